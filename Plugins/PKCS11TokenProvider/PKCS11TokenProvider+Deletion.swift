@@ -47,7 +47,7 @@ extension TokenLocator {
                 read(token, slot, &failures).contains { $0.candidate.certificate == chosen.leaf }
             }
         }
-        // What is wrong with other tokens does not matter.
+        // Failures of other tokens do not matter.
         guard let (token, _) = holders.first else {
             throw present.isEmpty ? noToken(failures) : tokenNotPresent()
         }
@@ -55,7 +55,7 @@ extension TokenLocator {
         return try token.keys.key(for: chosen.leaf.publicKey, id: chosen.uri?.objectID ?? settings.uri.objectID)
     }
 
-    /// What is left of a key pair whose private key is gone.
+    /// The objects that remain of a key pair whose private key is gone.
     struct Remains {
         let token: Token
         let publicKey: PublicKeyInfo
@@ -64,8 +64,8 @@ extension TokenLocator {
         func destroy() throws(CertificateProviderError) { try token.keys.removeRemains(of: publicKey, id: id) }
     }
 
-    /// What a deletion that was cut short has left: of the identity that was chosen; where none was, under the id that
-    /// the URI names. To be called after ``keyToDestroy()``, which has logged in.
+    /// Returns the objects that an interrupted deletion has left: of the chosen identity, or without one under the id that the
+    /// URI names. Call it after ``keyToDestroy()``, which has logged in.
     func remains() throws(CertificateProviderError) -> [Remains] {
         let chosen = try remembered()
         guard let id = chosen.map({ $0.uri?.objectID }) ?? settings.uri.objectID else { return [] }

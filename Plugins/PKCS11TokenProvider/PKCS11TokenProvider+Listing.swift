@@ -28,7 +28,7 @@ extension TokenLocator {
         if settings.uri.pinValue != nil { list.remarks.append(TokenSettings.pinValueIsUnsafe) }
         let present = try present(&list.failures)
         if present.isEmpty, list.failures.isEmpty {
-            // A certain token is missed. Where any will do, there is nothing to list.
+            // The URI names a token, and it is missing. If any token will do, there is nothing to list.
             if lacksReaderService || settings.uri.text.count > "pkcs11:".count {
                 list.failures.append(tokenNotPresent())
             } else {
@@ -49,7 +49,7 @@ extension TokenLocator {
         }
         let choice = choice(listing.found.map(\.found), present, list.failures)
         func listed(_ found: Found, _ chain: [X509Certificate]) -> ListedIdentity {
-            // Without the login nobody can say more than which one it was last.
+            // Without the login, only the last choice is known.
             let isStored =
                 if case .success(let chosen) = choice { chosen.isSame(as: found) } else {
                     found.candidate.certificate == stored
@@ -68,8 +68,8 @@ extension TokenLocator {
         return list
     }
 
-    /// What makes a listing show private keys, where it does not need a PIN that it has: why that was of no use is told
-    /// apart.
+    /// Returns the advice that makes a listing show private keys. If a PIN is configured, another message says why it was not
+    /// used.
     private func wayToSeeKeys(on token: Token, _ slot: Slot) -> String {
         if slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) {
             return " Its PIN is entered on the reader's PIN pad, which a listing does not use."

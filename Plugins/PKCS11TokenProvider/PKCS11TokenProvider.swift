@@ -24,7 +24,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
     let settings: TokenSettings
 
     private struct State {
-        /// What the settings lead to, found at the first use.
+        /// The tokens of the settings, found at the first use.
         var tokens: TokenLocator?
         /// The certificate of the identity that was handed out last.
         var current: X509Certificate?
@@ -121,7 +121,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
                 if let identity { handOut(identity) }
                 return identity
             } catch {
-                // Whoever then asks for the identity would send the PIN again.
+                // After a failed login, the next request for the identity would send the PIN again.
                 let wasInLogin = (error.underlying as? CryptokiError)?.function == "C_Login"
                 if !isKnown, !wasInLogin, [.tokenNotPresent, .notFound].contains(error.code) { return nil }
                 throw error

@@ -18,7 +18,7 @@ extension TokenLocator {
     /// As ``identity(pin:)``, without the chain.
     func identityKey(pin: GivenPIN?) throws(CertificateProviderError) -> (Found, TokenKey) {
         let found = try find { login, isFirst throws(CertificateProviderError) in
-            // What was accepted is known by then.
+            // The accepted PIN is remembered by then.
             try logIn(login, isFirst ? pin : nil)
             return true
         }
@@ -26,9 +26,9 @@ extension TokenLocator {
         return (found, try key(of: found))
     }
 
-    /// As ``identity(pin:)``, where that takes nobody; `nil` where somebody would have to be asked. The identity is used
-    /// as it is: where nothing but a `CKA_ID` says that the key is the certificate's, or a login is not permitted that the
-    /// key may want, the key signs a probe before.
+    /// As ``identity(pin:)`` if no person is needed; `nil` if one would be asked. The identity is returned as found. If only a
+    /// `CKA_ID` links the key to the certificate, or the key may need a login that is not permitted, the key first signs a
+    /// probe.
     func identityAtHand() throws(CertificateProviderError) -> Identity? {
         let found = try find { login, _ throws(CertificateProviderError) in
             guard login.isUnattended else { return false }
@@ -111,7 +111,7 @@ extension TokenLocator {
         return found
     }
 
-    /// What a person should hear of an identity whose key has more certificates.
+    /// Returns a remark for a person about an identity whose key has more certificates.
     func remark(on found: Found) -> String? {
         guard !found.passedOver.isEmpty else { return nil }
         let others = found.passedOver.prefix(TokenReader.maximumRemarks).map(\.summary).joined(separator: "; ")
@@ -146,7 +146,7 @@ extension TokenLocator {
                         + "all but one, with the token's own tool." : ""))
     }
 
-    /// What is remembered of the identity that was chosen last.
+    /// The remembered facts about the identity that was chosen last.
     struct RememberedIdentity {
         let leaf: X509Certificate
         /// `nil` where it cannot be read.
@@ -322,7 +322,7 @@ extension TokenLocator {
 }
 
 extension X509Certificate {
-    /// What tells certificates apart where their URIs do not.
+    /// The facts that tell certificates with the same URI apart.
     fileprivate var summary: String {
         "\(subject), serial \(serialNumberText), until \(notValidAfter.formatted(.iso8601))"
     }

@@ -5,7 +5,7 @@ import Logging
 
 extension TokenLocator {
     /// Returns the tokens that are there now and that the URI matches.
-    /// - Parameter failures: Gets what kept modules from being looked at.
+    /// - Parameter failures: Gets the failures of single modules.
     func present(_ failures: inout [CertificateProviderError]) throws(CertificateProviderError) -> [(Token, Slot)] {
         let modules = try modules()
         let before = failures.count
@@ -14,7 +14,7 @@ extension TokenLocator {
             guard let module = try reference.module(for: settings.uri) else { return nil }
             return try describing(module) { () throws(CryptokiError) in try look(at: module, reference) }
         }.compactMap(\.self)
-        // Where the token is there that is meant, it does not matter what is in other readers.
+        // Once the named token is found, other readers do not matter.
         var isFound: Bool { settings.uri.namesToken && views.contains { !$0.look.slots.isEmpty } }
         if settings.uri.namesToken, !isFound {
             let hiding = views.filter(\.mayHide)
@@ -44,8 +44,8 @@ extension TokenLocator {
         }
     }
 
-    /// Leaves out what another module shows as well: p11-kit is often configured with two modules for one reader. The
-    /// module that the token is used through already is kept, or the first.
+    /// Leaves out tokens that another module shows as well: p11-kit is often configured with two modules for one reader.
+    /// Prefers the module through which the token is used already, then the first.
     private func distinct(_ slots: [Slot]) -> [Slot] {
         let known = state.withLock { $0.tokens }
         var modules: [Slot.Identity: Module] = [:]
@@ -57,17 +57,17 @@ extension TokenLocator {
         return slots.filter { $0.identity.serial.isEmpty || modules[$0.identity] === $0.module }
     }
 
-    /// What was found on the tokens of one module.
+    /// The objects that were found on the tokens of one module.
     struct Listing: Sendable {
         /// Each with its chain.
         var found: [(found: Found, chain: [X509Certificate])] = []
         var failures: [CertificateProviderError] = []
-        /// What there is besides identities: in words, and by its URIs.
+        /// Other objects than identities: in words, and by their URIs.
         var remarks: [String] = []
         var otherObjects: [String] = []
     }
 
-    /// Reads what is on each of the tokens, as far as it can be seen now.
+    /// Reads the visible objects of each token.
     func list(_ present: [(Token, Slot)]) -> Listing {
         let modules = state.withLock(\.modules) ?? []
         let visits = modules.compactMap { module in
@@ -96,7 +96,7 @@ extension TokenLocator {
                     chain: try reader.chain(of: candidate.certificate, &issuers)
                 )
             }
-            // What cannot be remarked on is no failure of what was found.
+            // A remark that cannot be made does not fail the listing.
             return Listing(
                 found: found, remarks: (try? reader.remarks(on: contents, for: settings.uri)) ?? [],
                 otherObjects: (try? reader.otherObjects(than: contents.candidates, for: settings.uri)) ?? [])
@@ -145,7 +145,7 @@ extension TokenLocator {
         }
     }
 
-    /// What a module shows.
+    /// The tokens of one module.
     private struct View: Sendable {
         let reference: ModuleReference
         let module: Module
@@ -169,8 +169,8 @@ extension TokenLocator {
         }
     }
 
-    /// Looks for tokens that the URI matches. Where one is missing that was there before, the module may have to be
-    /// started again to see it.
+    /// Looks for tokens that the URI matches. If one is missing that was there before, the module may have to be started again
+    /// to see it.
     private func look(at module: Module, _ reference: ModuleReference) throws(CryptokiError) -> View {
         let generation = module.generation
         var look = try Slot.look(at: module, for: settings.uri)
@@ -212,7 +212,7 @@ extension TokenLocator {
         if let known { return known }
         let loaded = try ModuleLoader.modules(
             for: settings.uri, path: settings.modulePath, timeout: settings.timeout)
-        // One may be installed meanwhile.
+        // A module may be installed later.
         guard !loaded.isEmpty else { return [] }
         return state.withLock { state in
             if let modules = state.modules { return modules }
@@ -300,10 +300,10 @@ extension TokenLocator {
     /// Whether a token may be missing since no service for smart card readers runs.
     var lacksReaderService: Bool { state.withLock { $0.unmatched.missingService != nil } }
 
-    /// What it means that no token that the URI matches was found.
+    /// Returns the error for a URI that matches no token.
     ///
-    /// - Parameter failures: What kept modules and readers from being looked at. Of the modules that a host has, some are
-    ///   for devices that it has not: one that does not start says nothing of a token that others would show.
+    /// - Parameter failures: The failures of modules and readers. Some of a host's modules are for devices that it does not
+    ///   have: one that does not start says nothing of a token that others would show.
     func noToken(_ failures: [CertificateProviderError]) -> CertificateProviderError {
         guard let first = failures.first else { return tokenNotPresent() }
         let unmatched = state.withLock(\.unmatched)

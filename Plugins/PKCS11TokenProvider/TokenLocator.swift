@@ -3,7 +3,7 @@ import CertificateProviding
 import Glibc
 import Logging
 
-/// The tokens that the settings lead to, and the identity among what is on them. Everything here blocks.
+/// Finds the tokens of the settings, and the identity among their objects. Everything here blocks.
 final class TokenLocator: Sendable {
     let settings: TokenSettings
     /// For what concerns more than one token; the others are the modules'.
@@ -12,7 +12,7 @@ final class TokenLocator: Sendable {
     let policy: PINPolicy
     let state: Known
 
-    /// What is known of modules and tokens, for all locators of one provider.
+    /// The known modules and tokens, for all locators of one provider.
     final class Known: Sendable {
         private let state = BlockingMutex(State())
         func withLock<T: Sendable>(_ body: (inout State) -> T) -> T { state.withLock { body(&$0) } }
@@ -22,7 +22,7 @@ final class TokenLocator: Sendable {
         var modules: [ModuleReference]?
         /// Those that were met, by what they are: each keeps its connection and its PIN.
         var tokens: [Slot.Identity: Token] = [:]
-        /// What else there was at the last look.
+        /// The tokens at the last look that the URI does not match.
         var unmatched = Unmatched([], silent: 0)
         var isShutDown = false
     }
@@ -61,8 +61,8 @@ final class TokenLocator: Sendable {
         }
     }
 
-    /// Returns what is on a token, as far as it can be seen now.
-    /// - Parameter failures: Gets what kept the token, or objects on it, from being read: others are as they are.
+    /// Returns the visible objects of a token.
+    /// - Parameter failures: Gets the failures of the token, or of objects on it: the other objects are returned.
     func read(_ token: Token, _ slot: Slot, _ failures: inout [CertificateProviderError]) -> [Found] {
         read(token, slot, &failures) { _, contents in
             contents.candidates.map { Found(candidate: $0, token: token) }

@@ -5,7 +5,7 @@ import Crypto
 struct TokenSettings: Sendable {
     enum LoginPolicy: String, Sendable, CaseIterable { case auto, always, never }
 
-    /// What the parameters are called in messages.
+    /// The names of the parameters in messages.
     private(set) var names: Names
     private(set) var uri: PKCS11URI
     let modulePath: String?

@@ -1,7 +1,7 @@
 import CertificateProviding
 import SwiftASN1
 
-/// What a file holds that is not PKCS#12, for a message that says how to convert it.
+/// The format of a file that is not PKCS#12, for a message that says how to convert it.
 enum OtherFormat {
     case pem(hasKey: Bool, hasCertificate: Bool)
     case derCertificate

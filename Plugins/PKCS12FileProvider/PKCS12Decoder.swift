@@ -49,7 +49,7 @@ struct PKCS12Decoder {
     private mutating func verify(_ mac: MacData, of content: [UInt8]) throws {
         for candidate in candidates
         where try mac.isValid(for: content, password: candidate, library: library, budget: &budget) {
-            // PBKDF2 cannot tell the absent password from the empty one; what is encrypted may.
+            // PBKDF2 cannot tell the absent password from the empty one; the encrypted content may.
             if mac.algorithm != .pbmac1 { candidates = [candidate] }
             isPasswordVerified = true
             return

@@ -48,7 +48,7 @@ extension IdentityKey {
         }
     }
 
-    /// What `use` says works, and nothing else does.
+    /// A key does everything that `use` names, and refuses the rest.
     func saysItsUse() throws {
         try require(
             use.contains(.signing) == !signatureSchemes.isEmpty,

@@ -194,7 +194,7 @@ public struct ProviderConformance: Sendable {
             let provider = try make()
             try provider.deleteStoredCertificate()
             try provider.deleteStoredCertificate()
-            // Where the source itself is what is stored, it stays.
+            // A stored entry stays if it is the source itself.
             let stored = try provider.getStoredCertificate()
             try await provider.getCertificate(interaction).verifyPossession()
             if stored == nil {

@@ -54,7 +54,7 @@ public struct TLSAlert: RawRepresentable, Hashable, Sendable {
         case .badCertificate, .unsupportedCertificate, .certificateRevoked, .certificateExpired, .certificateUnknown,
             .unknownCA, .accessDenied, .decryptError, .certificateRequired:
             true
-        // What TLS 1.2 servers send when there is no certificate (RFC 5246, section 7.4.6).
+        // The alert of TLS 1.2 servers for a missing certificate (RFC 5246, section 7.4.6).
         case .handshakeFailure: true
         default: false
         }

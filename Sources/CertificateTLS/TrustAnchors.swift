@@ -142,7 +142,7 @@ public struct TrustAnchors: Sendable, Hashable {
                 .configurationInvalid,
                 "The trust anchor file \(path.shellQuoted) holds no certificate; add that of the CA.")
         }
-        // What cannot be read here cannot be a root that BoringSSL uses, but may stand beside one.
+        // A certificate that this library cannot parse is not a root that BoringSSL uses, but may stand beside one.
         let readable = certificates.lazy.compactMap { try? X509Certificate(derRepresentation: $0.toDERBytes()) }
         try checkThatChainsCanEnd(in: readable, from: "The trust anchor file \(path.shellQuoted)")
         return certificates

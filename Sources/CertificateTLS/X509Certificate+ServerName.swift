@@ -15,7 +15,7 @@ extension X509Certificate {
             guard case .dns(let name) = alternative else { return false }
             let presented = Self.labels(name)
             if presented == wanted { return true }
-            // At least two labels after the asterisk: nobody is certified for all of a top-level domain.
+            // At least two labels after the asterisk: a certificate for all of a top-level domain is never issued.
             return presented.first == [UInt8(ascii: "*")] && presented.count > 2
                 && presented.dropFirst() == wanted.dropFirst()
         }

@@ -17,8 +17,8 @@ public final class IdentityStore: Sendable {
     let files: FileSystem
     let lockTimeout: Duration
     private let keySource: any SealingKeySource
-    /// Throws if the application's vault has taken in what was here. Called with the lock held, before anything is changed, and
-    /// where something is not found.
+    /// Throws if the application's vault has taken in this store. Called with the lock held, before a change and when an entry
+    /// is not found.
     let requireCurrent: @Sendable () throws(CertificateProviderError) -> Void
     private struct Opened {
         var key: SealingKey?
@@ -65,7 +65,7 @@ public final class IdentityStore: Sendable {
         ProviderStorage(store: self, provider: provider)
     }
 
-    /// Returns one provider's part of the store. What it stores names the property file.
+    /// Returns one provider's part of the store. The entries that it stores name the property file.
     ///
     /// - Parameter propertyFile: A relative path is resolved against the current directory now.
     package func storage(for provider: ProviderID, storedWith propertyFile: String?) -> any IdentityStorage {

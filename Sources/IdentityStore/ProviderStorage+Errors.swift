@@ -22,7 +22,7 @@ extension ProviderStorage {
         let file = "\(store.path)/\(parent)/\(provider)/\(name.withVisibleControls)"
         let remedy =
             switch parent {
-            // What certprov itself has written is not made anew.
+            // Records of certprov itself cannot be made anew.
             case Self.records where owner == nil: "restore the file from a backup"
             case Self.records: "remove the file; its information is lost"
             case Self.parent: "delete the identity and fetch it again"
@@ -34,7 +34,7 @@ extension ProviderStorage {
             return failure
         }
         return switch error {
-        // What the source of the key says. Only a content that is no identity calls for another one.
+        // The error of the key's source. Only malformed content calls for a new identity.
         case let error as CertificateProviderError where error.code != .malformedData:
             owner.map(error.attributed) ?? error
         case SealedEnvelope.Failure.otherKey:

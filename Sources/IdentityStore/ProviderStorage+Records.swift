@@ -12,7 +12,7 @@ extension ProviderStorage {
         named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
     ) throws(CertificateProviderError) {
         try changing(name) { root throws(CertificateProviderError) in
-            // What a killed writer left may be of a record that is to be gone.
+            // A file of a killed writer may be of a record that is to be gone.
             (try? openDirectory(Self.records))??.removeAbandonedFiles(store.files)
             guard let new = try change(try record(named: name)) else { return }
             if new.isEmpty { try unlinkRecord(named: name) } else { try write(new, name, in: Self.records, root) }
@@ -24,7 +24,7 @@ extension ProviderStorage {
             let subject = subject(name, in: Self.records)
             let file = try reading(subject) { () throws(SafeDirectory.Refusal) in
                 let directory = try openDirectory(Self.records)
-                // What a killed writer left may be of this record.
+                // A file of a killed writer may be of this record.
                 directory?.removeAbandonedFiles(store.files)
                 return try directory?.read(name, atMost: IdentityStore.maximumEntrySize)
             }

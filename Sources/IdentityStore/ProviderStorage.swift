@@ -70,8 +70,8 @@ final class ProviderStorage: IdentityStorage {
         guard let root = try SafeDirectory.open(store.path), let directory = try openDirectory(Self.parent) else {
             return
         }
-        // Nothing there needs no lock, and so no right to write, but a former deletion may not be on disk. What a killed writer
-        // left may be the identity too.
+        // A missing entry needs no lock, and so no right to write, but a former deletion may not be on disk. A file of a killed
+        // writer may be the identity too.
         let isThere = Self.isThere(name, in: directory.descriptor)
         let hasRemains = try !directory.abandonedFiles().isEmpty
         guard isThere || hasRemains else { return try directory.flush(store.files) }
@@ -190,7 +190,7 @@ extension ProviderStorage {
     /// Returns the key to seal the entry `name` with. Call it with the lock held.
     ///
     /// Creates a key only if no other entry of the store is sealed, nor the private keys of `store:`. Otherwise the lost key
-    /// could not be restored without losing what is sealed with the new one.
+    /// could not be restored without losing the entries that are sealed with the new one.
     private func keyForSealing(_ name: String, in parent: String, _ root: SafeDirectory) throws -> SealingKey {
         if let key = try store.existingKeyForSealing() { return key }
         if let identities = try root.directory(Self.parent) {

@@ -136,8 +136,8 @@ public final class SealedKeyStore: KeyStore {
     @discardableResult public func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
         if try destroy(key, in: Self.likelyRecords(of: key.publicKey)) { return true }
         if try destroy(key, in: Self.otherRecords(of: key.publicKey)) { return true }
-        // A process that was killed may have left it beside the record, and a former removal may not be on disk. Where nothing
-        // can be written, nothing is destroyed.
+        // A process that was killed may have left it beside the record, and a former removal may not be on disk. If the store
+        // cannot be written, nothing is destroyed.
         try? storage.updateRecord(named: Self.record(of: key.publicKey)) { $0 == nil ? SecretBytes(copying: []) : nil }
         return false
     }

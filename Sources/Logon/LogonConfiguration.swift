@@ -76,7 +76,7 @@ public struct LogonConfiguration: Sendable {
     /// The parameters of key stores, by the scheme of their URIs: `KeyStore.<scheme>.<name>`.
     public var keyStores: [String: ProviderParameters]
 
-    /// Where the file has its keys.
+    /// The positions of the keys in the file.
     var positions: [String: SourcePosition] = [:]
 
     /// Warnings about keys without effect, such as unknown ones. Each begins with `FILE:LINE:`.

@@ -110,7 +110,7 @@ struct ProviderSequence: Sendable {
                 return identity
             } catch {
                 let error = error.attributed(to: provider.id)
-                // A provider whose request was cancelled may call that "unavailable"; it is no reason to go on.
+                // A provider whose request was cancelled may report "unavailable"; the next provider is not asked then.
                 guard Self.fallthroughCodes.contains(error.code), !Task.isCancelled else {
                     log.append(provider.id, .get, .stopped, error: error, since: start)
                     log.appendNotAsked(rest, .get, because: "'\(provider.id)' failed before")

@@ -102,7 +102,7 @@ extension SettingsReader {
                 throw invalid(setting, key.expectation)
             }
         }
-        // That of phones, where applications share them.
+        // A setting of phones, where applications share them.
         if let setting = settings[Key.shareCredentials.rawValue] {
             configuration.warnings.append(
                 "\(setting.position): The key '\(Key.shareCredentials.rawValue)' is accepted and has no effect.")
@@ -177,7 +177,7 @@ extension SettingsReader {
         return (ids.isEmpty ? "no provider is installed" : "installed: \(ids.joined(separator: ", "))") + others
     }
 
-    /// Where more are searched: a clause, or nothing.
+    /// A clause that names further directories, or nothing.
     private var others: String { registry.whereabouts.map { "; \($0)" } ?? "" }
 
     /// Returns an installed provider. A plugin is looked up once.
@@ -239,7 +239,7 @@ extension SettingsReader {
         return (id, String(parts[2]))
     }
 
-    /// What the file says for a provider or a key store, before it is known what parameters that has.
+    /// Returns the file's parameters for a provider or a key store, before it is known which of them it has.
     private func configured(_ name: String, in namespace: String = Self.namespace) -> ProviderParameters {
         var parameters = ProviderParameters()
         let prefix = "\(namespace).\(name)."

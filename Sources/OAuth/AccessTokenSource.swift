@@ -176,7 +176,7 @@ public actor AccessTokenSource {
             let token = AccessToken(value: response.token, scopes: response.scopes, number: count)
             kept = Kept(
                 token: token, expiry: start + response.lifetime, renewal: start + response.lifetime * 9 / 10)
-            // Where there is no new one, the old one stays good (section 6).
+            // Without a new one, the old one stays good (section 6).
             refreshToken = response.refreshToken ?? refreshToken
             return .success(token)
         } catch {

@@ -13,7 +13,7 @@ final class CertificateHandle {
         var certificate = X509_new_ex(library.context, nil)
         let isWhole = der.withUnsafeBufferPointer { bytes in
             var position = bytes.baseAddress
-            // Where it fails, it frees the certificate and leaves nil.
+            // On failure, it frees the certificate and leaves nil.
             return d2i_X509(&certificate, &position, bytes.count) != nil
                 && position == bytes.baseAddress.map { $0 + bytes.count }
         }

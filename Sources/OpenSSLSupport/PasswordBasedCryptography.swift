@@ -106,7 +106,7 @@ extension OpenSSLLibrary {
     ) throws(OpenSSLError) -> SecretBytes {
         try SecretBytes(count: keySize) { buffer throws(OpenSSLError) in
             OpenSSLError.clear()
-            // What OpenSSL counts: the table of N blocks, and the p blocks that it works on.
+            // OpenSSL counts the table of N blocks, and the p blocks that it works on.
             let memory = 128 * blockSize * (cost + parallelism + 2)
             let result = password.withUnsafeBytes { password, length in
                 EVP_PBE_scrypt_ex(

@@ -81,7 +81,7 @@ final class LatestIdentity: Sendable {
         }
         await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
-                // Looked at again under the lock: both may have happened meanwhile, and nobody would resume it then.
+                // Looked at again under the lock: both may have happened since, and then no later event would resume it.
                 let isOver = state.withLock { state in
                     if state.version > seen || state.isFinished || Task.isCancelled { return true }
                     state.waiting[ticket] = continuation

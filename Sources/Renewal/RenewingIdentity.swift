@@ -156,7 +156,7 @@ public final class RenewingIdentity: Service {
         }
     }
 
-    /// Waits, unless an attempt becomes due meanwhile.
+    /// Waits until `duration` has passed or an attempt becomes due.
     private func pause(for duration: Duration) async {
         let sleep = environment.sleep
         let pause = Task { _ = try? await sleep(duration) }
@@ -190,8 +190,8 @@ public final class RenewingIdentity: Service {
         }
     }
 
-    /// Renews the identity if it is due, or asks for the update that the provider has announced. What goes wrong is logged
-    /// and counted, and the plan has the next attempt.
+    /// Renews the identity if it is due, or asks for the update that the provider has announced. Logs and counts a failure; the
+    /// plan has the next attempt.
     private func attempt(at moment: Moment) async {
         let (source, current) = (source, current)
         if state.withLock({ $0.plan.schedule.isDue(at: moment.wall) }) {

@@ -19,7 +19,7 @@ struct ConfigurationLookup {
             return LogonConfiguration(providers: [ConfiguredProvider(id: provider, parameters: overrides)])
         }
         var configuration = try load()
-        // Where the policy uses no provider, the manager says so: whether this one is listed matters no more.
+        // If the policy uses no provider, the manager says so: whether this one is listed does not matter.
         guard configuration.userCreationPolicy == .certificate else { return configuration }
         guard var chosen = configuration.providers.first(where: { $0.id == provider }) else {
             throw CertificateProviderError(
@@ -102,7 +102,7 @@ struct ConfigurationLookup {
         if let home = environment("XDG_CONFIG_HOME"), home.hasPrefix("/") {
             directories.append(home + "/certprov")
         } else if let home = environment("HOME"), home.hasPrefix("/") {
-            // What the XDG Base Directory Specification gives the variable when it is not set.
+            // The default of the XDG Base Directory Specification.
             directories.append(home + "/.config/certprov")
         }
         directories.append("/etc/certprov")

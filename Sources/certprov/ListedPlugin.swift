@@ -12,7 +12,7 @@ struct ListedPlugin: Sendable {
     /// Why it is not used.
     var error: CertificateProviderError?
 
-    /// Where it is, and its versions.
+    /// The path and the versions.
     var origin: String {
         let version = description?.version.map { ", version \($0)" } ?? ""
         return "\(path.withVisibleControls)\(version), protocol \(description?.protocolVersion ?? 0)"

@@ -52,7 +52,7 @@ import X509
         }
     }
 
-    /// With string types and names that nobody would choose.
+    /// With unusual string types and names.
     @Test func theNamesOfACertificateAreAskedForByteForByte() async throws {
         let subject = try DistinguishedName([
             RelativeDistinguishedName(.init(type: [2, 5, 4, 10], value: .init(printableString: "Example"))),
@@ -189,7 +189,7 @@ import X509
         #expect(printable.normalized != name(.init(utf8String: "other")).normalized)
     }
 
-    /// What the key says arrives as it is.
+    /// The key's error arrives unchanged.
     @Test func theKeysErrorIsPassedOn() async throws {
         struct Gone: IdentityKey {
             let publicKey: PublicKeyInfo

@@ -11,7 +11,7 @@ import X509
     private let issuing = Result { try TestParty("issuing") }
     private let client = Result { try TestParty("client") }
 
-    /// Each certifies each: more ways than anybody can try.
+    /// Each certifies each: more paths than any search can try.
     private static func mesh(_ count: Int) throws -> (parties: [TestParty], certificates: [X509Certificate]) {
         let parties = try (0..<count).map { try TestParty("\($0)", key: .init(P521.Signing.PrivateKey())) }
         let certificates = try parties.indices.flatMap { one in

@@ -65,7 +65,7 @@ import X509
         let accepted = fuzz(seeds.map { Array($0.utf8) }, 6, atLeast: 3000, [.malformedData]) {
             bytes throws(CertificateProviderError) in
             let names = try AlternativeName.list(String(decoding: bytes, as: UTF8.self))
-            // What configurations may say can be in a request.
+            // Names of configurations can be in a request.
             _ = try CertificateRequest.Names(subject: "", subjectAlternativeNames: names)
         }
         #expect(accepted > 20)

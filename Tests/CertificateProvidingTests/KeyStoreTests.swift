@@ -4,7 +4,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// What providers with keys in key stores share.
+/// The shared behaviour of providers with keys in key stores.
 @Suite struct KeyStoreTests {
     private let identity = Result { try TestAuthority().issue("client") }
 

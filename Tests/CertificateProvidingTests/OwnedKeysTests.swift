@@ -302,7 +302,7 @@ private final class FlakyStorage: StorageWrapper {
     }
 }
 
-/// What outlives a process.
+/// The state that outlives a process.
 private final class Device: Sendable {
     struct State {
         var keys: [String: (key: SoftwareKey, isRemembered: Bool)] = [:]

@@ -177,7 +177,7 @@ import Testing
         defer { for end in ends { close(end) } }
         #expect(write(ends[1], "theirs", 6) == 6)
         #expect(try error(.fileDescriptor(ends[0])).code == .configurationInvalid)
-        // It still has what was in it.
+        // It still has its content.
         var bytes = [UInt8](repeating: 0, count: 6)
         #expect(read(ends[0], &bytes, 6) == 6)
     }
@@ -230,7 +230,7 @@ import Testing
             func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { false }
         }
         #expect(try error(.prompt).code == .interactionRequired)
-        // What is not asked for may block, and so it is read on the executor.
+        // A secret that no person is asked for may block, so it is read on the executor.
         let count = Mutex(0)
         var environment = ProviderEnvironment.testing(variables: ["X": "variable"])
         environment.executor = BlockingExecutor { job in

@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-/// What the tests start has to end when they say so.
+/// Processes that the tests start end on request.
 @Suite struct SpawnedProcessTests {
     @Test func aProgramEndsWhenItIsTold() async throws {
         let program = try SpawnedProcess(["sh", "-c", "trap 'exit 7' TERM; echo ready; while :; do read line; done"])

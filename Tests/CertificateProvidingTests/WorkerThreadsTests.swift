@@ -129,7 +129,7 @@ import Testing
             threads.submit { done.leave() }
         }
         #expect(done.wait(timeout: .now() + 600) == .success)
-        // What a job submits that hangs then.
+        // The job that a job submits hangs then.
         done.enter()
         WorkerThreads(maximum: 2).submit {
             threads.submit { done.leave() }

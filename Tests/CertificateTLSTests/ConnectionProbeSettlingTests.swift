@@ -8,7 +8,7 @@ import Testing
 
 @testable import CertificateTLS
 
-/// What the probe makes of a TLS 1.3 server after the handshake.
+/// The probe's verdict on a TLS 1.3 server after the handshake.
 @Suite(.timeLimit(.minutes(20))) struct ConnectionProbeSettlingTests {
     /// Runs a probe against a server whose connections have `handlers` and then its TLS handler.
     private func run(

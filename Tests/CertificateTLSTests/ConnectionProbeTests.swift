@@ -195,8 +195,8 @@ import Testing
     }
 
     @Test func aClosedPortIsUnavailable() async throws {
-        // Bound, so that nobody else gets the port, but not listening. NIO's own sockets would be inherited by the
-        // openssl processes of other tests, and stay open there.
+        // Bound, so that no other process gets the port, but not listening. NIO's own sockets would be inherited by the openssl
+        // processes of other tests, and stay open there.
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
         defer { close(descriptor) }
         var address = sockaddr_in()

@@ -5,7 +5,7 @@ import Testing
 
 @testable import CertificateTLS
 
-/// What our configurations do not offer: old versions, and key exchange without forward secrecy.
+/// Our configurations offer neither old versions nor key exchange without forward secrecy.
 @Suite(.timeLimit(.minutes(20))) struct HardeningTests {
     /// An RSA key, since only such could do without forward secrecy. AES128-GCM-SHA256 is RSA key exchange.
     private static let ecdhe = ["-tls1_2", "-cipher", "ECDHE-RSA-AES128-GCM-SHA256"]

@@ -75,7 +75,7 @@ import Testing
         }
     }
 
-    /// What the documentation of the server's configuration says about sessions: the server remembers the client.
+    /// The documentation of the server's configuration says it about sessions: the server remembers the client.
     @Test(arguments: Version.allCases) func aResumedSessionKeepsTheClient(version: Version) async throws {
         let authority = try authority.get()
         let pair = try Pair.of(.p256)

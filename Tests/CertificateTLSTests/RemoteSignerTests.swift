@@ -8,7 +8,7 @@ import Testing
 @testable import CertificateTLS
 
 @Suite(.timeLimit(.minutes(20))) struct RemoteSignerTests {
-    /// Eight handshakes wait for a token on both event loops of a server, which goes on serving others meanwhile.
+    /// Eight handshakes wait for a token on both event loops of a server, which goes on serving others at the same time.
     @Test(arguments: Version.allCases) func aSlowKeyDoesNotBlockTheEventLoops(version: Version) async throws {
         let authority = try authority.get()
         let gate = Gate()

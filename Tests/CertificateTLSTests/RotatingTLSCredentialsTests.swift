@@ -15,7 +15,7 @@ import Testing
     /// How often the identity changes while handshakes go on.
     static let changes = TestLength.rounds(30, soak: 100)
 
-    /// Identities of all kinds; some of the keys stay at home.
+    /// Identities of all kinds; some of the keys stay in their key store.
     static func succession() throws -> [Identity] {
         let authority = try authority.get()
         let rsa = try Pair.of(.rsa2048).server

@@ -6,11 +6,11 @@ import Testing
 
 @testable import CertificateTLS
 
-/// What a service learns from its own handshakes.
+/// The errors of a service's own handshakes.
 @Suite(.timeLimit(.minutes(20))) struct TLSErrorTests {
     struct Case: Sendable, CustomTestStringConvertible {
         var testDescription: String
-        /// From the common name of the client's authority; nil is no certificate.
+        /// From the common name of the client's authority; nil for a client without a certificate.
         var client: String?
         var isServerTrusted = true
         var code: CertificateProviderError.Code

@@ -74,7 +74,7 @@ import Testing
 
     private func pem(_ type: String) -> String { "-----BEGIN \(type)-----\nAAAA\n-----END \(type)-----\n" }
 
-    /// BoringSSL does not end a chain in a certificate that somebody else has issued.
+    /// BoringSSL does not end a chain in a certificate that another authority has issued.
     @Test func refusesAnIntermediateWithoutItsRoot() throws {
         let authority = try authority.get()
         let reason = "no self-signed certificate, and every chain must end in one; add the certificate of 'CN=Test Root"

@@ -60,7 +60,7 @@ func failure<T>(
 /// Makes providers whose identity depends on their parameter `path`, and records what becomes of them.
 final class ProviderMaker: Sendable {
     struct State {
-        /// What would be obtained, by path.
+        /// The identities to obtain, by path.
         var identities: [String: Identity] = [:]
         var stored: Set<String> = []
         /// Such as `get a`.
@@ -141,7 +141,7 @@ final class ProviderMaker: Sendable {
     }
 }
 
-/// Collects what is logged as an error.
+/// Collects the log's errors.
 struct ErrorLog: LogHandler {
     let lines: Lines
     final class Lines: Sendable { let all = Mutex<[String]>([]) }

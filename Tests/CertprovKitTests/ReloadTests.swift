@@ -21,7 +21,7 @@ import Testing
         #expect(host.logon.manager !== before && host.logon.manager.configuration.host == "platform.example")
         #expect(before.configuration.host == "127.0.0.1")
         if case .system = host.logon.trustAnchors {} else { Issue.record("the trust anchors are the old ones") }
-        // Another order of the same settings, or the same file once more, is no change.
+        // Another order of the same settings, or the same file once more, is not a change.
         try host.configure(["Host": "platform.example", "Passcode.lock-timeout": " 60 ", "TrustAnchors": nil])
         #expect(try await !host.logon.reload())
         #expect(host.maker.state.withLock(\.made) == ["a"] && host.maker.takeCalls().isEmpty)
@@ -189,7 +189,7 @@ import Testing
         await host.end()
     }
 
-    /// A request that obtains an identity changes something, so that no provider is replaced meanwhile.
+    /// A request that obtains an identity changes state, so that no provider is replaced until it ends.
     @Test func aRequestEndsWithTheProviderThatItBeganWith() async throws {
         let host = try await ReloadHost()
         try await host.logon.manager.register(host.person)

@@ -111,7 +111,7 @@ import Testing
     @Test(.enabled(if: TestLength.hasSeconds)) func gettingStartedIsTrue() throws {
         let sandbox = try Sandbox()
         try sandbox.expect(Page("Documentation/GettingStarted.md").steps)
-        // What it has stored is what Formats.md names.
+        // Formats.md names the stored files.
         let section = try #require(
             try Page("Documentation/Formats.md").text.components(separatedBy: "\n## ").first {
                 $0.hasPrefix("The state directory\n")

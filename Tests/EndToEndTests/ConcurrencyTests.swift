@@ -26,7 +26,7 @@ import Testing
         let identities = try ["a", "b"].map { try PEMSet(fixture: $0).identity }
         let common = adHoc(source)
         let fetch = ["fetch", "--force", "--json", "--export-key", "--out", out] + common
-        // What a whole entry of either identity has: they differ in nothing else that can be seen from outside.
+        // The sizes of a whole entry of either identity: they differ in nothing else that can be seen from outside.
         var sizes: Set<Int> = []
         for bytes in files.reversed() {
             try Data(bytes).write(to: URL(filePath: source), options: .atomic)

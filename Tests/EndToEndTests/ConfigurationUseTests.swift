@@ -42,7 +42,7 @@ import Testing
         unlink(files[1])
         #expect(try alias([], [:]) == "a")
         #expect(try alias([], ["CERTPROV_CONFIG": ""]) == "a")
-        // What --provider and --set say goes over a file that is named.
+        // --provider and --set override a file that is named.
         let over = ["--provider", "pkcs12", "--set", "path=\(Fixtures.path("b.p12"))"]
         #expect(try alias(["--config", files[2]] + over, [:]) == "b")
         // Without such a file they stand alone: neither the file of the environment nor its parameters matter.
@@ -73,7 +73,7 @@ import Testing
             #expect(check.status == 78, "\(check)")
             let errors = try check.document("CheckReport")["items"].array.filter { $0["severity"].string == "error" }
             messages.insert(errors.first?["detail"].string ?? "")
-            // All say the same, and what is to be changed.
+            // All name the same remedy.
             let remedy = policy == "none" ? "set CertificateProvider to" : "UserCreationPolicy is \(policy)"
             #expect(messages.count == 1 && messages.first?.contains(remedy) == true, "\(messages)")
         }

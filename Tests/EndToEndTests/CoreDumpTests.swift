@@ -9,14 +9,14 @@ import Testing
 
     init() throws { sandbox = try Sandbox() }
 
-    /// The files of a process that leaves no core dump belong to root, since nobody else may look at its memory.
+    /// The files of a process that leaves no core dump belong to root, since no other user may look at its memory.
     @Test func noOtherProcessMayLookAtTheMemory() throws {
         let user = geteuid() == 0 ? "setpriv --reuid 65534 --regid 65534 --clear-groups" : ""
         chmod(sandbox.path, 0o755)
         guard try sandbox.shell("\(user) \"$CERTPROV\" --version").status == 0 else {
             return print("CoreDumpTests: no other user can be had, so that a process is not dumpable is NOT TESTED.")
         }
-        // A password that nobody writes keeps the process waiting.
+        // A password that is never written makes the process wait.
         let process = try sandbox.start([
             "/bin/sh", "-c",
             """

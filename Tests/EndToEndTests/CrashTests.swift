@@ -62,9 +62,9 @@ import Testing
 
     /// Kills the process before each call that changes the disk, one after the other, until it gets to its end.
     ///
-    /// A random moment hardly ever falls between two calls; here every such gap is met. Files are opened all the time,
-    /// so of those calls only the ones in the directories of the store and of the output are met: what is in the making
-    /// has no name that could be known beforehand.
+    /// A random moment hardly ever falls between two calls; here every such gap is met. Files are opened all the time, so of
+    /// those calls only the ones in the directories of the store and of the output are met: a new file's temporary name is not
+    /// known beforehand.
     @Test func killedBeforeAnyChangeOfTheDiskItLeavesAWholeIdentity() throws {
         let calls = [
             "mkdirat", "symlinkat", "linkat", "unlinkat", "?renameat", "?renameat2", "fsync", "fchmod", "write",
@@ -122,7 +122,7 @@ import Testing
         return index
     }
 
-    /// Puts `bytes` in place in one step: the file itself is not what is tried here.
+    /// Puts `bytes` in place in one step: the file itself is not under test here.
     private func replace(_ path: String, _ bytes: [UInt8]) throws {
         try Data(bytes).write(to: URL(filePath: path), options: .atomic)
     }
@@ -144,7 +144,7 @@ struct PEMSet: Equatable {
         identity = try contents(directory + "/identity.pem")
     }
 
-    /// What is to be written for a fixture: `openssl` writes the same PEM.
+    /// The content to write for a fixture: `openssl` writes the same PEM.
     init(fixture: String) throws {
         certificate = try contents(Fixtures.path("\(fixture).pem"))
         chain = certificate + (try contents(Fixtures.path("intermediate.pem")))

@@ -214,7 +214,7 @@ import Testing
     }
 
     @Test func aDirectoryWithoutTheRightToWriteIsSaid() throws {
-        // Root may write anywhere: the script runs as somebody else.
+        // Root may write anywhere: the script runs as another user.
         let user = geteuid() == 0 ? ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] : []
         if geteuid() == 0 {
             try #require(try sandbox.shell("chown -R 65534:65534 \"$1\"", sandbox.path).status == 0)

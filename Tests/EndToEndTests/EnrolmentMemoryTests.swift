@@ -14,7 +14,7 @@ import Testing
             "protocol=est", "url=https://localhost:\(server.port)/\(label)",
             "trust-anchors=\(server.directory["ca.pem"])", "subject=CN=host,O=Example", "timeout=\(timeout)",
         ]
-        // Of a process that is smaller than the command: the memory of whoever starts a program counts for it as well.
+        // Of a process that is smaller than the command: the memory of a program's parent counts for it as well.
         let measure = """
             import resource, subprocess, sys
             status = subprocess.run(sys.argv[1:], stdout=sys.stderr).returncode

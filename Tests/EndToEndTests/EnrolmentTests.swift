@@ -36,7 +36,7 @@ import Testing
             "openssl", "verify", "-purpose", "sslclient", "-CAfile", server.directory["ca.pem"], "-untrusted",
             out + "/current/chain.pem", out + "/current/certificate.pem",
         ])
-        // The server knows a client by what was fetched.
+        // The server knows a client by the fetched certificate.
         try TestSupport.Subprocess.run([
             "curl", "--silent", "--fail", "--cacert", server.directory["ca.pem"], "--cert",
             out + "/current/identity.pem",

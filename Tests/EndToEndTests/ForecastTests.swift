@@ -54,7 +54,7 @@ import Testing
         #expect(try sandbox.certprov(["check"] + arguments).status == 0)
         let fetched = try sandbox.certprov(["fetch"] + arguments).document("Identity")
         #expect(fetched["identity"]["alias"].string == "b")
-        // What was chosen once is used on, whatever becomes of the rest.
+        // The chosen identity stays in use, whatever becomes of the rest.
         unlink(sandbox.path + "/p12/b.p12")
         #expect(try sandbox.certprov(["fetch"] + arguments).status == 0)
         let check = try sandbox.certprov(["check"] + arguments)

@@ -2,7 +2,7 @@ import Foundation
 import Glibc
 import Testing
 
-/// What `make install` puts into a prefix.
+/// The files that `make install` puts into a prefix.
 @Suite struct InstallTests {
     private let sandbox: Sandbox
     private let prefix: String

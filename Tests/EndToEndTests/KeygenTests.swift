@@ -138,7 +138,7 @@ import Testing
         let alone = try certprov("list")
         #expect(alone.status == 0 && alone.stderr.isEmpty, "\(alone)")
 
-        // Other names, by the key's URI alone, and what is wrong.
+        // Other names, by the key's URI alone, and mistakes.
         let other = try certprov("keygen", "--for", "pkcs11:token=demo;object=client", "--subject", "CN=other")
         #expect(other.status == 0 && other.stdout.hasPrefix("-----BEGIN CERTIFICATE REQUEST"), "\(other)")
         for wrong in [["--label", "x"], ["--key-type", "p384"], ["--san", "dns:a.example"]] {
@@ -285,7 +285,7 @@ import Testing
             where name.split(separator: "/").last?.hasPrefix("pins-") == true { unlink("\(sandbox.path)/\(name)") }
         }
         #expect(kills.haveLanded, "only \(kills.killed) were killed in time")
-        // Nobody reads what it has to say.
+        // The output has no reader.
         let script = #"""
             cd "$HOME"; mkfifo full; exec 3<>full; head -c 65536 /dev/zero >&3
             "$CERTPROV" "$@" >&3 2>errors 3>&- & keygen=$!

@@ -83,7 +83,7 @@ private final class KilledEnrolment {
         try await look()
     }
 
-    /// The identity works, the old one or the new one. Where it is not renewed, it goes when it has arrived.
+    /// The identity works, the old one or the new one. If it is not renewed, it goes when it has arrived.
     private func look() async throws {
         let identity = try provider.getStoredCertificate()
         #expect(identity != nil || !isRenewal || arrived.isEmpty)

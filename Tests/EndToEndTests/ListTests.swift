@@ -7,7 +7,7 @@ import Testing
 
     init() throws { sandbox = try Sandbox() }
 
-    /// What `openssl x509` says about a leaf, in the command's words.
+    /// Returns the output of `openssl x509` about a leaf, in the command's words.
     private func openssl(_ name: String, _ options: String...) throws -> String {
         let output = try sandbox.run(["openssl", "x509", "-in", Fixtures.path("\(name).pem"), "-noout"] + options)
         try #require(output.status == 0, "\(output)")
@@ -109,7 +109,7 @@ import Testing
         #expect(item["key"]["exportable"].bool == true)
         #expect(item["key"]["uri"].isNull)
 
-        // RFC 2253's output without escaping of what is not ASCII is RFC 4514's.
+        // RFC 2253's output without escaping of non-ASCII characters is RFC 4514's.
         let form = "RFC2253,-esc_msb,utf8"
         #expect(item["subject"].string == afterEquals(try openssl(row.name, "-subject", "-nameopt", form)))
         #expect(item["issuer"].string == afterEquals(try openssl(row.name, "-issuer", "-nameopt", form)))

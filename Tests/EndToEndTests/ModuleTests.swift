@@ -79,7 +79,7 @@ import Testing
         #expect(first.kinds == ["certificate", "certificate", "private-key", "public-key"], "\(first)")
         try connect(host, trustedBy: authority, configuration)
 
-        // What the server issues is for another key: the new one goes, and the old one is used.
+        // The server's certificate is for another key: the new one goes, and the old one is used.
         let failing = try configure(host, server, test.keyType, label: "/fault-other-key")
         let failed = try host.certprov(["fetch", "--force"] + failing)
         #expect(failed.status != 0, "\(failed)")
@@ -161,7 +161,7 @@ final class TLSServer: Sendable {
     init(in sandbox: Sandbox, _ options: [String]) throws {
         certificate = sandbox.path + "/server.pem"
         let log = sandbox.path + "/server.log"
-        // That of a server before this one names another port.
+        // The log of a server before this one names another port.
         unlink(log)
         let process = try sandbox.start(
             [

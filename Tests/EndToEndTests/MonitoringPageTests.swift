@@ -56,7 +56,7 @@ import Testing
         try sandbox.write("Port = x", to: configuration)
         output = try run(0)
         #expect(output.status == 2 && output.stdout.contains("web.properties:1"), "\(output)")
-        // A secret that everybody can read is a warning.
+        // A secret that all users can read is a warning.
         let copy = try sandbox.copy("a.p12", to: "open.p12")
         chmod(copy, 0o644)
         try sandbox.write(

@@ -41,7 +41,7 @@ struct Page {
     }
 }
 
-/// What a terminal shows: commands after `$ `, or `# ` for root, further lines of them after `> `, and their output.
+/// The text on a terminal: commands after `$ `, or `# ` for root, further lines of them after `> `, and their output.
 struct Transcript {
     struct Step {
         var command: String

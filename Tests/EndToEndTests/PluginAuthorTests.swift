@@ -35,7 +35,7 @@ import Testing
                 if command.hasPrefix("sed ") { command = mistake.breaks + "; " + language.build }
                 if command.hasPrefix("mv ") { command = mistake.repairs + "; " + language.build }
             }
-            // What a reader is told in the text.
+            // An instruction of the text to the reader.
             if number == 2 { script += "\(language.build)\n" }
             if command.contains("certprov connect") {
                 script += """

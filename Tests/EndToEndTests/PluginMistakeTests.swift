@@ -3,7 +3,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// What the command says of plugins that are absent, have the wrong name, or do not speak the protocol.
+/// The command's messages about plugins that are absent, have the wrong name, or do not speak the protocol.
 @Suite(.enabled(if: TestLength.hasSeconds)) struct PluginMistakeTests {
     private let sandbox: Sandbox
     private var plugins: String { sandbox.path + "/plugins" }

@@ -420,7 +420,7 @@ import Testing
         try FileManager.default.contentsOfDirectory(atPath: directory)
     }
 
-    /// What the command could not wait for ends by itself, and removes its directory.
+    /// A process that the command could not wait for ends by itself, and removes its directory.
     private func expectToBecomeEmpty(_ directory: String) throws {
         let end = ContinuousClock.now + .seconds(600)
         while try !contents(of: directory).isEmpty, .now < end { usleep(10000) }

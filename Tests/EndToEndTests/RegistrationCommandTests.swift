@@ -59,7 +59,7 @@ import Testing
         #expect(try run("check", config: file).stdout.contains("Not registered yet"))
         let incomplete = try run("check", config: try configuration(["FarmID=a b"]))
         #expect(incomplete.status == 78 && incomplete.stdout.contains("'URLSuffix' and 'FarmID'"), "\(incomplete)")
-        // Nobody knows a passcode: nothing is asked of the provider or the server.
+        // The passcode is not known: the provider and the server are not asked.
         let silent = try run("register", config: locked)
         #expect(silent.status == 77 && server.log.isEmpty && silent.stderr.contains("set Passcode.source"), "\(silent)")
 
@@ -77,7 +77,7 @@ import Testing
         #expect(status["provider"].string == "pkcs12" && status["attemptsLeft"].int == 10)
         let hidden = try run("status", "--json", config: locked).document("Status")
         #expect(hidden["state"].string == "registeredLocked" && hidden["connectionID"].isNull)
-        // What the provider has stored is in the vault.
+        // The provider's stored identity is in the vault.
         #expect(try run("list", config: file).stdout.contains(" store "))
         for command in ["fetch", "list", "update"] { #expect(try run(command, config: locked).status == 77) }
         #expect(!FileManager.default.fileExists(atPath: sandbox.store + "/identities"))
@@ -210,7 +210,7 @@ import Testing
         await server.close()
     }
 
-    /// The password of the source is wrong, then right, then changed at the server: it is never sent twice in vain.
+    /// The password of the source is wrong, then right, then changed at the server: a rejected one is never sent twice.
     @Test func aRejectedPasswordIsNotSentAgain() async throws {
         let password = try sandbox.write("wrong", to: "password")
         let file = try configuration([

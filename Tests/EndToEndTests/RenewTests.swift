@@ -3,7 +3,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// `certprov renew`, on a PKCS#12 file that somebody replaces.
+/// `certprov renew`, on a PKCS#12 file that is replaced.
 @Suite struct RenewTests {
     private let sandbox: Sandbox
     private let authority: TestAuthority

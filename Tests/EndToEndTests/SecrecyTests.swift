@@ -10,7 +10,7 @@ import Testing
 
     init() throws { sandbox = try Sandbox() }
 
-    /// What must not be seen, by the name under which it is reported.
+    /// The bytes that must not be seen, by the name under which they are reported.
     private func needles(of passwords: [String], key fixture: String) throws -> [String: [UInt8]] {
         var needles: [String: [UInt8]] = [:]
         for password in passwords {
@@ -76,7 +76,7 @@ import Testing
 
     @Test(arguments: commands, ["ec", "rsa"]) func noOutputHoldsASecret(command: [String], fixture: String) throws {
         let needles = try needles(of: [Fixtures.password, Self.wrong], key: fixture)
-        // What the test looks for can be found.
+        // The search finds the bytes if they are there.
         #expect(!found(needles, in: try contents(Fixtures.path("\(fixture).key"))).isEmpty)
         let holdsSecretItself = command.contains { $0.contains(Fixtures.password) }
         let words = command.map { $0 == "OUT" ? sandbox.path + "/out" : $0 }
@@ -117,7 +117,7 @@ import Testing
         }
     }
 
-    /// What is no setting may be a secret that got there by mistake, so that only its line is named.
+    /// A line that is not a setting may be a secret that got there by mistake, so that only its number is named.
     @Test(arguments: [
         "hunter2-5f1c", "hunter2-5f1c and more", "hunter2-5f1c=", "hunter2-5f1c==", "\"hunter2-5f1c\": 1",
         "<string>hunter2-5f1c</string>",

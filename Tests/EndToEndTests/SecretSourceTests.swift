@@ -2,7 +2,7 @@ import Foundation
 import Glibc
 import Testing
 
-/// Where passwords are taken from.
+/// The sources of passwords.
 @Suite struct SecretSourceTests {
     private let sandbox: Sandbox
     private let client = Fixtures.path("ec.p12")

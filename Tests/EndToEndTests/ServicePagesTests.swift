@@ -3,8 +3,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// What the book says of services that others have written: the blocks of the pages are used as they are, with the paths and the port
-/// of the test.
+/// The book's pages about other projects' services: their blocks are used as they are, with the paths and the port of the test.
 @Suite(.enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(20))) struct ServicePagesTests {
     private let sandbox: Sandbox
     private var home: String { sandbox.path + "/home" }
@@ -103,7 +102,7 @@ import Testing
 
     // MARK: - A TPM
 
-    /// What the page on tokens asks for, but for the token.
+    /// The setup of the page on tokens, but for the token.
     static let tokenSetup = """
         (umask 077; echo 123456 >pin)
         openssl req -x509 -newkey rsa:2048 -noenc -keyout ca.key -out ca.pem -days 2 -subj /CN=CA
@@ -147,7 +146,7 @@ import Testing
     }
 }
 
-/// What systemd 252 hears of a path unit's `PathChanged=`: events of the link and of its target.
+/// The events that systemd 252 gets for a path unit's `PathChanged=`: those of the link and of its target.
 private final class LinkWatch {
     private let descriptor: Int32
 

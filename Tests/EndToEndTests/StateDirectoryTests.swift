@@ -26,7 +26,7 @@ import Testing
     @Test(arguments: [
         #"export STATE_DIRECTORY="$(printf '%s/\377' "$HOME")""#,
         #"export XDG_STATE_HOME="$(printf '%s/\377' "$HOME")""#,
-        // What systemd makes with DynamicUser=.
+        // The layout that systemd makes with DynamicUser=.
         #"t="$(printf '%s/\377' "$HOME")"; mkdir -m 700 "$t"; ln -s "$t" link; export STATE_DIRECTORY="$HOME/link""#,
     ])
     func aPathThatIsNotUTF8IsRefused(script: String) throws {

@@ -2,7 +2,7 @@ import Foundation
 import Glibc
 import Testing
 
-/// A store that somebody has meddled with answers with an error, and is not written over.
+/// A store that another program has changed answers with an error, and is not written over.
 @Suite struct StoreSafetyTests {
     private let sandbox: Sandbox
     private let client = adHoc(Fixtures.path("ec.p12"))
@@ -13,7 +13,7 @@ import Testing
         try #require(output.status == 0, "\(output)")
     }
 
-    /// What was done to the store, and what reading and writing it then end in.
+    /// The damage to the store, and the errors of reading and writing it afterwards.
     struct Damage: Sendable, CustomTestStringConvertible {
         var testDescription: String
         var text: String

@@ -2,7 +2,7 @@ import Foundation
 import Glibc
 import Testing
 
-/// What happens when an output is closed, full, or read no more.
+/// The behaviour when an output is closed, full, or no longer read.
 @Suite struct StreamTests {
     private let sandbox: Sandbox
 
@@ -55,7 +55,7 @@ import Testing
         #expect(output.stderr.contains("Broken pipe"), "\(output)")
     }
 
-    /// The next file that is opened would get the number of a stream that is closed, and with it what is written there.
+    /// The next file that is opened would get the number of a stream that is closed, and with it the stream's output.
     @Test(arguments: zip(["<&- >&-", ">&-", "<&- >&- 2>&-", "2>&-", "<&- 2>&-"], [73, 73, 73, 0, 0] as [Int32]))
     func noFileOfTheStoreGetsWhatIsWritten(redirections: String, status: Int32) throws {
         let script = "exec \"$CERTPROV\" keygen --key store: --subject CN=streams \(redirections)"

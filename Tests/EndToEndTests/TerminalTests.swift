@@ -16,7 +16,7 @@ import Testing
         try atTerminal(command, asked: question) { try $0.type(answer + "\n") }
     }
 
-    /// What a test does at a terminal.
+    /// The actions of a test at a terminal.
     private struct Person {
         let keyboard: Int32
         /// Waits until a text is on the screen so many times.
@@ -111,7 +111,7 @@ import Testing
         #expect(!screen.contains("7351"), "\(screen)")
     }
 
-    /// A signal that ends a question, and what is typed for it; another process sends the ones without.
+    /// A signal that ends a question, and the keys that are typed for it; another process sends the ones without.
     struct Ending: Sendable, CustomTestStringConvertible {
         var testDescription: String
         var number: Int32
@@ -233,7 +233,7 @@ import Testing
         #expect(got.contains(#""secret": {"secret": "\#(word)"}"#) && got.contains(#""text": "somebody""#), "\(got)")
     }
 
-    /// What stops a command at a question, and what the shell does before it continues it.
+    /// A signal that stops a command at a question, and the shell's actions before it continues it.
     struct Stop: Sendable, CustomTestStringConvertible {
         var testDescription: String
         /// Sent where nothing is typed.
@@ -327,7 +327,7 @@ import Testing
         #expect(screen.contains("SHA-256 fingerprint") && screen.contains("CN=Root CA"), "\(screen)")
         #expect(screen.contains("\r") && screen.contains("to decide (2 s)\u{1b}[K\r"), "\(screen)")
         #expect(screen.contains("to decide (1 s)\u{1b}[K\r\u{1b}[K"), "\(screen)")
-        // Nobody is there the next time.
+        // No user is there the next time.
         let again = try sandbox.shell(command)
         #expect(again.status == 0 && !again.stderr.contains("to decide"), "\(again)")
     }
@@ -350,7 +350,7 @@ import Testing
         guard let (status, screen) = try atTerminal(command("delete"), answering: "[y/N]", with: answer) else { return }
         #expect(status == (isDeleted ? 0 : 77), "\(screen)")
         #expect(isDeleted || screen.contains("[userCancelled]"), "\(screen)")
-        // Here, what is typed is seen: the terminal does echo.
+        // Here, typed text is seen: the terminal does echo.
         #expect(answer.isEmpty || screen.contains("[y/N] \(answer)"), "\(screen)")
         let left = try FileManager.default.contentsOfDirectory(atPath: sandbox.store + "/identities/pkcs12")
         #expect(left.isEmpty == isDeleted)

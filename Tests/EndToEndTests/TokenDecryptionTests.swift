@@ -60,7 +60,7 @@ import Testing
         _ decrypter: any KeyDecrypting, of key: PublicKeyInfo, _ module: TokenHost.Module
     ) async throws {
         for scheme in decrypter.decryptionSchemes {
-            // That of Debian 12 does not decrypt an empty text by RSAES-PKCS1-v1_5.
+            // The version in Debian 12 does not decrypt an empty text by RSAES-PKCS1-v1_5.
             let empty = module == .opencryptoki && scheme == .rsaPKCS1 ? [] : [""]
             for text in empty + ["secret", String(repeating: "x", count: 100)] {
                 let ciphertext = try scheme.opensslEncrypt(Array(text.utf8), for: key)

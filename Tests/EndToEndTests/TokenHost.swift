@@ -27,7 +27,8 @@ final class TokenHost: Sendable {
         let keyType: String
         var testDescription: String { "\(module.rawValue), \(keyType)" }
 
-        /// What every user can run. With plugins each module once: how its types of keys differ is the same in a plugin.
+        /// The modules that every user can run. With plugins each module once: the differences of its types of keys are the
+        /// same in a plugin.
         static let all = BuiltCommand.isPlugged ? eachModule : eachModule + furtherTypes
         private static let eachModule = [
             Case(module: .softhsm, keyType: "rsa2048"), Case(module: .nss, keyType: "p256"),
@@ -53,10 +54,10 @@ final class TokenHost: Sendable {
     private let module: Module
     private let process: SpawnedProcess
     let variables: [String: String]
-    /// What a program is started by.
+    /// The command that starts a program.
     let entrance: [String]
 
-    /// What stands between the command and the module.
+    /// The module between the command and the real one.
     enum Between: String { case spy = "--spied", faults = "--faulty" }
 
     /// - Parameter between: The spy counts ``calls(of:)``, the other obeys ``setFault(_:)``.
@@ -124,7 +125,7 @@ final class TokenHost: Sendable {
         return (lines.count { $0 == "made" }, lines.count { $0 == "wrong" })
     }
 
-    /// What is on the token, as a program sees it that is not this one.
+    /// The objects on the token, as another program sees them.
     struct Contents: CustomStringConvertible {
         let lines: [[String]]
         /// Of the token, about its PIN.

@@ -29,7 +29,7 @@ import Testing
         #expect(try soak.host.contents(logsIn: false).flags.isEmpty)
         for (service, before) in zip(soak.services, atFirst).prefix(2) {
             #expect(service.status.descriptors <= before.descriptors + 4, "\(before), \(service.status)")
-            // What grows under a sanitizer is the sanitizer.
+            // Growth under a sanitizer is the sanitizer's.
             guard ProcessInfo.processInfo.environment["TSAN_OPTIONS"] == nil else { continue }
             #expect(service.status.kilobytes <= before.kilobytes * 3 / 2, "\(before), \(service.status)")
         }
@@ -78,7 +78,7 @@ private final class Soak {
         }
     }
 
-    /// The token has another PIN before the services' file has it, and they have to log in meanwhile.
+    /// The token has another PIN before the services' file has it, and they have to log in in between.
     func changePIN() throws {
         pins += 1
         let pin = "pin-\(pins)"

@@ -69,7 +69,7 @@ import Testing
             #expect(item["key"]["location"].string == "token" && item["key"]["exportable"].bool == false, "\(item)")
             #expect(item["key"]["uri"].string?.contains("token=service") == true, "\(item)")
         }
-        // The issuer's certificate is no identity.
+        // The issuer's certificate is not an identity.
         let others = list["otherObjects"].array.compactMap(\.string)
         #expect(others.count == 1 && others[0].contains("object=issuer;type=cert"), "\(others)")
         let table = try certprov("list", options: options(nil))
@@ -194,7 +194,7 @@ import Testing
         #expect(warnings.contains { $0.contains("pin-value") }, "\(warnings)")
     }
 
-    /// Everybody on the host could read it there.
+    /// All users of the host could read it there.
     @Test func aPINOnTheCommandLineIsRefused() throws {
         let uri = "pkcs11:token=service;object=ec?pin-value=\(pin)"
         for options in [options(uri: uri), ["--uri", uri, "--set", "module-path=\(Self.library)"]] {

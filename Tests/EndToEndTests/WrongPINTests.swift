@@ -18,8 +18,8 @@ import Testing
             try output.expectFailure("pinIncorrect", status: 77)
         }
         #expect(try host.calls(of: "C_Login") == 1)
-        // What the token itself has counted, where it says so: NSS counts nothing, and a TPM has no flags. opencryptoki
-        // loses its count now and then where another program starts at that moment.
+        // The count of the token itself, if it shows one: NSS counts nothing, and a TPM has no flags. opencryptoki loses its
+        // count now and then if another program starts at that moment.
         let expected: [String] = module == .nss || module.isTPM ? [] : ["COUNT_LOW"]
         let flags = try host.contents(logsIn: false).flags
         #expect(flags == expected || module == .opencryptoki && flags.isEmpty)

@@ -6,7 +6,7 @@ import Testing
 
 @testable import IdentityStore
 
-/// What a vault keeps, and for whom.
+/// The contents of a vault, and their owners.
 @Suite struct DataVaultTests: VaultTesting {
     let directory: TemporaryDirectory
     let disk = FaultyDisk()
@@ -197,7 +197,7 @@ import Testing
         try vault.create(passcode: passcode, values: ["name": SecretBytes(utf8: "value")])
         let values = "state/applications/app/vault/values/application/"
         for name in ["name", "other"] {
-            // What a kill after the rename, or before it, leaves.
+            // The remains of a kill after the rename, or before it.
             for suffix in ["previous", "new"] {
                 try directory.write(Array("sealed".utf8), to: values + SafeDirectory.temporaryPrefix + suffix)
             }

@@ -91,7 +91,7 @@ import Testing
         fixture.disk.fail(call, at: 1, with: EIO)
         let error = try error { try fixture.storage().removeEntry(named: "entry") }
         #expect(error.code == .deleteFailed)
-        // It says what is true.
+        // The message is true.
         #expect(error.message.contains(call == .unlink ? "was not deleted" : "is deleted, but"), "\(error)")
         #expect(try fixture.storage().entry(named: "entry") == (call == .unlink ? identity : nil))
         fixture.disk.repair()

@@ -11,7 +11,7 @@ import Testing
     @Test(arguments: 1...5) func ofManyFirstWritersOneKeyWins(round: Int) throws {
         let fixture = try StoreFixture()
         let identity = try Samples.stored("racer")
-        // Two processes' worth of stores, and one that nobody shares.
+        // Two processes' worth of stores, and a separate one.
         let stores = [fixture.store(), fixture.store()]
         let failures = Mutex<[String]>([])
         DispatchQueue.concurrentPerform(iterations: 24) { index in
@@ -132,7 +132,8 @@ import Testing
         }
     }
 
-    /// Only what is not there is no credential: anything else must not end in a store that is sealed with a key file.
+    /// Only an absent file means that there is no credential: any other failure must not end in a store that is sealed with a
+    /// key file.
     @Test("Only a missing credential file counts as absent")
     func isAbsentOnlyWhereThereIsNone() throws {
         let directory = try TemporaryDirectory()

@@ -10,7 +10,7 @@ import Testing
     private struct Fixture {
         let directory: TemporaryDirectory
         let disk = FaultyDisk()
-        /// That of ``one``.
+        /// The identity of ``one``.
         let identity: Identity
         let (one, other): (PEMFiles, PEMFiles)
 
@@ -55,7 +55,7 @@ import Testing
         fixture.disk.repair()
         _ = try fixture.write(fixture.one)
         #expect(fixture.disk.counts == [.create: 1], "only the lock is opened")
-        // Unless somebody has changed it.
+        // Unless it was changed.
         try fixture.directory.write([1], to: "pem/current/key.pem")
         _ = try fixture.write(fixture.one)
         #expect(fixture.isCurrent(fixture.one))

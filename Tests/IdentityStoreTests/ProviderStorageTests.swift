@@ -212,14 +212,14 @@ import Testing
         #expect(!fixture.directory.contents().contains("state/store.key"))
         try fixture.directory.write(sealingKey, to: "state/store.key")
         #expect(try keys().storedKey(for: KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")) != nil)
-        // What the message says.
+        // The message's first claim.
         unlink(fixture.directory["state/store.key"])
         try FileManager.default.removeItem(atPath: fixture.directory[keysDirectory])
         try fixture.storage().setEntry(identity, named: "entry")
         #expect(try fixture.storage().entry(named: "entry") == identity)
     }
 
-    /// Beside a new key, the old one could not be brought back without losing what was sealed since.
+    /// Beside a new key, the old one could not be brought back without losing the entries that were sealed since.
     @Test func aLostKeyIsNotReplacedWhileOthersNeedIt() throws {
         let fixture = try StoreFixture()
         let (first, second) = (try Samples.stored("first"), try Samples.stored("second"))
@@ -238,7 +238,7 @@ import Testing
         try fixture.directory.write(key, to: "state/store.key")
         #expect(try fixture.storage().entry(named: "entry") == first)
         #expect(try fixture.storage(ProviderID("a")).entry(named: "entry") == first)
-        // What is alone may be replaced: nobody else loses anything.
+        // An entry that is alone may be replaced: no other one is lost.
         unlink(fixture.directory["state/store.key"])
         try fixture.storage(ProviderID("a")).removeEntry(named: "entry")
         try fixture.storage().setEntry(second, named: "entry")

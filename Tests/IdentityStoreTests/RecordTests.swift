@@ -123,7 +123,7 @@ import Testing
         #expect(try fixture.storage().record(named: "record") == SecretBytes(copying: [40]))
     }
 
-    /// What it said must not be taken for nothing.
+    /// A damaged record must not count as absent.
     @Test func aDamagedRecordIsNotReplaced() throws {
         let fixture = try StoreFixture()
         try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }
@@ -167,7 +167,7 @@ import Testing
             #expect(!claim.isUnsettled)
             #expect(try fixture.storage().leaseRecord(named: "record") == nil)
             #expect(try fixture.storage().leaseRecord(named: "other") != nil)
-            // Who has none still reads and writes.
+            // A process without a lease still reads and writes.
             try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }
             withExtendedLifetime(claim) {}
         }

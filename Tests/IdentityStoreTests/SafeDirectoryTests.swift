@@ -6,7 +6,7 @@ import Testing
 
 @testable import IdentityStore
 
-/// Directories and files that somebody else could have put there, or could change or read.
+/// Directories and files that another user could have put there, or could change or read.
 @Suite struct SafeDirectoryTests {
     private static let folders = ["state", "state/identities", "state/identities/test"]
 

@@ -46,7 +46,7 @@ import Testing
         #expect(error?.code == .configurationInvalid && error?.message.contains("STATE_DIRECTORY") == true)
     }
 
-    /// What systemd makes for a service with `DynamicUser=` and `StateDirectory=`.
+    /// The directories that systemd makes for a service with `DynamicUser=` and `StateDirectory=`.
     @Test func aLinkOfSystemdsIsUsed() throws {
         let directory = try TemporaryDirectory()
         for name in ["private", "private/service"] { mkdir(directory[name], 0o700) }

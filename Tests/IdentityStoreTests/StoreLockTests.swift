@@ -18,7 +18,7 @@ import Testing
                 let lock = try? StoreLock(in: root, timeout: .seconds(600), FileSystem()),
                 let text = try? String(contentsOfFile: directory["counter"], encoding: .utf8), let count = Int(text)
             else { return }
-            // Whoever else is in here reads the same number now, and one of the two is not counted.
+            // Any other thread in here reads the same number now, and one of the two is not counted.
             for _ in 1...10 { sched_yield() }
             try? "\(count + 1)".write(toFile: directory["counter"], atomically: false, encoding: .utf8)
             withExtendedLifetime(lock) {}
@@ -31,7 +31,7 @@ import Testing
         let stolen = Atomic(0)
     }
 
-    /// A descriptor that is closed twice is somebody else's the second time.
+    /// A descriptor that is closed twice belongs to another thread the second time.
     @Test func givingUpClosesNoDescriptorOfOthers() throws {
         let directory = try TemporaryDirectory()
         let root = try #require(try SafeDirectory.open(directory.path))

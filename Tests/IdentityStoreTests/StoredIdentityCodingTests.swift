@@ -43,7 +43,7 @@ import Testing
     @Test func refusesEveryPrefix() throws {
         let identity = try Samples.stored("x")
         let whole = StoredIdentityCoding.encode(identity).withUnsafeBytes { Array($0) }
-        // Where a field ends, what is before it is a shorter identity; everywhere else it is nothing.
+        // A prefix that ends with a field is a shorter identity; every other prefix is refused.
         var accepted = 0
         for length in 0..<whole.count where (try? decode(Array(whole.prefix(length)))) != nil { accepted += 1 }
         let trust = identity.trust?.certificates.count ?? 0

@@ -255,7 +255,7 @@ import Testing
             #expect(error.code == .storeReadFailed && error.message.contains("The value '"), "\(error)")
             #expect(!error.message.contains("identity") && error.provider == nil, "\(error)")
         }
-        // What the vault has of the registration is restored, and not removed.
+        // The vault's data of the registration is restored, and not removed.
         let storage = vault.storage(for: ProviderID("registration_"))
         try storage.updateRecord(named: "connection") { _ in passcode }
         let record = directory["state/applications/app/vault/records/registration_/connection"]

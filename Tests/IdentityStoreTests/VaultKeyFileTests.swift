@@ -53,7 +53,7 @@ import Testing
                 var bytes = Array(whole)
                 bytes[place] ^= 1 << bit
                 bytes += SHA256.hash(data: bytes)
-                // What asks for more work is refused before that is done, or is not the same key.
+                // A file that asks for more work is refused before that is done, or does not have the same key.
                 guard let read = try? VaultKeyFile(bytes), read.parameters.work <= 1 << 20 else { continue }
                 #expect(
                     (try? read.open(with: VaultSecrets(passcode: passcode), of: "app")) != .some(key), "at \(place)")

@@ -67,7 +67,7 @@ import Testing
                 #expect(error.message.hasPrefix("\(form.fileName):"))
             }
         }
-        // Neither all nor nothing: the loop does reach what is behind the parser.
+        // Some are accepted and some refused: the loop does reach the code behind the parser.
         #expect(accepted > 0 && refused > 0)
     }
 }

@@ -95,7 +95,7 @@ import Testing
         }
     }
 
-    /// What a provider can do is asked of the provider that is registered, which may wrap another one.
+    /// The abilities are those of the registered provider, which may wrap another one.
     @Test("A wrapper decides which abilities of the wrapped provider are visible")
     func aWrapperPassesOnWhatAProviderCanDo() async throws {
         struct Wrapper: CertificateProvider {

@@ -25,7 +25,7 @@ import Testing
 
     private func providers(_ count: Int) -> [ScriptedProvider] { Self.ids.prefix(count).map { ScriptedProvider($0) } }
 
-    /// What a provider does in a row of the table below.
+    /// The answers of a provider in a row of the table below.
     enum Script: Sendable {
         case has
         case nothing

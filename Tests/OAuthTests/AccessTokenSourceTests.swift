@@ -50,8 +50,8 @@ import Testing
         #expect(try server.grants().count == 2)
     }
 
-    /// How long each is kept: to nine tenths of what is taken for its lifetime. A new one is asked for when the first is
-    /// over: before, a server on a busy host may need longer than is left, and the first is still the right answer.
+    /// A token is used for nine tenths of its lifetime. A new one is asked for when the first is over: before, a server on a
+    /// busy host may need longer than the rest of the time, and the first is still the right answer.
     @Test(
         .enabled(if: TestLength.hasSeconds, "it takes seconds"),
         arguments: [
@@ -200,7 +200,7 @@ import Testing
         #expect(try server.grants() == ["client_credentials granted", "refresh_token \(word)"])
     }
 
-    /// That the server cannot now is no reason to send it the secret.
+    /// A server that cannot answer now is not sent the secret with each call.
     @Test func aServerInTroubleIsNotAskedWithEachCall() async throws {
         let server = try await ESTServer.start(
             "--auth", "oauth", "--refresh-tokens", "keep", "--token-lifetime", "1000")

@@ -3,7 +3,7 @@ import OAuth
 import TestSupport
 import Testing
 
-/// What a token endpoint says or does instead of issuing a token.
+/// The answers of a token endpoint that issues no token.
 @Suite(.timeLimit(.minutes(20))) struct RefusalTests {
     private typealias Code = CertificateProviderError.Code
 

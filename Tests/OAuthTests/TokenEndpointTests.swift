@@ -4,7 +4,7 @@ import OAuth
 import TestSupport
 import Testing
 
-/// Where secrets go, and where they do not.
+/// The receivers of secrets.
 @Suite(.timeLimit(.minutes(20))) struct TokenEndpointTests {
     @Test(arguments: [
         "http://localhost/token", "HTTP://localhost/token", "ftp://localhost/token", "localhost/token", "",

@@ -53,7 +53,7 @@ struct CardTests {
         }
     }
 
-    /// What OpenSSL's command has encrypted. OpenSC removes the padding itself, and knows both hashes.
+    /// Messages that OpenSSL's command has encrypted. OpenSC removes the padding itself, and knows both hashes.
     @Test(arguments: [Card.Slot.authentication, .keyManagement]) func aKeyDecrypts(slot: Card.Slot) async throws {
         let publicKey = try await card.identity(slot).key.publicKey
         let store = try #require(try card.provider(slot).keyStore)

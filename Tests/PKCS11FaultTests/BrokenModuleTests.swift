@@ -86,7 +86,7 @@ import Testing
         #expect(module.calls("C_Initialize") == starts)
     }
 
-    /// Where a new start does not help, another one is made after a second, then after two, and so on.
+    /// If a new start does not help, the next one is made after a second, then after two, and so on.
     @Test func newStartsHaveABackoff() async throws {
         let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
@@ -162,7 +162,7 @@ import Testing
         #expect(try await second.key.signsValidly())
     }
 
-    /// All operations of the module wait meanwhile.
+    /// All operations of the module wait for the start.
     @Test func aStartThatWaitsInVainHasABackoff() async throws {
         let (module, first, second) = try await Self.withTwoTokens()
         module.control.hold("C_Sign")
@@ -180,7 +180,7 @@ import Testing
         #expect(try await hanging)
     }
 
-    /// What goes on with another token is waited for, and its PIN, once accepted, is sent again.
+    /// The operation with another token is waited for, and its PIN, once accepted, is sent again.
     @Test func anotherTokenGoesOn() async throws {
         let (module, first, second) = try await Self.withTwoTokens()
         let starts = module.calls("C_Initialize")
@@ -274,7 +274,7 @@ import Testing
     }
 }
 
-/// Keeps what is logged.
+/// Records the log.
 private final class Log: Sendable {
     private let lines = Mutex<[String]>([])
     var messages: [String] { lines.withLock(\.self) }

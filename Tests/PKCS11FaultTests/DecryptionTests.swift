@@ -35,7 +35,8 @@ import Testing
         }
     }
 
-    /// A module that takes another hash than it is told loses what is encrypted by that. It answers `CKR_GENERAL_ERROR`.
+    /// A module that takes another hash than requested loses the messages that are encrypted by that. It answers
+    /// `CKR_GENERAL_ERROR`.
     @Test(arguments: [CKM_SHA_1, CKM_SHA256]) func aHashThatIsNotTakenIsNotOffered(hash: CK_MECHANISM_TYPE) throws {
         module.control.set_only_hash(0, hash)
         #expect(try schemes(find()) == [hash == CKM_SHA256 ? .rsaOAEPSHA256 : .rsaOAEPSHA1, .rsaPKCS1])

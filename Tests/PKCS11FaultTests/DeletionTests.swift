@@ -22,7 +22,7 @@ import Testing
         #expect(try storage.entryNames().isEmpty)
     }
 
-    /// What the module says of it helps nobody, since the sessions are closed anyway.
+    /// The module's message helps no user, since the sessions are closed anyway.
     @Test func aLogoutThatFailsIsNone() async throws {
         let provider = try module.provider(storage: storage)
         _ = try await provider.getCertificate(NoUserInteraction())

@@ -84,7 +84,7 @@ final class FaultyModule: Sendable {
 
     func calls(_ function: String) -> UInt32 { control.calls(function) }
 
-    /// Waits until nobody uses the module: `C_Finalize` comes later than a shutdown returns where the machine has no time for it,
+    /// Waits until the module has no user: `C_Finalize` comes later than a shutdown returns if the machine has no time for it,
     /// and after an abandoned call that was released.
     func waitUntilFinalized() async {
         let end = ContinuousClock.now + .seconds(600)

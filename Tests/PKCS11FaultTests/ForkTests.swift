@@ -6,8 +6,7 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-/// A child of a process that uses a token. Only in a process with nothing else in it, whose locks nobody holds at the
-/// fork.
+/// A child of a process that uses a token. Only in a process with no other threads, whose locks are free at the fork.
 @Suite(.timeLimit(.minutes(20))) struct ForkTests {
     private static let isWithin = ProcessInfo.processInfo.environment["CERTPROV_TEST_FORK"] != nil
 

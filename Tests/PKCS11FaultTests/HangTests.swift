@@ -29,7 +29,7 @@ import Testing
             return hasToken ? ["C_GetTokenInfo"] : ["C_GetSlotList", "C_GetTokenInfo"]
         }
 
-        /// What the caller hears of it.
+        /// Returns the error that the caller gets.
         func call(_ provider: PKCS11TokenProvider, _ identity: Identity) async -> CertificateProviderError.Code? {
             let (key, nobody) = (identity.key, NoUserInteraction())
             if self == .list { return await provider.listIdentities().failures.first?.code }
@@ -81,7 +81,7 @@ import Testing
         }
         module.control.release()
         #expect(try await identity.key.signsValidly())
-        // Nobody waits for the sixteen that hung: as many others can be held only when they are through. The process
+        // The sixteen calls that hung are not waited for: as many others can be held only when they are through. The process
         // must not end under them, and clean up OpenSSL, which the module signs with.
         module.control.hold("C_Sign")
         try await withThrowingTaskGroup(of: Bool.self) { tasks in
@@ -135,7 +135,7 @@ import Testing
             module.fail(function, result)
             let list = await provider.listIdentities()
             #expect(list.identities.count == 1)
-            // What may be said of a token that is gone is no more than that.
+            // The error of a token that is gone says only that.
             let expected = result == CKR_GENERAL_ERROR ? .tokenNotPresent : CertificateProviderError.Code.unavailable
             #expect(list.failures.map(\.code) == [expected], "\(list)")
             #expect(list.failures.first?.nativeCode == Int(result))

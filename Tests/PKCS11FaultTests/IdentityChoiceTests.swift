@@ -66,7 +66,7 @@ import Testing
         #expect(await code { _ = try module.provider().getStoredCertificate() } == .configurationInvalid)
     }
 
-    /// What `getStoredCertificate` returns is shown as stored, whether it was ever fetched or not.
+    /// The result of `getStoredCertificate` is shown as stored, whether it was ever fetched or not.
     @Test("An identity that needs no login to be found is listed as stored")
     func whatIsAtHandIsStored() async throws {
         let module = try FaultyModule.withIdentity()
@@ -81,7 +81,7 @@ import Testing
     @Test func anObjectThatCannotBeReadHidesNoOther() async throws {
         let module = try FaultyModule.withIdentity()
         try module.add(FaultyModule.authority.get().issue("other"), to: 0, id: 2)
-        // The last one is that of an object that somebody has deleted meanwhile.
+        // The last one is that of an object that was deleted after the search.
         for result in [
             CKR_ATTRIBUTE_VALUE_INVALID, CKR_GENERAL_ERROR, CKR_DEVICE_MEMORY, CKR_OBJECT_HANDLE_INVALID,
         ] {
@@ -113,7 +113,7 @@ import Testing
         #expect(list.identities.count == 1 && list.failures.map(\.code) == [.tokenNotPresent], "\(list)")
     }
 
-    /// An issuer's certificate, or anybody's, under the id of a key that has its own.
+    /// A certificate of an issuer, or of any other key, under the id of a key that has its own.
     @Test func anotherCertificateUnderTheIDIsNoFailure() async throws {
         let module = try FaultyModule.withIdentity()
         try module.add(FaultyModule.rsaIdentity.get().certificate, to: 0, id: 1)

@@ -11,7 +11,7 @@ import Testing
 /// Each process has a copy of the module of its own, and so a token of the same name that has not seen the others.
 @Suite(.timeLimit(.minutes(20))) struct InterruptedPINTests {
     private static let concealed = CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY | CKF_USER_PIN_LOCKED
-    /// Of a token after somebody has changed its PIN.
+    /// The PIN after a change on the token.
     private static let changedPIN = "5678"
 
     /// Starts a process that sends its PIN and is killed before the answer.

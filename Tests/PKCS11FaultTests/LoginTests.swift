@@ -15,7 +15,7 @@ import Testing
         #expect(try await second.key.signsValidly())
     }
 
-    /// The login is the process's: who logs out takes it from everybody, who then log in again.
+    /// The login is the process's: a logout by one part ends it for all parts, which then log in again.
     @Test func aLogoutBreaksNobodyElse() async throws {
         let module = try FaultyModule.withIdentity()
         let first = try module.provider()
@@ -25,7 +25,7 @@ import Testing
         #expect(try await identity.key.signsValidly())
     }
 
-    /// Nor does one of somebody who had found the user logged in.
+    /// Nor does a logout by a part that had found the user logged in.
     @Test func aLoginOfAnotherPartIsLeftAlone() async throws {
         let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
@@ -91,7 +91,7 @@ import Testing
         #expect(module.control.tries_left(0) == 3)
     }
 
-    /// Somebody changes the PIN while the key is in use.
+    /// The PIN is changed while the key is in use.
     @Test func aRefusalAtASignatureIsTheLast() async throws {
         let module = try FaultyModule()
         module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
@@ -148,7 +148,7 @@ import Testing
         #expect(await provider.listIdentities().identities.count == 1)
         #expect(module.calls("C_Login") == 1)
         #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
-        // Nobody is asked for what is not needed.
+        // A person is not asked without need.
         let attended = try module.provider(pin: nil, ["login": "always"])
         let person = Person(FaultyModule.pin)
         #expect(try await attended.getCertificate(person).key.signsValidly())

@@ -5,7 +5,7 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-/// Somebody else in this process logs out, which hides private keys: none of them is gone.
+/// Another part of this process logs out, which hides private keys: none of them is gone.
 @Suite(.timeLimit(.minutes(20))) struct LogoutTests {
     @Test func aKeyIsFound() async throws {
         let module = try FaultyModule.withIdentity()
@@ -26,7 +26,7 @@ import Testing
         #expect(try await provider.key(for: identity.key.publicKey, NoUserInteraction()) == nil)
     }
 
-    /// With as few sessions as there can be, of which none is lost with what is hidden.
+    /// With the smallest number of sessions, of which none is lost with the hidden objects.
     @Test(arguments: [CK_ULONG(1), 2]) func aKeyIsDiscardedWithFewSessions(maximum: CK_ULONG) async throws {
         let module = try FaultyModule.withIdentity()
         module.control.set_sessions(0, maximum, maximum)

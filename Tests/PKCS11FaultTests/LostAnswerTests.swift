@@ -135,7 +135,7 @@ import Testing
         #expect(module.control.pins() == sent)
     }
 
-    /// The key asks, and nobody may log in: another part of the process has.
+    /// The key asks for the PIN, and a login is not permitted: another part of the process has logged in.
     @Test func withoutAPermissionNothingIsSentForASignature() async throws {
         let module = try Self.moduleWithKeyThatAsksEachTime()
         let other = try await module.provider().getCertificate(NoUserInteraction())
@@ -154,7 +154,7 @@ import Testing
         defer { try? FileManager.default.removeItem(atPath: directory) }
         let pipe = directory + "/pin"
         try #require(mkfifo(pipe, 0o600) == 0)
-        // Open for both, which on Linux needs no reader yet; what is written stays until it is read.
+        // Open for both, which on Linux needs no reader yet; the written bytes stay until they are read.
         let writer = open(pipe, O_RDWR | O_NONBLOCK | O_CLOEXEC)
         try #require(write(writer, FaultyModule.pin, FaultyModule.pin.utf8.count) == FaultyModule.pin.utf8.count)
         // A reader reads to the end, which comes when the last writer closes. Closing before the PIN is read would lose it.

@@ -89,7 +89,7 @@ import Testing
         return module
     }
 
-    /// Adds a certificate that differs in its signature alone, which nobody verifies.
+    /// Adds a certificate that differs in its signature alone, which is not verified.
     private static func add(
         _ certificate: X509Certificate, numbered number: UInt32, to module: FaultyModule, id: UInt32
     ) throws {
@@ -105,7 +105,7 @@ import Testing
         return try #require(Int(line.filter(\.isNumber)))
     }
 
-    /// Of what has no key only what is in its URI is read, and as many are remarked on as anybody reads.
+    /// Of an object without a key only the fields of its URI are read, and the remarks have a limit.
     @Test(.enabled(if: shape == nil)) func onlyWhatIsNamedIsRead() async throws {
         let module = try FaultyModule.withIdentity()
         let other = try FaultyModule.authority.get().issue("other").certificate
@@ -133,7 +133,7 @@ import Testing
         #expect(module.calls("C_FindObjectsInit") < 16)
     }
 
-    /// What is wrong with ten thousand objects is said of as many as anybody reads.
+    /// Of ten thousand broken objects, the first ones are named.
     @Test(.enabled(if: shape == nil)) func failuresAreCounted() async throws {
         let module = try FaultyModule.withIdentity()
         let other = try FaultyModule.authority.get().issue("other")

@@ -56,7 +56,7 @@ import Testing
         #expect(await code { _ = try await identity.key.signsValidly(.rsaPSSRSAESHA256) } == .unsupportedAlgorithm)
     }
 
-    /// What the token says of PSS, and whether that rules it out for a key of 2048 bits. Sizes are bits, or bytes.
+    /// The token's limits for PSS, and whether they rule it out for a key of 2048 bits. Sizes are bits, or bytes.
     private static let infos: [(CK_MECHANISM_INFO, Bool)] = [
         (CK_MECHANISM_INFO(ulMinKeySize: 0, ulMaxKeySize: 0, flags: 0), false),
         (CK_MECHANISM_INFO(ulMinKeySize: 0, ulMaxKeySize: 0, flags: UInt(CKF_SIGN)), false),

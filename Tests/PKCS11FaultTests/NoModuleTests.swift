@@ -9,7 +9,7 @@ import Testing
 ///
 /// p11-kit has one configuration for a process, so this runs again in a process of its own.
 @Suite(.timeLimit(.minutes(20))) struct NoModuleTests {
-    /// Where p11-kit's configuration is, in the process within.
+    /// The directory of p11-kit's configuration, in the process within.
     private static let modules = ProcessInfo.processInfo.environment["CERTPROV_TEST_NO_MODULES"]
 
     @Test("A host without a module has no token, and is told what to install", .enabled(if: modules == nil))

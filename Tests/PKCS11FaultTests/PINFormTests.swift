@@ -5,7 +5,7 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-/// What is configured may be no PIN at all, and a token that is sent it counts it.
+/// A configured text may not be a PIN at all, and a token that is sent it counts it.
 @Suite(.timeLimit(.minutes(20))) struct PINFormTests {
     @Test("A PIN outside the token's length limits is not sent", arguments: ["", "123", "123456789"])
     func whatCannotBeThePINIsNotSent(pin: String) async throws {
@@ -66,7 +66,7 @@ import Testing
         #expect(try await identity.key.signsValidly())
     }
 
-    /// Two services use one key that asks each time, and somebody changes the PIN.
+    /// Two services use one key that asks each time, and the PIN is changed.
     @Test func aRefusalAtASignatureIsTheLastForAll() async throws {
         let module = try FaultyModule()
         module.control.set_token(0, "alpha", "0001", FaultyModule.pin)

@@ -6,7 +6,7 @@ import Testing
 
 @testable import PKCS11TokenProvider
 
-/// What is remembered of PINs, as it rests in the store.
+/// The record of PINs in the store.
 @Suite struct PINRecordTests {
     private static let pin = SecretBytes(utf8: "1234")
     private static let other = SecretBytes(utf8: "9999")
@@ -158,7 +158,7 @@ import Testing
             let unanswered = try #require(read.knowledge(of: third, on: token).unanswered)
             #expect(unanswered.count == 2 && unanswered.last < Date(timeIntervalSinceNow: -86400))
         }
-        // What is learnt since is one token's.
+        // A later outcome is one token's.
         var changed = read
         changed.accept(Self.other, by: beta, isKept: true)
         #expect(!changed.knowledge(of: Self.other, on: beta).isRejected)

@@ -5,7 +5,7 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-/// Where PINs go, and what is left of them.
+/// The path of PINs, and their traces.
 @Suite(.timeLimit(.minutes(20))) struct PINTraceTests {
     /// The connection was made before the tokens were swapped, and has no idle session: it would open one where the
     /// other token is now.
@@ -32,15 +32,15 @@ import Testing
                 environment: .testing(),
                 parameters: ProviderParameters(["uri": .init("pkcs11:token=alpha?pin-value=\(written)")]))
         }
-        // What is free again may begin with something else.
+        // Freed memory may begin with other bytes.
         #expect(try ProcessMemory.places(of: Array(inverted.suffix(80))) == 0)
         let copy = inverted.map { ~$0 }
         #expect(try ProcessMemory.places(of: Array(inverted.suffix(80))) > 0)
         withExtendedLifetime(copy) {}
     }
 
-    /// A configured PIN that was accepted before is sent although nothing can be written; one of a person was not
-    /// configured, whatever came of it.
+    /// A configured PIN that was accepted before is sent although the record cannot be written; one of a person was not
+    /// configured, whatever its outcome.
     ///
     /// - Parameter isProven: Whether the token has looked at it then, and not only later.
     @Test(arguments: [true, false]) func aPersonsPINIsNotRemembered(isProven: Bool) async throws {

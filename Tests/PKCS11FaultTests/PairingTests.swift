@@ -209,7 +209,7 @@ import Testing
         #expect(await provider.announcements().reduce(0) { count, _ in count + 1 } == 0)
     }
 
-    /// OpenSC reads a card once. Whoever asks for a newer certificate gets what is on the card by then.
+    /// OpenSC reads a card once. A request for a newer certificate gets the one on the card at that time.
     @Test func aCardIsReadAnewForANewerCertificate() async throws {
         let identity = try FaultyModule.authority.get().issue("client")
         let module = try FaultyModule(named: "opensc-pkcs11.so")

@@ -5,7 +5,7 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-/// What a key has to show before an identity is used that rests on its token.
+/// The proof of a key before an identity on its token is used.
 @Suite(.timeLimit(.minutes(20))) struct PossessionTests {
     /// Nothing but the id ties them, which only a signature tells: one for as long as the connection lasts.
     @Test func aStoredIdentitySignsBeforeItIsUsed() async throws {
@@ -59,7 +59,7 @@ import Testing
         #expect(module.calls("C_Sign") == 0)
     }
 
-    /// A key that wants the PIN each time gets the configured one for it, and asks nobody at the reader's pad.
+    /// A key that wants the PIN each time gets the configured one for it, and asks no person at the reader's pad.
     @Test func aKeyThatAsksEachTimeIsProvenWithTheConfiguredPIN() async throws {
         for hasPad in [false, true] {
             let module = try FaultyModule()
@@ -68,7 +68,7 @@ import Testing
             if hasPad { module.control.set_flags(0, CK_FLAGS(CKF_PROTECTED_AUTHENTICATION_PATH), 0) }
             module.control.insert(0, 0)
             let provider = try module.provider()
-            // Somebody has been at the pad, and the key has not signed yet.
+            // A person has been at the pad, and the key has not signed yet.
             let other = try FaultyModule.authority.get().issue("other").key.publicKey
             if hasPad { #expect(try await provider.key(for: other, NoUserInteraction()) == nil) }
             let before = module.control.confirmations()

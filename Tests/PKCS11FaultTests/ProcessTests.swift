@@ -8,7 +8,7 @@ import Testing
 /// Processes that share one store. Each is this test again, with a copy of the module of its own.
 @Suite(.timeLimit(.minutes(20))) struct ProcessTests {
     private static let environment = ProcessInfo.processInfo.environment
-    /// What the process within is to do: the PIN that it is configured with, the store, and what is to come of it.
+    /// The task of the process within: its configured PIN, the store, and the expected outcome.
     private static let task = environment["CERTPROV_TEST_LOGIN"]?.split(separator: " ").map(String.init)
 
     @Test(.enabled(if: task != nil)) func withinAProcess() async throws {

@@ -57,7 +57,7 @@ import Testing
         _ = await stale.listIdentities()
         replug()
         module.control.insert(1, 1)
-        // Nobody is logged in there, where a wrong PIN would count.
+        // The user is not logged in there, where a wrong PIN would count.
         let other = try module.provider(pin: nil, ["uri": "pkcs11:token=beta"])
         _ = await other.listIdentities()
         _ = await code { _ = try await stale.getCertificate(Person(FaultyModule.pin)) }
@@ -66,8 +66,8 @@ import Testing
         #expect(try await other.getCertificate(Person("5678")).key.signsValidly())
     }
 
-    /// Where the token was, another is that shows its keys to everybody, under the same handles. Whoever signs in a
-    /// session that is opened only now has had a signature verified before.
+    /// In the token's slot is another one that shows its keys without a login, under the same handles. A signature in a session
+    /// that is opened only now has been verified before.
     @Test func aFurtherSessionIsWithNoOtherToken() async throws {
         module.control.set_token(1, "beta", "0002", "5678")
         try module.add(FaultyModule.authority.get().issue("other"), to: 1)

@@ -8,7 +8,7 @@ import Testing
 
 @testable import PKCS11TokenProvider
 
-/// What nobody uses any more is given back to the module, which may hang in that as in everything else.
+/// Unused sessions and modules are given back to the module, which may hang in that as in every other call.
 @Suite(.timeLimit(.minutes(20))) struct ReleaseTests {
     private static let isWithin = ProcessInfo.processInfo.environment["CERTPROV_TEST_END"] != nil
 
@@ -42,7 +42,7 @@ import Testing
         Issue.record("the last use waits for \(function)")
     }
 
-    /// What goes with the last reference, on any thread, is closed like this.
+    /// An object that goes with the last reference, on any thread, is closed like this.
     @Test(.disabled(if: isWithin)) func aCleanupDoesNotHoldUpItsThread() {
         let (hasReturned, isDone) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
         let outcome = Mutex(DispatchTimeoutResult.timedOut)

@@ -11,7 +11,7 @@ import Testing
 /// p11-kit has one configuration for a process, so this runs again in a process of its own.
 @Suite(.timeLimit(.minutes(60))) struct RemoteCrashTests {
     private static let remote = "/usr/libexec/p11-kit/p11-kit-remote"
-    /// Where p11-kit's configuration is, in the process within.
+    /// The directory of p11-kit's configuration, in the process within.
     private static let modules = ProcessInfo.processInfo.environment["CERTPROV_TEST_MODULES"]
 
     @Test(.enabled(if: modules == nil && socket == nil)) func theRemoteProcessEnds() async throws {
@@ -27,7 +27,7 @@ import Testing
         try directory.write(helper.utf8, to: "helper", mode: 0o700)
         let modules = directory["modules"]
         try FileManager.default.createDirectory(atPath: modules, withIntermediateDirectories: true)
-        // By a shell: what was just written cannot be executed while another test's child, forked meanwhile, has it
+        // By a shell: a file that was just written cannot be executed while another test's child, forked in between, has it
         // open.
         try directory.write("remote: |sh \(directory["helper"])\n".utf8, to: "modules/faulty.module", mode: 0o644)
         try await Subprocess.runTests(
@@ -36,7 +36,7 @@ import Testing
         #expect(try directory.read("starts").count { $0 == 0x0a } == 3 + Self.rounds)
     }
 
-    /// What the module in the other process finds on its token.
+    /// The objects that the module in the other process finds on its token.
     private func directoryWithIdentity() throws -> TemporaryDirectory {
         let directory = try TemporaryDirectory()
         let identity = try FaultyModule.authority.get().issue("remote")

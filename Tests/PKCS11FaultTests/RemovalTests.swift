@@ -122,7 +122,7 @@ import Testing
         #expect(try await identity.key.signsValidly())
     }
 
-    /// The answer to a signature is late: meanwhile the token was away, and its session's number is that of another.
+    /// The answer to a signature is late: the token was away in between, and its session's number is that of another.
     @Test func aLateAnswerEndsNoOtherSession() async throws {
         let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
@@ -142,7 +142,7 @@ import Testing
         #expect(module.control.open_sessions() == 2 && module.control.shared_uses() == 0)
     }
 
-    /// Somebody logs out in the middle of a search: that it finds nothing means nothing.
+    /// Another part logs out in the middle of a search: an empty result means nothing.
     @Test func aKeyThatIsHiddenIsNotGone() async throws {
         let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())

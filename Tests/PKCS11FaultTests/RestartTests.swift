@@ -53,7 +53,7 @@ import Testing
         #expect(module.calls("C_Initialize") == starts && module.control.pins() == 1)
     }
 
-    /// That is the other provider's, which is named.
+    /// The message names the other provider's token.
     @Test func notForAnotherProvidersToken() async throws {
         let module = try FaultyModule.withIdentity()
         module.control.set_token(1, "beta", "0002", FaultyModule.pin)
@@ -127,7 +127,7 @@ import Testing
         #expect(module.control.pins() == 1 && module.calls("C_Initialize") == starts)
     }
 
-    /// What cannot start without its token starts with it.
+    /// A module that cannot start without its token starts with it.
     @Test func aStartThatFailsIsMadeUpFor() async throws {
         let module = try FaultyModule.withIdentity()
         let provider = try module.provider()
@@ -157,9 +157,8 @@ import Testing
         #expect(try await identity.key.signsValidly())
     }
 
-    /// Between its session and its login, while it reads the PIN, nothing has been sent. Where another part of the process
-    /// looks for a token then, it does without a new start; where the module has to be started again, the login is made
-    /// all the same.
+    /// Between its session and its login, while it reads the PIN, nothing has been sent. If another part of the process looks
+    /// for a token then, it does without a new start; if the module has to be started again, the login is made all the same.
     @Test(arguments: [CKR_OK, CKR_CRYPTOKI_NOT_INITIALIZED])
     func aLoginIsMadeWhateverOthersDo(found: CK_RV) async throws {
         // A source has thirty seconds for its secret, which a very busy machine may use up before this writes it.

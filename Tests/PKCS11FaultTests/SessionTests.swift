@@ -23,7 +23,7 @@ import Testing
         #expect(try await sign(200, with: identity.key) == 200)
         #expect(module.control.most_sessions() <= min(available, 17))
         #expect(module.control.shared_uses() == 0)
-        // They are kept, and none was asked for that there is not.
+        // The sessions stay open, and no impossible one was asked for.
         #expect(module.calls("C_OpenSession") - openings <= 16)
     }
 
@@ -74,7 +74,7 @@ import Testing
         #expect(try await sign(20, with: identity.key) == 20)
     }
 
-    /// A call takes longer than anybody waits who logs out, and then works.
+    /// A call outlasts the wait of a logout, and then works.
     @Test func theSessionOfALateCallIsClosed() async throws {
         let module = try FaultyModule.withIdentity()
         let provider = try module.provider()
@@ -141,7 +141,7 @@ import Testing
         }
     }
 
-    /// Who waits for a session while another one fails to open is not forgotten.
+    /// A thread that waits for a session while another one fails to open is not forgotten.
     @Test func aFailedOpeningWakesWhoWaits() async throws {
         let module = try FaultyModule.withIdentity()
         module.control.set_sessions(0, 2, 2)

@@ -83,7 +83,7 @@ import Testing
         }
         #expect(list.failures.map(\.code) == [.timedOut], "\(list.failures)")
         #expect(list.identities.map { $0.keyURI?.contains("second") } == [true])
-        // What is known to hang costs nothing more.
+        // A module that is known to hang costs no more time.
         #expect(await provider.listIdentities().identities.count == 1)
     }
 

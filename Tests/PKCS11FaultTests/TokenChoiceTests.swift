@@ -14,7 +14,7 @@ import Testing
         return module
     }
 
-    /// Somebody's own token, perhaps, is the only one in the reader.
+    /// Another person's token, perhaps, is the only one in the reader.
     @Test(arguments: [true, false]) func aConfiguredPINNeedsATokenThatIsMeant(isEmpty: Bool) async throws {
         let module = try moduleThatHides()
         if isEmpty { module.control.clear(0) }
@@ -90,7 +90,7 @@ import Testing
         #expect(module.control.tries_left(1) == 3)
     }
 
-    /// A URI may be wrong, and one that is right may look for what nobody has made yet.
+    /// A URI may be wrong, and a right one may name an object that has not been made yet.
     @Test func aListingNamesTheTokensThatAreNotMeant() async throws {
         let module = try FaultyModule.withIdentity()
         module.control.set_token(1, "beta", "0002", FaultyModule.pin)
@@ -107,7 +107,7 @@ import Testing
         for slot in 0...1 as ClosedRange<UInt32> { module.control.insert(slot, -1) }
         let list = await provider.listIdentities()
         #expect(list.failures.map(\.message) == ["No token matches 'pkcs11:token=gamma'; insert it."], "\(list)")
-        // Where any token will do, there is nothing to list.
+        // If any token will do, there is nothing to list.
         let any = await (try module.provider()).listIdentities()
         #expect(any.failures.isEmpty && any.remarks == ["No token matches 'pkcs11:'. No other token is present."])
     }
@@ -170,7 +170,7 @@ import Testing
     }
 }
 
-/// Somebody who changes the tokens while they are asked.
+/// A person who changes the tokens while being asked.
 private struct Swapper: UserInteraction {
     let swap: @Sendable () -> Void
 

@@ -43,7 +43,7 @@ import Testing
         _ = try await module.provider(storage: storage).getCertificate(NoUserInteraction())
     }
 
-    /// Whoever is told that nothing is stored asks for a new identity, which would send it again.
+    /// A caller that is told that nothing is stored asks for a new identity, which would send it again.
     @Test func aPINIsSentOnceInOneGo() async throws {
         let module = try FaultyModule.withIdentity()
         module.fail("C_Login", CKR_DEVICE_REMOVED)

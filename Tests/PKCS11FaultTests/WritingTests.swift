@@ -32,7 +32,7 @@ import Testing
         _ = try await provider.store(certificateChain: [leaf], for: key, NoUserInteraction())
     }
 
-    /// The module would give as many as anybody wants.
+    /// The module would give any number of sessions.
     @Test(arguments: [CK_ULONG(1), 2, 3]) func theMaximumIsKeptWhileWriting(maximum: CK_ULONG) async throws {
         module.control.set_sessions(0, maximum, 64)
         let key = try await key()

@@ -3,7 +3,7 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-/// What `delete-objects` does, and what deletion leaves without it.
+/// The effects of `delete-objects`, and the objects that deletion leaves without it.
 @Suite struct DeletionTests {
     private let tokens: EmptyTokens
     private let authority: TestAuthority
@@ -37,7 +37,7 @@ import Testing
         // The issuer's certificate may be others' issuer too.
         #expect(try tokens.count(.delete) == 1)
         #expect(try await destroying.key(for: identity.key.publicKey, NoUserInteraction()) == nil)
-        // There is nothing left to delete, which is no error.
+        // There are no objects left to delete, which is not an error.
         #expect(try await destroying.announcedDeletions().isEmpty)
         try destroying.deleteStoredCertificate()
     }

@@ -25,7 +25,7 @@ import Testing
         let chain = [leaf, authority.intermediate, authority.root]
         let identity = try await provider.store(certificateChain: chain, for: key, NoUserInteraction())
         #expect(identity.certificate == leaf)
-        // The root stays out, and what is there is not written again.
+        // The root stays out, and existing certificates are not written again.
         #expect(try tokens.count(.enrolment) == 4)
         _ = try await provider.store(certificateChain: chain, for: key, NoUserInteraction())
         #expect(try tokens.count(.enrolment) == 4)

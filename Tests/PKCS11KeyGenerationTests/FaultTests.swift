@@ -28,7 +28,7 @@ import Testing
         (CKR_GENERAL_ERROR, .storeWriteFailed), (CKR_MECHANISM_INVALID, .unsupportedAlgorithm),
         (CKR_TEMPLATE_INCONSISTENT, .unsupportedAlgorithm), (CKR_DEVICE_REMOVED, .tokenNotPresent),
         (CKR_PIN_EXPIRED, .rejected),
-        // What OpenSC says where a card wants its SO PIN for it.
+        // OpenSC's code for a card that wants its SO PIN.
         (CKR_USER_NOT_LOGGED_IN, .rejected),
     ])
     func generationFails(code: CK_RV, expected: CertificateProviderError.Code) async throws {
@@ -163,8 +163,8 @@ import Testing
         #expect(try tokens.count(.faults) == 0)
     }
 
-    /// A key that may only decrypt is no identity, and not to be had by its certificate: neither is that what a deletion
-    /// has left. Mail is read with it.
+    /// A key that may only decrypt is not an identity, and its certificate does not lead to it. Nor is it a remnant of a
+    /// deletion. Mail is read with it.
     @Test func aPairThatMayNotSignIsNoRemains() async throws {
         let token = try token()
         let id: [UInt8] = [0xd2]
@@ -189,7 +189,7 @@ import Testing
         #expect(try tokens.count(.faults) == 0)
     }
 
-    /// As pkcs11-tool writes it where nobody says an id.
+    /// As pkcs11-tool writes it without an id.
     @Test func aCopyThatWasThereBeforeStays() async throws {
         let token = try token()
         let key = try token.generateKey()

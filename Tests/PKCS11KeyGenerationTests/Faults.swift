@@ -164,7 +164,7 @@ extension Faults {
 }
 
 extension Token {
-    /// Makes a key for whoever calls this.
+    /// Makes a key for the caller.
     func generateKey() throws(CertificateProviderError) -> TokenKey {
         let made = try keys.generate(.p256, label: "x")
         try made.handOver()

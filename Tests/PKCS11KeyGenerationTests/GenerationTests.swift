@@ -48,7 +48,7 @@ import Testing
             #expect(try !store.destroyStored(key.reference))
         }
         #expect(try await store.list().isEmpty)
-        // One that cannot be read is no empty one.
+        // A token that cannot be read is not an empty one.
         let away = try tokens.provider(.listed, ["uri": "pkcs11:token=away"])
         let several = try tokens.provider(.listed, ["uri": "pkcs11:"])
         await expect(code: .tokenNotPresent) { _ = try await away.keyStore?.list() }

@@ -9,7 +9,7 @@ import Testing
 
 @testable import PKCS11TokenProvider
 
-/// What is left of a key pair that nobody has got, and what is not to be taken for that.
+/// The objects of a key pair that was never handed over, and objects that must not be taken for them.
 extension FaultTests {
     private func token(_ storage: any IdentityStorage) throws -> Token {
         try Faults.token(tokens.module, storage)
@@ -62,7 +62,7 @@ extension FaultTests {
         #expect(token.pending.orphans(on: identity).isEmpty)
     }
 
-    /// Nobody has to wait for those that do not come.
+    /// A key pair that never appears delays no other.
     @Test func manyThatDoNotComeAreInNobodysWay() throws {
         var storage = InMemoryStorage()
         for number in 0..<20 as Range<UInt8> {
@@ -72,7 +72,7 @@ extension FaultTests {
         }
     }
 
-    /// What a process leaves that is killed when it has asked for a pair.
+    /// Makes the objects of a process that is killed when it has asked for a pair.
     private func killed(
         in storage: InMemoryStorage, making id: [UInt8]
     ) throws -> (storage: InMemoryStorage, token: Slot.Identity) {
@@ -81,7 +81,7 @@ extension FaultTests {
         return withExtendedLifetime(entry) { (storage.afterCrash(), token.identity) }
     }
 
-    /// - Parameter part: The classes of what is there of the pair.
+    /// - Parameter part: The classes of the pair's objects that exist.
     private func makeLate(_ part: [CK_OBJECT_CLASS], of id: [UInt8], on token: Token) throws {
         let template = try #require(KeyPairTemplate.all(.p256, id: id, label: "late", for: .signing).first)
         try token.withConnection(loggedIn: true) { connection throws(CryptokiError) in
@@ -94,7 +94,7 @@ extension FaultTests {
         }
     }
 
-    /// Another process, or another provider in this one, makes a key meanwhile.
+    /// Another process, or another provider in this one, makes a key at the same time.
     @Test("A key pair that another process is making is not destroyed")
     func whatIsBeingMadeIsNotDestroyed() async throws {
         let folder = try TemporaryDirectory()
@@ -114,7 +114,7 @@ extension FaultTests {
         #expect(try tokens.count(.faults) == 0)
     }
 
-    /// A store that is an older copy of itself remembers what was handed over long ago.
+    /// A store that is an older copy of itself lists a key that was handed over long ago.
     @Test func aPairWithACertificateIsKept() throws {
         let token = try token(InMemoryStorage())
         let key = try {

@@ -47,7 +47,7 @@ import Testing
         }
     }
 
-    /// What others have put on a token, and no peer of ours would take.
+    /// Objects of other programs on a token that no peer of ours would accept.
     @Test(.serialized, arguments: ["EC 1.3.132.0.10", "Ed448"]) func aKindOfKeyThatCannotBeUsedIsNamed(kind: String)
         async throws
     {

@@ -98,7 +98,7 @@ import Testing
         }
         await #expect(throws: CertificateProviderError.self) { try await first.verifyPossession() }
         #expect(try renewing.getStoredCertificate()?.certificate == second.certificate)
-        // Nobody has said so: the next one does it, and a deletion.
+        // The replacement was never reported: the next renewal destroys the old key, and so does a deletion.
         for _ in 0..<2 { _ = try await renewing.getCertificate(NoUserInteraction()) }
         #expect(try tokens.count(.estrenewal) == before + 7)
         let announced = try await renewing.announcedDeletions()
@@ -205,7 +205,7 @@ import Testing
         await expect(code: .interactionRequired) { _ = try host.provider(.estasked, silent).getStoredCertificate() }
     }
 
-    /// What is configured for one token is not sent to another, whose key is replaced.
+    /// The PIN for one token is not sent to another, whose key is replaced.
     @Test func aPINIsForItsOwnToken() async throws {
         let host = try await host()
         let first = try await host.provider(.pinone).getCertificate(NoUserInteraction())
@@ -351,7 +351,7 @@ import Testing
         #expect(try !tokens.listing(.estrefused).contains("full"))
     }
 
-    /// What the server knows the host by at first, whose key is in a token as well; it outlives what it is for.
+    /// The identity by which the server knows the host at first, whose key is in a token as well; it outlives its purpose.
     @Test func theDevicesOwnCertificateMayBeInTheToken() async throws {
         let server = try await ESTServer.start("--auth", "certificate")
         let host = Host(tokens: tokens, server: server)

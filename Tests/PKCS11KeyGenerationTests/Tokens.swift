@@ -58,7 +58,7 @@ final class EmptyTokens: Sendable {
         return String(decoding: output, as: UTF8.self)
     }
 
-    /// What OpenSC's tool says of every object on a token.
+    /// Returns the output of OpenSC's tool about every object on a token.
     func listing(_ token: Name) throws -> String {
         try run(
             "pkcs11-tool", "--module", Self.library, "--token-label", token.rawValue, "--login", "--pin", Self.pin, "-O"

@@ -31,7 +31,7 @@ import Testing
     }
 
     struct Candidate: Sendable {
-        /// What it is made of.
+        /// The fields of a candidate.
         var key: UInt8 = 1
         var certificate: UInt8?
         var isOnOther = false

@@ -3,7 +3,7 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-/// What can be seen on a token, with its PIN and without.
+/// The visible objects of a token, with its PIN and without.
 @Suite(.timeLimit(.minutes(20))) struct ListingTests {
     @Test(arguments: TestModule.installed) func withoutPIN(module: TestModule) async throws {
         let setup = try TokenSetup(module, .closed, nil, pin: .none)
@@ -33,7 +33,7 @@ import Testing
         }
     }
 
-    /// Certificates and keys that are nobody's identity. What a remark is made of is among them.
+    /// Certificates and keys that belong to no identity. The objects of remarks are among them.
     @Test func everyObjectHasItsURI() async throws {
         let list = await (try TokenSetup(token: "halves").provider()).listIdentities()
         #expect(list.identities.isEmpty && list.remarks.count == 2, "\(list)")
@@ -63,7 +63,7 @@ import Testing
         #expect(list.identities.map(\.isStored) == [true])
     }
 
-    /// A listing asks nobody, and a PIN that nobody has configured is not missed.
+    /// A listing asks no person, and a PIN that is not configured is not missed.
     @Test(arguments: TestModule.installed) func loginNeverShowsWhatIsPublic(module: TestModule) async throws {
         let setup = try TokenSetup(module, .closed, nil, pin: .right).with("login", "never")
         let list = await (try setup.provider()).listIdentities()

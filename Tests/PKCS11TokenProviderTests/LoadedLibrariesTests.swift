@@ -3,7 +3,7 @@ import Testing
 
 @testable import PKCS11TokenProvider
 
-/// What opencryptoki loads in `C_Initialize` crashes threads that end after it is unloaded in `C_Finalize`.
+/// The libraries that opencryptoki loads in `C_Initialize` crash threads that end after they are unloaded in `C_Finalize`.
 @Suite struct LoadedLibrariesTests {
     private static let library = "libitm.so.1"
 

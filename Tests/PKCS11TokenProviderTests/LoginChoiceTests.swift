@@ -10,7 +10,7 @@ import Testing
         /// The tokens that have a login: whether each is logged in.
         let tokens: [Bool]
         var namesToken = false
-        /// What they show: `nil` where they are not to be read.
+        /// The visible identities: `nil` if the token cannot be read.
         var sight: LoginChoice.Sight?
         /// Those that the identity was on which was chosen last: `nil` where that is not to be looked at.
         var remembered: [Int]?

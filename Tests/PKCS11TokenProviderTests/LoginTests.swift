@@ -36,8 +36,8 @@ import Testing
         try provider.deleteStoredCertificate()
     }
 
-    /// Restarts with a wrong PIN cost one try, which a token that counts would show by its lock: the TPM locks at the
-    /// third. That of SoftHSM forgets at a right PIN that it has seen a wrong one.
+    /// Restarts with a wrong PIN cost one try, which a token that counts would show by its lock: the TPM locks at the third.
+    /// The count of SoftHSM is reset by a right PIN.
     @Test(arguments: TestModule.installed) func aWrongPINIsSentOnce(module: TestModule) async throws {
         let setup = try TokenSetup(module, .pins, pin: .wrong)
         for restart in 0..<10 {
@@ -66,7 +66,7 @@ import Testing
         }
     }
 
-    /// What the token says of itself to another process.
+    /// Returns whether the token's flags, read by another process, show a wrong PIN.
     private func hasSeenAWrongPIN(_ module: TestModule) throws -> Bool {
         let slots = String(
             decoding: try Subprocess.run(["pkcs11-tool", "--module", module.library, "--list-token-slots"]),

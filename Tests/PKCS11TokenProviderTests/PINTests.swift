@@ -4,7 +4,7 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-/// Where the PIN may stand.
+/// The possible sources of the PIN.
 @Suite(.timeLimit(.minutes(20))) struct PINTests {
     @Test(arguments: TestModule.installed) func aPINInTheURIWorksAndIsReported(module: TestModule) async throws {
         var setup = try TokenSetup(module, pin: .none)
@@ -17,7 +17,7 @@ import Testing
         #expect(!"\(list.remarks) \(list.identities) \(setup.log.text)".contains(TokenFarm.pin))
     }
 
-    /// Whoever is told to log in by hand gets to do that.
+    /// A configuration with a login by hand gets one.
     @Test func theParameterGoesBeforeAPINInTheURI() async throws {
         var setup = try TokenSetup(.softhsm, pin: .none).with("pin-source", "prompt")
         setup.uri += "&pin-value=" + TokenFarm.pin
@@ -27,7 +27,7 @@ import Testing
         #expect(error?.code == .interactionRequired)
     }
 
-    /// A listing goes without a PIN where nobody has configured one. One that was configured and cannot be had is an error.
+    /// A listing does without a PIN if none is configured. A configured one that cannot be read is an error.
     @Test(arguments: ["env:NOWHERE", "open"]) func aListingSaysWhatIsWrongWithThePINsSource(source: String) async throws
     {
         let folder = try TemporaryDirectory()

@@ -139,7 +139,7 @@ import Testing
         }
     }
 
-    /// What p11-kit reads is read, and means the same tokens; what it finds wrong is refused.
+    /// A URI that p11-kit reads is read, and means the same tokens; a URI that it refuses is refused.
     @Test("A PKCS#11 URI means the same tokens as for p11-kit")
     func isReadAsByP11Kit() throws {
         var random = SystemRandomNumberGenerator()

@@ -8,7 +8,7 @@ import Testing
 
 /// A token that goes away while its key is in use.
 @Suite(.timeLimit(.minutes(20))) struct RemovalTests {
-    /// Those who sign meanwhile hear that it is gone, and the other tokens of the module go on.
+    /// Signatures in progress fail since the token is gone, and the other tokens of the module go on.
     @Test func theTokenIsNotPresent() async throws {
         let token = TokenFarm.SoftHSMToken.moving.rawValue
         let directory = try SoftHSMDirectory(of: token)
@@ -61,7 +61,7 @@ final class Flag: Sendable {
     func raise() { state.withLock { $0 = true } }
 }
 
-/// Where SoftHSM keeps a token.
+/// The directory of a SoftHSM token.
 private struct SoftHSMDirectory {
     private let path, elsewhere: String
 

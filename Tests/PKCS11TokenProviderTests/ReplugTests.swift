@@ -7,10 +7,10 @@ import Testing
 
 /// Tokens of SoftHSM whose directory is moved away and back.
 ///
-/// SoftHSM sees them again only after it was finalised, which is not done while somebody is logged in to another token,
-/// and which p11-kit does not do as long as anybody but certprov uses it. So this runs again in a process of its own.
+/// SoftHSM sees them again only after it was finalized, which is not done while the user is logged in to another token, and
+/// which p11-kit does not do as long as a part other than certprov uses it. So this runs again in a process of its own.
 @Suite(.serialized, .timeLimit(.minutes(20))) struct ReplugTests {
-    /// Where the tokens are, in the process within.
+    /// The directory of the tokens, in the process within.
     private static let directory = ProcessInfo.processInfo.environment["CERTPROV_TEST_REPLUG"]
 
     @Test(.enabled(if: directory == nil)) func inAProcessOfItsOwn() async throws {
@@ -51,10 +51,10 @@ import Testing
             with: [environment, "CERTPROV_TEST_REPLUG=" + directory.path])
     }
 
-    /// What is moved away: the token alone, or all of them.
+    /// The files that are moved away: the token alone, or all of them.
     @Test(.enabled(if: directory != nil), arguments: [false, true]) func underLoad(all: Bool) async throws {
         let directory = try #require(Self.directory)
-        // That of the other token is not logged in to, and is connected all the same.
+        // The other token is not logged in to, and is connected all the same.
         let provider = try provider("pkcs11:object=alpha", in: directory)
         let key = try await provider.getCertificate(NoUserInteraction()).key
         let end = Flag()
@@ -81,7 +81,7 @@ import Testing
         #expect(others.isEmpty, "\(others.count) of \(errors.count): \(String(describing: others.first))")
     }
 
-    /// Nobody signs meanwhile, who would notice that the token is gone.
+    /// No thread signs at that time, which would notice that the token is gone.
     @Test(.enabled(if: directory != nil), arguments: [false, true]) func whileItIsLookedFor(all: Bool) async throws {
         let directory = try #require(Self.directory)
         let provider = try provider("pkcs11:token=alpha", in: directory)
@@ -96,7 +96,7 @@ import Testing
         }
     }
 
-    /// The other one does nothing meanwhile, and goes on afterwards.
+    /// The other one does nothing at that time, and goes on afterwards.
     @Test(.enabled(if: directory != nil), arguments: [false, true])
     func whileAnotherProviderHasItToo(all: Bool) async throws {
         let directory = try #require(Self.directory)
@@ -156,7 +156,7 @@ import Testing
                 "softhsm2-util", "--import", directory + "/key", "--token", "gamma", "--label", "gamma", "--id", "01",
                 "--pin", TokenFarm.pin,
             ])
-        // The first one of them finds out, and the others wait for their logins meanwhile.
+        // The first one of them finds out, and the others wait for their logins until then.
         try await withThrowingTaskGroup(of: Void.self) { tasks in
             for _ in 0..<16 {
                 tasks.addTask { try await sign(with: provider.getCertificate(NoUserInteraction()).key) }
@@ -175,7 +175,7 @@ import Testing
     }
 
     /// - Parameter label: Of the token; `nil` for all tokens.
-    /// - Returns: How to put back what was taken away.
+    /// - Returns: A closure that puts the files back.
     private func takeAway(_ label: String?, in directory: String) throws -> () -> Void {
         let tokens = directory + "/tokens"
         var path = tokens

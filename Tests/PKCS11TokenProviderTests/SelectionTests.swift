@@ -73,7 +73,7 @@ import Testing
     }
 }
 
-/// Which module is loaded, and what is said of one that cannot be.
+/// The module that is loaded, and the messages about one that cannot be.
 @Suite(.timeLimit(.minutes(20))) struct ModuleTests {
     @Test func aModuleThatIsNotThere() async throws {
         let setup = try TokenSetup(.softhsm).with("module-path", "/nonexistent/module.so")

@@ -25,7 +25,7 @@ import Testing
         let key = try await TokenSetup(test.module, .main, test.kind).identity().key
         #expect(key.use == .signing)
         guard let signer = key.digestSigner else {
-            // What the others offer is up to their mechanisms.
+            // The schemes of the others depend on their mechanisms.
             #expect(test.kind == .ed25519 || !TestModule.softHSMs.contains(test.module))
             return
         }
@@ -79,7 +79,7 @@ import Testing
 }
 
 extension KeyCase {
-    /// What the module can do with the key.
+    /// The schemes that the module has for the key.
     var schemes: [SignatureScheme] {
         switch kind {
         case .p256: [.ecdsaP256SHA256]

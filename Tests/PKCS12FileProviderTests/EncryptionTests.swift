@@ -5,7 +5,7 @@ import Testing
 
 /// Files as `openssl pkcs12 -export` writes them, with every algorithm that is met.
 @Suite struct EncryptionTests {
-    /// Of each kind a key and a certificate for it, PEM. Kept in memory: nobody would remove a directory in a static.
+    /// Of each kind a key and a certificate for it, PEM. Held in memory: a directory in a static would never be removed.
     private static let source = Result {
         let directory = try TemporaryDirectory()
         for (name, options) in keys {

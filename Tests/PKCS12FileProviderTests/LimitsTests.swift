@@ -148,7 +148,7 @@ import Testing
         #expect(error.message.contains("the limit is \(4 << 20) bytes"))
     }
 
-    // MARK: What is no file
+    // MARK: Other files
 
     @Test("A pipe or a device is not read as a PKCS#12 file")
     func neitherAPipeNorADevice() async throws {

@@ -6,7 +6,7 @@ import Testing
 
 @testable import PKCS12FileProvider
 
-/// What swift-crypto decrypts is what OpenSSL encrypted; anything else is left to OpenSSL.
+/// swift-crypto decrypts messages that OpenSSL encrypted; the rest is left to OpenSSL.
 @Suite struct PBES2Tests {
     /// An `EncryptedPrivateKeyInfo` under the password "sécret", as `openssl pkcs8` writes it, and the key.
     private func encrypted(_ options: [String]) throws -> (algorithm: ASN1Node, ciphertext: [UInt8], key: [UInt8]) {

@@ -4,8 +4,8 @@ import CryptoExtras
 import Foundation
 import SwiftASN1
 
-/// Assembles PKCS#12 files piece by piece, good ones and such as no tool would write. Nothing is encrypted, so that
-/// whoever changes a byte reaches the innermost structure.
+/// Assembles PKCS#12 files piece by piece, good ones and such as no tool would write. The content is not encrypted, so that a
+/// changed byte reaches the innermost structure.
 struct PFXBuilder {
     /// Whether everything constructed has an indefinite length, and octet strings come in chunks (X.690, section 8).
     var isIndefinite = false

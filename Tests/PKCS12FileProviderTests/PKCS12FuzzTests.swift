@@ -77,7 +77,7 @@ import Testing
                 outcomes[error.code, default: 0] += 1
             }
         }
-        // The loop does reach what is behind the structure.
+        // The loop does reach the code behind the structure.
         #expect(outcomes[nil, default: 0] > 20 && outcomes[.malformedData, default: 0] > 20, "\(outcomes)")
     }
 }

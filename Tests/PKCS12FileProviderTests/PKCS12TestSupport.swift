@@ -3,7 +3,7 @@ import PKCS12FileProvider
 import TestSupport
 import Testing
 
-/// What the tests of this target share.
+/// The shared samples of the tests of this target.
 enum Samples {
     static let authority = Result { try TestAuthority() }
 

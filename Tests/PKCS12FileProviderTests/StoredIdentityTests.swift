@@ -8,7 +8,7 @@ import TestSupport
 import Testing
 import X509
 
-/// What is kept, for how long, and for whom.
+/// The stored entries, their lifetime, and their owners.
 @Suite struct StoredIdentityTests {
     private let builder = PFXBuilder()
 

@@ -100,7 +100,7 @@ import Testing
         }
     }
 
-    /// What any of the requests needs.
+    /// The fields that any of the requests needs.
     private struct KeyRequestFields: Encodable {
         var store = "test:"
         var uri = "test:key"

@@ -59,7 +59,7 @@ struct MessageTests {
             (#"{"notice":"progress","params":{"for":1}}"#, "The field 'params.text' of a message is missing."),
         ]) func aMalformedFieldIsNamed(line: String, message: String) throws
     {
-        // The question mark stands for what is no UTF-8.
+        // The question mark stands for bytes that are not UTF-8.
         let bytes = line.utf8.map { $0 == 0x3f ? 0xff : $0 }
         let error = #expect(throws: CertificateProviderError.self) {
             _ = try Message(line: bytes).params(as: Progress.self)

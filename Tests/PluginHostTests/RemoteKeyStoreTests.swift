@@ -176,7 +176,7 @@ import Testing
         await host.shutdown()
     }
 
-    /// What OpenSSL's command has encrypted, for keys of a plugin in Swift.
+    /// Messages that OpenSSL's command has encrypted, for keys of a plugin in Swift.
     @Test(arguments: [KeyUse.oaepDecryption, [.signing, .pkcs1Decryption]]) func aPluginDecrypts(use: KeyUse)
         async throws
     {

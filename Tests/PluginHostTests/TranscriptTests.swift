@@ -176,7 +176,7 @@ struct TranscriptTests {
         #expect(try table("Requests of the plugin").union(both).symmetricDifference(ofPlugin) == [])
 
         func names(_ path: String) throws -> Set<String> {
-            // The kinds of questions are no messages.
+            // The kinds of questions are not messages.
             let text = try Transcript.text("Sources/\(path)").components(separatedBy: "\nextension UserInteraction")[0]
             return Set(
                 text.matches(of: /(?:case |request\.name == |\n {8})"([\w.]+)"(?: where [^:]*)?(?::| \{)/).map {
@@ -193,7 +193,7 @@ struct TranscriptTests {
 /// The page is replayed: by the host with a scripted plugin, and by a plugin of PluginKit with a scripted host.
 @Suite(.enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(20))) struct TranscriptReplayTests {
     private static let helper = Transcript.root.appending(path: "Tests/PluginHostTests/transcript.py").path
-    /// What PluginKit does otherwise: it asks nothing without a user, sends no unknown messages, and describes itself so that
+    /// The differences of PluginKit: it asks nothing without a user, sends no unknown messages, and describes itself so that
     /// `key.open` follows.
     private static let notOfPluginKit: Set = ["unknown-to-host", "no-user", "keys-of-card"]
     private static let sessions = [

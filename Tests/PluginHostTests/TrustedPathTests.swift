@@ -27,7 +27,7 @@ import Testing
         (mode_t(0o775), "other users may write"), (0o757, "other users may write"), (0o644, "is not executable"),
         (0o4755, "runs as another user"),
     ]) func theModeOfTheFileCounts(mode: mode_t, text: String) {
-        // Root may execute what anybody may.
+        // Root may execute a file that any user may.
         chmod(directory["certprov-plugin-a"], mode)
         #expect(refusal()?.contains(text) == true, "\(String(describing: refusal()))")
     }
@@ -74,7 +74,7 @@ import Testing
         #expect(plugins.scan(builtIn: []).map(\.refusal) == [nil])
         chmod(directory["inner"], 0o777)
         #expect(plugins.scan(builtIn: []).first?.refusal?.contains("may write to \(directory["inner"]) ") == true)
-        // Where only owners can rename files, what is below is looked at alone.
+        // If only owners can rename files in a directory, each path below it is looked at alone.
         chmod(directory["inner"], 0o1777)
         #expect(plugins.scan(builtIn: []).map(\.refusal) == [nil])
     }
@@ -100,7 +100,7 @@ import Testing
         #expect(chown(directory["certprov-plugin-a"], 12345, 12345) == 0)
         #expect(refusal()?.contains("belongs to another user (uid 12345)") == true)
         #expect(refusal()?.contains("chown") == false)
-        // The user itself may use what is root's.
+        // The user itself may use root's files.
         #expect(try TrustedPath.check("/bin/sh", .program, user: 12345))
     }
 

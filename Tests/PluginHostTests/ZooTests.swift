@@ -515,7 +515,7 @@ import Testing
             memory.append(residentMemory())
         }
         #expect(descriptors() == before)
-        // What is needed once is there after the first quarter.
+        // One-time allocations are made after the first quarter.
         let growth = (memory.last ?? 0) - memory[rounds / 4]
         #expect(growth < 2 << 20, "\(memory)")
     }

@@ -9,7 +9,7 @@ import TestSupport
 /// The server of `Examples/PlatformServer` in a process of its own, which is killed and started again with the same database
 /// and the same port.
 final class ReferenceServer: Sendable {
-    /// What all its processes together have needed.
+    /// The resources that all its processes together have needed.
     struct Use {
         /// The greatest memory of any of them, in KiB.
         var peakMemory = 0
@@ -43,7 +43,7 @@ final class ReferenceServer: Sendable {
         try start()
     }
 
-    /// Where it accepts client certificates.
+    /// The port that accepts client certificates.
     var port: Int { state.withLock(\.port) }
 
     /// Returns when it accepts connections.
@@ -60,7 +60,7 @@ final class ReferenceServer: Sendable {
         state.withLock { ($0.process, $0.port) = (process, announced.certificatePort) }
     }
 
-    /// Kills it (SIGKILL): what is in progress gets no answer.
+    /// Kills it (SIGKILL): requests in progress get no answer.
     func kill() {
         state.withLock { state in
             Self.note(state.process, &state.use)
@@ -70,7 +70,7 @@ final class ReferenceServer: Sendable {
         }
     }
 
-    /// What it has needed so far.
+    /// The resources that it has needed so far.
     var use: Use {
         state.withLock { state in
             var use = state.use

@@ -35,7 +35,7 @@ struct RegistrationSimulation {
 
     private enum Event { case registered, failed }
 
-    /// What the registrations came to.
+    /// The outcome of the registrations.
     private struct Outcome {
         var registered = 0
         var failures = 0
@@ -95,7 +95,7 @@ struct RegistrationSimulation {
                 guard error.code == .unavailable else { throw error }
                 sink.yield(.failed)
             }
-            // What started it starts it again after a while, and not all hosts at the same time.
+            // Its supervisor starts it again after a while, and not all hosts at the same time.
             try await Task.sleep(for: .seconds(Double.random(in: 0.5...1.5)))
         }
         throw Failure("host \(host.number) cannot be registered")
@@ -146,7 +146,7 @@ struct RegistrationSimulation {
         }
     }
 
-    /// That of this process, in seconds.
+    /// The processor time of this process, in seconds.
     private static var processorTime: Double {
         var usage = rusage()
         getrusage(RUSAGE_SELF.rawValue, &usage)

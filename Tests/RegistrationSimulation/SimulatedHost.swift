@@ -8,13 +8,13 @@ import Synchronization
 import TestSupport
 
 /// One of many hosts. It has a state directory and a certificate of its own. Each of its operations is made as by a new
-/// process, which knows only what is on disk.
+/// process, which knows only the files on disk.
 struct SimulatedHost: Sendable {
     let number: Int
     private let site: Site
     private let provider: HostProvider
 
-    /// What all hosts have in common.
+    /// The shared parts of all hosts.
     struct Site: Sendable {
         let directory: TemporaryDirectory
         let authority: TestAuthority

@@ -6,7 +6,7 @@ import X509
 
 @testable import RemoteMDMProvider
 
-/// What a server wants in requests, and what comes of it.
+/// The attributes that a server wants in requests, and their effect.
 @Suite(.timeLimit(.minutes(20))) struct CSRAttributesTests {
     private static let extendedKeyUsage: ASN1ObjectIdentifier = [2, 5, 29, 37]
     private static let rsa: ASN1ObjectIdentifier = [1, 2, 840, 113549, 1, 1, 1]
@@ -98,7 +98,7 @@ import X509
         #expect(try asked.keyUsage == KeyUsage(digitalSignature: true, keyEncipherment: true))
         #expect(try asked.subjectAlternativeNames?.map(\.self) == [.dnsName("a")])
         #expect(asked[oid: [1, 2, 3, 4]]?.value == [5, 0] && asked[oid: [1, 2, 3, 4]]?.critical == true)
-        // What the configuration says of names stands.
+        // Configured names stand.
         let named = try await extensions(whole, names: ["dns:client.example"], key: key)
         #expect(try named.subjectAlternativeNames?.map(\.self) == [.dnsName("client.example")])
         let empty = try template([

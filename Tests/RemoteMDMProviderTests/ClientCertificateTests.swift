@@ -87,7 +87,7 @@ import Testing
         #expect(server.requests.isEmpty)
     }
 
-    /// One that the server does not know the authority of. In TLS 1.3 our request is on its way meanwhile, and the
+    /// A certificate of an authority that the server does not know. In TLS 1.3 our request is on its way by then, and the
     /// server's alert may be lost.
     @Test("The error names the client certificate that the server refuses")
     func whichCertificateIsRefusedIsSaid() async throws {

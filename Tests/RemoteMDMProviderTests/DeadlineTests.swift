@@ -5,7 +5,7 @@ import Testing
 @testable import ProviderTransport
 @testable import RemoteMDMProvider
 
-/// That `timeout` holds for a whole enrolment, and for nothing but what the server takes.
+/// `timeout` holds for a whole enrolment, and only for the server's time.
 @Suite(.timeLimit(.minutes(20))) struct DeadlineTests {
     /// Each answer would do by itself, and without a limit for all of them the enrolment would come to its end.
     @Test func answersThatAreSlowTogetherAreGivenUp() async throws {
@@ -55,7 +55,7 @@ import Testing
     }
 }
 
-/// Somebody who has to look for the password first.
+/// A person who has to look for the password first.
 private struct SlowPerson: UserInteraction {
     let clock: TurnedClock
 

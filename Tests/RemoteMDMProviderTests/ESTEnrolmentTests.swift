@@ -68,7 +68,7 @@ import Testing
         #expect(try provider.getStoredCertificate()?.certificate == second.certificate)
     }
 
-    /// The server compares what a renewal asks for with the certificate, and has its own ways of writing names.
+    /// The server compares the names of a renewal with the certificate, and writes names in its own form.
     @Test func aRenewalAsksForWhatTheCertificateSays() async throws {
         let server = try ESTResponder(.basic)
         let asked = #"dns:client.example, upn:alice@example.com, "uri:https://a.example/x,y""#
@@ -162,7 +162,7 @@ import Testing
         #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
     }
 
-    /// What a server has refused is not sent for the certificate once more, since it may lock accounts.
+    /// A password that a server has refused is not sent for the certificate once more, since the server may lock accounts.
     @Test(
         "A password rejected for /csrattrs is not sent again for the enrolment",
         arguments: [ESTAuthentication.basic, .digest])

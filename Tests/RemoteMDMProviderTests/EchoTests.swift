@@ -15,7 +15,7 @@ import Testing
 
     /// In what form the server repeats it.
     enum Form: CaseIterable { case field, credentials, password, percentEncoded, form, base64 }
-    /// Where in its answer.
+    /// The place in its answer.
     enum Place: CaseIterable { case text, location, type, multipartType }
 
     @Test(
@@ -53,7 +53,7 @@ import Testing
             ?? ""
     }
 
-    /// Where a text is cut, the half of a secret is none that is known.
+    /// In a shortened text, half of a secret would not be recognised.
     @Test("Secrets are redacted before the server's text is truncated")
     func aSecretAtTheEndOfWhatIsShownIsNotCut() {
         var response = HTTPResponse(status: 400, headers: [:], body: [])

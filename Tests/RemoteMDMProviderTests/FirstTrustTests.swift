@@ -34,7 +34,7 @@ import Testing
         #expect(others.first?.operation == .cacerts)
         #expect(others.contains { $0.authorization == "Bearer" })
 
-        // What was found is known.
+        // The trust that was found is known.
         let renewed = try await server.provider(storage: storage, settings).getCertificate(NoUserInteraction())
         try server.verify(renewed)
         let second = server.requests.dropFirst(requests.count)
@@ -70,15 +70,15 @@ import Testing
         #expect(person.questions.first?.contains(digits) == true, "\(person.questions) \(digits)")
         #expect(server.requests.first?.authorization == nil)
 
-        // A service that renews asks nobody.
+        // A service that renews asks no person.
         let provider = try server.provider(storage: storage, settings([:]))
         _ = try await provider.getCertificate(NoUserInteraction())
         #expect(server.issued == 2)
-        // What is configured comes first.
+        // The configured anchors come first.
         let stranger = settings(["trust-anchors": server.directory["stranger-ca.pem"]])
         let other = try server.provider(storage: storage, stranger)
         #expect(await code { _ = try await other.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
-        // Who deletes the identity takes it back.
+        // The deletion of the identity takes the trust back.
         try provider.deleteStoredCertificate()
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
     }

@@ -86,7 +86,7 @@ import Testing
     }
 }
 
-/// What an enrolment leaves in the key store `store:`.
+/// The keys that an enrolment leaves in the key store `store:`.
 @Suite(.timeLimit(.minutes(20))) struct KeyStoreUseTests {
     private let storage = InMemoryStorage()
 

@@ -8,7 +8,7 @@ import X509
 
 @testable import RemoteMDMProvider
 
-/// What of a server's answer is taken, and what is stored of it.
+/// The accepted part of a server's answer, and the stored part of it.
 @Suite struct IssuedCertificateTests {
     private let root = Result { try TestParty("root") }
     private let issuing = Result { try TestParty("issuing") }
@@ -45,7 +45,7 @@ import X509
         }
     }
 
-    /// Where the server names its issuing authority, too, the path ends there.
+    /// If the server names its issuing authority, too, the path ends there.
     @Test("The chain is complete below the root even if the server also names an intermediate")
     func theChainGoesOnBelowTheRoot() async throws {
         let upper = try TestParty("upper")
@@ -58,7 +58,7 @@ import X509
         #expect(issued.chain == chain)
     }
 
-    /// Some servers name their root and nothing else, and whoever configures that has what is between.
+    /// Some servers name their root and nothing else, and a user who configures that root has the intermediates.
     @Test("A configured intermediate completes the chain but is not a trust anchor")
     func aConfiguredCertificateMayLieBetween() async throws {
         let (leaf, between) = (try leaf(by: issuing.get()), try root.get().certify(issuing.get()))
@@ -67,7 +67,7 @@ import X509
         let issued = try await IssuedCertificate(
             [leaf], for: request, from: authorities, through: [between], at: Date())
         #expect(issued.chain == [leaf, between])
-        // It speaks for nobody itself.
+        // It is not a trust anchor itself.
         let other = try TestParty("other")
         await #expect(throws: CertificateProviderError.self) {
             try await IssuedCertificate(

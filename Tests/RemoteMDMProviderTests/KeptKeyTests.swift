@@ -92,7 +92,7 @@ import Testing
         let storage = InMemoryStorage()
         let first = try server.provider(storage: storage, ["key-type": "p256"])
         #expect(await code { _ = try await first.getCertificate(NoUserInteraction()) } == .pending)
-        // What was asked for with the first key waits for nobody now; the server takes this for another request.
+        // The request with the first key has no waiting client now; the server takes this for another request.
         let second = try server.provider(storage: storage, ["key-type": "p384"])
         #expect(await code { _ = try await second.getCertificate(NoUserInteraction()) } == .pending)
         #expect(try await second.getCertificate(NoUserInteraction()).certificate.publicKey.curve == "P-384")

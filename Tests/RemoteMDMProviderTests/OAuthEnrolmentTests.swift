@@ -59,7 +59,7 @@ import Testing
         #expect(server.issued == 0)
     }
 
-    /// What it wants in requests is asked for first.
+    /// The client asks for the server's attributes first.
     @Test(arguments: [true, false]) func aTokenThatIsRefusedIsNotShownAgain(isOfOAuth: Bool) async throws {
         let server = try await ESTServer.start("--auth", isOfOAuth ? "oauth" : "bearer")
         let bearer = ["username": "", "password-source": "", "bearer-source": "env:TOKEN"]

@@ -4,7 +4,7 @@ import Testing
 
 @testable import RemoteMDMProvider
 
-/// What is said of parameters that cannot be used.
+/// The messages about parameters that cannot be used.
 @Suite(.timeLimit(.minutes(20))) struct ParameterErrorTests {
     private static let ordinary = [
         "protocol": "est", "url": "https://localhost:1", "trust-anchors": "/nonexistent.pem", "subject": "CN=client",

@@ -3,7 +3,7 @@ import NIOHTTP1
 import ProviderTransport
 import Testing
 
-/// What the transport has for providers by other authors.
+/// The transport's API for providers by other authors.
 @Suite struct ProviderAuthorTests {
     private struct Answer: Codable, Equatable { let text: String }
 

@@ -3,7 +3,7 @@ import Testing
 
 @testable import ProviderTransport
 
-/// What the environment says of proxies.
+/// The environment's proxies.
 @Suite struct ProxyEnvironmentTests {
     private func proxy(_ url: String, _ variables: [String: String]) throws -> String? {
         let environment = ProxyEnvironment { name in variables[name].map { SecretBytes(utf8: $0) } }

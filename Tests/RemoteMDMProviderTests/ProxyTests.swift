@@ -26,7 +26,7 @@ import Testing
         return nil
     }
 
-    /// A proof that is bound to the connection shows that nobody else ends it.
+    /// A proof that is bound to the connection shows that no other party ends it.
     @Test(arguments: ["1.2", "1.3"]) func tlsGoesThroughToTheServer(version: String) async throws {
         let server = try await ESTServer.start(
             "--auth", "basic", "--tls", version, "--binding", "required", "--csrattrs", "challengePassword")
@@ -168,7 +168,7 @@ import Testing
         let unusable = await failure(try server.provider(url, variables: ["https_proxy": "socks5://u:wr0ng@host:1"]))
         #expect(unusable?.code == .configurationInvalid)
         #expect(unusable.map { "\($0)".contains("wr0ng") } == false)
-        // This host, and what is excepted, are reached directly.
+        // This host, and the excepted ones, are reached directly.
         let direct = try server.provider(variables: ["https_proxy": address])
         try server.verify(try await direct.getCertificate(NoUserInteraction()))
         #expect(try proxy.requests().count == 1)

@@ -9,7 +9,7 @@ import Testing
 @testable import ProviderTransport
 @testable import RemoteMDMProvider
 
-/// Where a server leads: on its own ground it is followed, and nowhere else.
+/// Redirections of a server: within its own origin they are followed, and nowhere else.
 @Suite(.timeLimit(.minutes(20))) struct RedirectionTests {
     /// References as RFC 3986, section 5.4, has them; the request is for `/a/b/c?d`.
     @Test(arguments: [
@@ -42,7 +42,7 @@ import Testing
         #expect(targets == ["/a/b/c?d"])
     }
 
-    /// With 303 the answer to a POST is elsewhere, and is no certificate.
+    /// With 303 the answer to a POST is elsewhere, and does not have a certificate.
     @Test("A redirected POST stays a POST, and 303 is not followed", arguments: [301, 302, 303, 307, 308])
     func aPOSTStaysOne(status: Int) async throws {
         let (server, session) = try await session { request in
@@ -68,7 +68,7 @@ import Testing
                 to: HTTPRequest(target: "/a/b/c?d"), before: .now() + .seconds(600))
             #expect(response.status == 200)
         } catch {
-            // What leads to itself is followed until there is an end to it.
+            // A redirection to itself is followed up to the limit.
             if location != "#part" { failure = error }
         }
         await session.close()

@@ -142,7 +142,7 @@ import Testing
         let first = try await server.provider(storage: storage, Self.device(server)).getCertificate(NoUserInteraction())
         let before = server.requests.count
         let provider = try server.provider(storage: storage, label: "fault-status-401", Self.device(server))
-        // The label is part of the name of what is stored.
+        // The label is part of the name of the stored entry.
         _ = try storage.entry(named: server.provider(Self.device(server)).settings.entryName).map {
             try storage.setEntry($0, named: provider.settings.entryName)
         }
@@ -201,7 +201,7 @@ import Testing
         #expect(log.warnings.contains { $0.contains("client-certificate") }, "\(log.warnings)")
     }
 
-    /// What ends before the certificate was sent is no refusal of it: a server may not wait for a slow token.
+    /// A connection that ends before the certificate was sent does not refuse it: a server may not wait for a slow token.
     @Test(
         "A connection lost while the client signs does not count as a refused certificate",
         arguments: ["-tls1_2", "-tls1_3"])

@@ -79,7 +79,7 @@ import Testing
         #expect(server.requests.count { $0.authorization != nil } == 1)
     }
 
-    /// A token takes seconds for that, and the process may be killed meanwhile.
+    /// A token takes seconds for that, and the process may be killed until then.
     @Test("A rejection is recorded before the key of the request is destroyed")
     func aRejectionIsWrittenFirst() async throws {
         let server = try ESTResponder(.basic, .init(password: "another"))
@@ -205,7 +205,7 @@ import Testing
         #expect(error?.message.contains("has rejected this password of '\(ESTServer.user)' before") == true)
     }
 
-    /// It is no word about the password.
+    /// The answer says nothing about the password.
     @Test(
         "A failure with 403, 404 or 500 does not mark the password as rejected",
         arguments: ["fault-status-403", "fault-status-500", "fault-status-404"])

@@ -5,7 +5,7 @@ import Testing
 @testable import ProviderTransport
 @testable import RemoteMDMProvider
 
-/// What is asked again by itself, and what never is.
+/// The requests that are repeated automatically, and those that never are.
 @Suite(.timeLimit(.minutes(20))) struct RepetitionTests {
     @Test("Requests for CA certificates and CSR attributes are repeated after a failure")
     func whatDoesNoHarmIsAskedAgain() async throws {
@@ -33,7 +33,7 @@ import Testing
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .unavailable)
         #expect(clock.waits == [.milliseconds(700), .milliseconds(1200)])
         #expect(server.requests.count == 3)
-        // What will not be another answer is not asked for again.
+        // A request whose answer will not change is not repeated.
         let wrong = try server.provider(label: "fault-cacerts-status-404", clock: clock)
         #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .configurationInvalid)
         #expect(server.requests.count == 4)
@@ -122,7 +122,7 @@ import Testing
         #expect(clock.waits == [1, 1, 1].map { .seconds($0) })
     }
 
-    /// Nothing is said of when with SCEP; and "at once" is no reason to ask each second.
+    /// SCEP names no time; and "at once" does not mean each second.
     @Test(arguments: ["absent", "0"]) func aDecisionIsAskedForLessAndLessOften(retryAfter: String) async throws {
         let server = try ESTResponder(.basic, .init(pending: 99, retryAfter: retryAfter))
         let clock = TurnedClock(draw: 1)
@@ -133,7 +133,7 @@ import Testing
         let asked = server.requests.filter { $0.user != nil }
         #expect(asked.count == 6)
         #expect(clock.waits.reduce(.zero, +) == .seconds(52))
-        // What the server has not said is not passed on as if it had.
+        // A time that the server has not named is not passed on.
         #expect(error?.code == .pending && error?.retryAfter == (retryAfter == "0" ? .zero : nil))
         let retryPolicy = TurnedClock(draw: 0).retryPolicy
         #expect(retryPolicy.delay(beforePoll: 9, told: .zero) == .milliseconds(4200))

@@ -39,7 +39,7 @@ import Testing
         ])
     func nothingElseIsADate(text: String) { #expect(delay(text) == nil) }
 
-    /// Of what seems to be more than 50 years ahead it is the last century's.
+    /// A year that seems to be more than 50 years ahead is the last century's.
     @Test func aYearOfTwoDigitsIsNear() throws {
         let now = Date(timeIntervalSince1970: 1_790_000_000)  // 2026
         #expect(delay("Monday, 21-Sep-26 14:13:25 GMT", at: now) == .seconds(5))

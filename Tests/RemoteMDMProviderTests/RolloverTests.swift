@@ -68,7 +68,7 @@ import X509
         #expect(try provider.getStoredCertificate()?.certificate == first.certificate)
     }
 
-    /// A stranger is not even asked.
+    /// An unknown server is not even asked.
     @Test("Without an earlier enrolment, a new root is not trusted")
     func aServerThatWasNeverKnownHasNoSuccessor() async throws {
         let server = try ESTResponder(.basic)
@@ -113,7 +113,8 @@ import X509
         #expect(await successors([oldWithNew, new, newWithOld, old]) == [new.certificate])
         #expect(await successors([oldWithNew, new, old]).isEmpty)
         #expect(await successors([newWithOld, oldWithNew, old]).isEmpty)
-        // For another name, for another key, by another, for nobody who issues, by one whom the old root lets issue.
+        // For another name, for another key, by another, for a certificate that issues none, by one whom the old root lets
+        // issue.
         let intermediate = try CertifiedKey("Issuing", key: TestKeys.makeP256(), issuer: old)
         for link in [
             try CertifiedKey("Another", key: new.key, issuer: old),

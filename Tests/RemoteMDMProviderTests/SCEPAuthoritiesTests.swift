@@ -127,7 +127,7 @@ import X509
 
     @Test(arguments: [
         [ExtendedKeyUsage.Usage.clientAuth], [.emailProtection, .clientAuth], [.serverAuth], [.any],
-        // What a device gets from NDES by default, and what people have: IPsec, the encrypting file system.
+        // The defaults of NDES for devices, and uses of persons: IPsec, the encrypting file system.
         [.init(oid: [1, 3, 6, 1, 5, 5, 8, 2, 2])], [.init(oid: [1, 3, 6, 1, 4, 1, 311, 10, 3, 4])], [.emailProtection],
     ])
     func aClientOfTheCAIsNoRegistrationAuthority(purposes: [ExtendedKeyUsage.Usage]) async throws {
@@ -159,7 +159,7 @@ import X509
         }
     }
 
-    /// Each signs each: so many ways that none is looked for.
+    /// Each signs each: so many paths that no search begins.
     @Test("Too many cross-certified CA certificates are refused", .timeLimit(.minutes(20)))
     func authoritiesThatCertifyEachOtherAreTooMany() async throws {
         let keys = try (0..<9).map { _ in try TestKeys.makeP256() }
@@ -200,7 +200,8 @@ import X509
         }
     }
 
-    /// Who is trusted because of an anchor makes no other one; and what is configured besides a fingerprint holds on.
+    /// An authority that is trusted because of an anchor makes no other one trusted; and anchors that are configured beside a
+    /// fingerprint still hold.
     @Test func theNextAuthorityDoesNotWidenWhatIsConfigured() async throws {
         let root = try CertifiedKey("Root", key: TestKeys.p256.get())
         let issuing = try CertifiedKey("Issuing", key: TestKeys.rsa.get(), issuer: root)

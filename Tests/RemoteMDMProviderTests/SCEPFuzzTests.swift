@@ -77,7 +77,7 @@ import X509
         var rounds = FuzzRounds(atLeast: 3000)
         while rounds.next() {
             guard let reply = try? exchange.read(mutator.next()) else { continue }
-            // What is not signed, such as the certificates that go along, may have been changed.
+            // Unsigned parts, such as the certificates that go along, may have been changed.
             guard case .success(let envelope) = reply.status else {
                 Issue.record("a success became \(reply.status)")
                 return

@@ -9,7 +9,7 @@ import X509
 @testable import ProviderTransport
 @testable import RemoteMDMProvider
 
-/// What a provider does without, where a SCEP server or a file has nothing to say.
+/// The provider's behaviour if a SCEP server or a file is silent.
 @Suite(.timeLimit(.minutes(20))) struct SCEPRenewalTests {
     private let folder: TemporaryDirectory
     private let storage = InMemoryStorage()
@@ -50,7 +50,7 @@ import X509
         try folder.write("secret".utf8, to: "challenge")
         _ = try await provider(server, challenge: "file:\(file)").getCertificate(NoUserInteraction())
         #expect(try hasChallenge(responder.received.last))
-        // Where it can be read, it goes along.
+        // If the file can be read, its challenge goes along.
         _ = try await provider(server, challenge: "file:\(file)").getCertificate(NoUserInteraction())
         #expect(try hasChallenge(responder.received.last))
         try FileManager.default.removeItem(atPath: file)
@@ -61,7 +61,7 @@ import X509
             #expect(try !hasChallenge(responder.received.last))
         }
         #expect(responder.received.count == 2 + sources.count)
-        // What is there and cannot be used is told.
+        // An existing file that cannot be used is reported.
         try folder.write("secret".utf8, to: "challenge", mode: 0o644)
         let unsafe = try provider(server, challenge: "file:\(file)")
         #expect(await code { _ = try await unsafe.getCertificate(NoUserInteraction()) } == .configurationInvalid)

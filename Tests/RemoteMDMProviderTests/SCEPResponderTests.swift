@@ -4,7 +4,7 @@ import Testing
 
 @testable import RemoteMDMProvider
 
-/// What other tests measure our client by is a SCEP server to a client that is not ours: `scepclient`.
+/// The tests' SCEP server serves a client that is not ours, too: `scepclient`.
 @Suite(.timeLimit(.minutes(20))) struct SCEPResponderTests {
     private static let threads = BlockingExecutor.threads(maximum: 2)
 
@@ -29,7 +29,7 @@ import Testing
         try await enrol(with: responder, in: folder)
         let first = try folder.read("client.pem")
         try Subprocess.openssl("verify", "-CAfile", "ca.pem", "client.pem", in: folder.path)
-        // Where it has a certificate, it renews with it.
+        // With a certificate, it renews.
         try await enrol(with: responder, in: folder)
         try Subprocess.openssl("verify", "-CAfile", "ca.pem", "client.pem", in: folder.path)
         #expect(try folder.read("client.pem") != first)

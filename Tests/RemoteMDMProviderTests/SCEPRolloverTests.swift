@@ -47,7 +47,7 @@ import Testing
                 .init(capabilities: "SCEPStandard\nRenewal"), authority: CertifiedKey.impostor.get()))
         let second = try await provider(server, storage: storage, settings).getCertificate(NoUserInteraction())
         #expect(second.certificate != first.certificate)
-        // Whoever has not heard of it before does not believe it.
+        // A client without an earlier answer does not believe it.
         let stranger = try provider(server, settings)
         #expect(await code { _ = try await stranger.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
         // The configuration's own authority stays one; another configuration knows nothing of this.
@@ -59,7 +59,7 @@ import Testing
         #expect(await code { _ = try await changed.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
     }
 
-    /// That there is no next authority, or none to believe, keeps nobody from enrolling.
+    /// A missing next authority, or one that is not believed, does not keep a client from enrolling.
     @Test func aNextAuthorityThatIsNotSignedIsNotBelieved() async throws {
         let storage = InMemoryStorage()
         let responder = try SCEPResponder(.init(nextSigner: CertifiedKey.impostor.get()))

@@ -16,7 +16,7 @@ import Testing
             try SCEPConfiguration(trusting: server.authority), challenge: challenge, transport: server.transport)
     }
 
-    /// What `openssl verify` says of a certificate.
+    /// Checks a certificate with `openssl verify`.
     private func verify(_ certificate: X509Certificate) throws {
         let folder = try TemporaryDirectory()
         let authority = try server.get().authority

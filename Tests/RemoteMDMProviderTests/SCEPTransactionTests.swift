@@ -8,7 +8,7 @@ import X509
 
 @testable import RemoteMDMProvider
 
-/// What the client sends, as a server reads it.
+/// The client's messages, as a server reads them.
 @Suite struct SCEPTransactionTests {
     private func client(
         _ responder: SCEPResponder, asked: Counter = Counter(), permitsTripleDES: Bool = false

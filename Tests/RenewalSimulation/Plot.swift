@@ -13,7 +13,7 @@ struct Plot {
     /// Of the horizontal axis, in units of its labels.
     var range: ClosedRange<Double>
     var labels: (every: Double, unit: String)
-    /// What is marked as an outage.
+    /// The range that is marked as an outage.
     var shaded: ClosedRange<Double>?
     /// A moment, and what it is.
     var mark: (Double, String)?

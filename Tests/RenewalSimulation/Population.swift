@@ -2,8 +2,8 @@ import CertificateProviding
 import FoundationEssentials
 import Renewal
 
-/// Hosts that got their certificates in the same minute, and what they then ask of a server. Each does what the service
-/// would do; nobody waits for anything.
+/// Hosts that got their certificates in the same minute, and their later requests to a server. Each does the same as the
+/// service, without waiting.
 package struct Population: Sendable {
     package var hosts = 100_000
     /// Of every certificate, in seconds, as all times here; time 0 is the beginning of the first minute.

@@ -8,7 +8,7 @@ import Testing
 
 @testable import Renewal
 
-/// What the service does with an identity, on a clock that a test turns.
+/// The service's handling of an identity, on a clock that a test turns.
 @Suite struct RenewingIdentityTests {
     private let clock: TurnedClock
     private let provider: IssuingProvider
@@ -24,7 +24,7 @@ import Testing
         provider.store(first)
     }
 
-    /// What was taken into use.
+    /// The installed identities.
     private final class Installed: Sendable {
         let certificates = Mutex<[X509Certificate]>([])
         let failures = Mutex(0)
@@ -82,7 +82,7 @@ import Testing
             try authority.crossCertified(first, until: end), of: provider, executor: BlockingExecutor { $0() },
             environment: clock.environment)
         await service.run(on: clock)
-        // As often as without it, and before its end at two thirds of what is left.
+        // As often as without it, and before its end at two thirds of the rest.
         #expect((4...(hours < 0 ? 5 : 16)).contains(provider.renewals.count), "\(provider.renewals)")
         #expect(provider.attempts == provider.renewals)
     }
@@ -287,7 +287,7 @@ import Testing
         let counter = try metrics.expectCounter(
             "certprov_renewal_failures_total", [("provider", "issuing"), ("code", "interactionRequired")])
         #expect(counter.totalValue == Int64(provider.attempts.count) && counter.totalValue > 5)
-        // What needs a person is not tried in quick succession, not even in the beginning.
+        // A renewal that needs a person is not tried in quick succession, not even in the beginning.
         #expect(provider.attempts.intervals.allSatisfy { $0 > .minutes(10) })
     }
 

@@ -77,7 +77,7 @@ enum SoakingService {
         (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").count) ?? 0
     }
 
-    /// What is in memory.
+    /// The memory in use.
     private static func kilobytes() -> Int {
         let pages = (try? String(contentsOfFile: "/proc/self/statm", encoding: .utf8))?.split(separator: " ")
         return (pages.flatMap { $0.count > 1 ? Int($0[1]) : nil } ?? 0) * 4

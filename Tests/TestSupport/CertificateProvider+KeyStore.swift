@@ -1,6 +1,6 @@
 public import CertificateProviding
 
-/// What tests do in the key store of a provider.
+/// Shortcuts of tests to the key store of a provider.
 extension CertificateProvider {
     private func store() throws(CertificateProviderError) -> any KeyStore {
         guard let keyStore else { throw CertificateProviderError(.internal, "The provider has no key store.") }

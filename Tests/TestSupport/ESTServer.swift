@@ -2,8 +2,8 @@ public import CertificateProviding
 import Foundation
 import Glibc
 
-/// The EST server of `Tests/EnrolmentServer`, a process of its own for as long as this object lives. That it keeps to
-/// the standard is shown there, against strongSwan's client, curl and OpenSSL.
+/// The EST server of `Tests/EnrolmentServer`, a process of its own for as long as this object lives. The checks there compare
+/// it with the standard, by strongSwan's client, curl and OpenSSL.
 public final class ESTServer: Sendable {
     public let directory: TemporaryDirectory
     public let port: Int

@@ -38,7 +38,7 @@ extension X509Certificate {
 public enum EncodingFault: String, Sendable, CaseIterable {
     case serialNumber, time, text
 
-    /// What a message says of it.
+    /// The words of a message for it.
     public var words: String {
         switch self {
         case .serialNumber: "a serial number with a superfluous leading octet"

@@ -8,7 +8,7 @@ public final class ExampleKeyStore: KeyStore, CertificateStoring {
         let label: String
         var chain: [X509Certificate] = []
     }
-    /// What all stores of one descriptor have in common.
+    /// The shared entries of all stores of one descriptor.
     private final class Entries: Sendable { let all = Mutex<[String: Entry]>([:]) }
 
     private static let generator = BlockingExecutor.threads()

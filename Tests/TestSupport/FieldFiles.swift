@@ -3,10 +3,10 @@ import FoundationEssentials
 /// Files that other projects wrote, where a folder of them is beside the checkout. They are not part of this
 /// repository; what the suites depend on is made at run time.
 public enum FieldFiles {
-    /// A file and what is to come of it.
+    /// A file and its expected outcome.
     public struct Row: Sendable, CustomStringConvertible {
         public var file, outcome, keyType, wrongPassword: String
-        /// `nil` is no password at all.
+        /// `nil` for no password at all.
         public var password: String?
         public var path: String
         public var description: String { file }

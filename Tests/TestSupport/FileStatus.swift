@@ -1,6 +1,7 @@
 public import Glibc
 
-/// What the kernel says of a file, in types of Swift's own: a file that imports Foundation may get those of C from another module.
+/// The kernel's data about a file, in types of Swift's own: a file that imports Foundation may get those of C from another
+/// module.
 public struct FileStatus: Equatable {
     public let inode: UInt64
     public let mode: mode_t

@@ -58,7 +58,7 @@ public final class InMemoryNetwork: Network {
         guard socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
             return eventLoop.makeFailedFuture(IOError(errnoCode: errno, reason: "socketpair"))
         }
-        // What comes of the server's end, the client's end tells.
+        // The client's end reports the failures of the server's end.
         _ = ClientBootstrap(group: server.group).channelInitializer(server.prepare).withConnectedSocket(ends[0])
         return ClientBootstrap(group: eventLoop).channelInitializer(prepare).withConnectedSocket(ends[1])
     }

@@ -27,9 +27,9 @@ public final class InMemoryStorage: IdentityStorage {
         }
     }
 
-    /// What a process finds that is started after one that has this storage was killed at this moment.
+    /// Returns the state for a process that is started after one with this storage was killed at this moment.
     ///
-    /// - Parameter losingPower: Forgets what was not flushed.
+    /// - Parameter losingPower: Forgets unflushed writes.
     public func afterCrash(losingPower: Bool = false) -> InMemoryStorage {
         InMemoryStorage(
             state.withLock { state in
@@ -44,7 +44,7 @@ public final class InMemoryStorage: IdentityStorage {
         try access(writing: false) { $0.entries[name] }
     }
 
-    /// The names of what is stored.
+    /// The names of the stored entries.
     public func entryNames() throws(CertificateProviderError) -> [String] {
         try access(writing: false) { $0.entries.keys.sorted() }
     }

@@ -12,7 +12,7 @@ public struct SeededGenerator: RandomNumberGenerator {
     }
 }
 
-/// Damages binary data as files are damaged, and as somebody would who knows DER.
+/// Damages binary data as files are damaged, and as an attacker would who knows DER.
 public struct Mutator {
     public var generator: SeededGenerator
     private let seeds: [[UInt8]]
@@ -54,7 +54,7 @@ public struct Mutator {
         case 6:
             changeLength(&bytes, from: place)
         default:
-            // Rarely: most of what is cut off never gets past the outermost length.
+            // Rarely: most shortened files never get past the outermost length.
             if Int.random(in: 0..<4, using: &generator) == 0 { bytes = Array(bytes.prefix(place)) }
         }
     }

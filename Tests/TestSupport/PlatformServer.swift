@@ -12,7 +12,7 @@ public import Synchronization
 public final class PlatformServer: Sendable {
     public enum Fault: Sendable, Equatable {
         case status(Int)
-        /// Does what was asked for, and closes the connection without an answer.
+        /// Does the requested work, and closes the connection without an answer.
         case noAnswer
         /// Closes the connection before it does anything.
         case ignored
@@ -38,7 +38,7 @@ public final class PlatformServer: Sendable {
         public var renames = false
         public var tells: Set<String> = ["cookie", "body", "location"]
         public var activationCodes: [String] = []
-        /// That of the user.
+        /// The user's password.
         public var password = PlatformServer.user.1
         /// Further properties in the answer to a creation.
         public var properties: [(String, String)] = []

@@ -1,6 +1,6 @@
 import Glibc
 
-/// What is in this process's memory that may be written to.
+/// The writable memory of this process.
 public enum ProcessMemory {
     public struct Failure: Error, CustomStringConvertible { public var description: String }
 

@@ -8,7 +8,7 @@ import Synchronization
 /// Foundation's `Process` lists `/proc/self/fd` before it starts anything, and copies more of an entry than there is:
 /// it crashes now and then where many descriptors are open.
 public final class SpawnedProcess: Sendable {
-    /// Where a program's standard streams lead.
+    /// The ends of a program's standard streams.
     public enum Streams {
         /// Standard input stays open, and silent, for as long as this object lives; ``readLine()`` reads standard
         /// output.

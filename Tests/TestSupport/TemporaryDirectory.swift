@@ -25,8 +25,8 @@ public final class TemporaryDirectory: Sendable {
         return file
     }
 
-    /// Writes a program, and returns its path. Another process does so: what this one has open for writing, a child that
-    /// another test starts meanwhile has open too, and the program is busy for as long as that runs.
+    /// Writes a program, and returns its path. Another process does so: a file that this one has open for writing, a child that
+    /// another test starts at that time has open too, and the program is busy for as long as that runs.
     @discardableResult
     public func install(_ name: String, _ bytes: some Sequence<UInt8>) throws -> String {
         let source = try write(bytes, to: name + ".source")

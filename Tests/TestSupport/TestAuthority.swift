@@ -72,7 +72,7 @@ public struct TestAuthority: Sendable {
             notAfter: notBefore.addingTimeInterval(864_000))
     }
 
-    /// Issues a certificate for a key that somebody else has, such as a token.
+    /// Issues a certificate for a key that another party has, such as a token.
     /// - Parameter publicKey: A DER `SubjectPublicKeyInfo`.
     public func certify(_ publicKey: [UInt8], as commonName: String) throws -> X509Certificate {
         try Self.issue(

@@ -6,7 +6,7 @@ import IdentityStore
 ///
 ///     VaultGuesser STATE-DIRECTORY APPLICATION-ID PASSCODE MAX-ATTEMPTS LOGARITHM-OF-COST
 ///
-/// Writes `unlocked` or the error's code, and on a second line by how many KiB the process has grown meanwhile.
+/// Writes `unlocked` or the error's code, and on a second line by how many KiB the process has grown.
 @main enum VaultGuesser {
     static func main() throws {
         let arguments = CommandLine.arguments

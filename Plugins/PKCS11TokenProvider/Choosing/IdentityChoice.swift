@@ -5,7 +5,7 @@ import FoundationEssentials
 ///
 /// Only the decision: nothing is read and nothing is sent here.
 enum IdentityChoice {
-    /// What is known of an identity.
+    /// The facts about an identity that the choice uses.
     struct Candidate {
         /// Its key, and the token that it is on.
         var key: Key
@@ -43,7 +43,7 @@ enum IdentityChoice {
         case several([Int])
     }
 
-    /// One rule after the other; a rule that none of the rest fits is passed over.
+    /// Applies one rule after the other. Skips a rule that none of the remaining candidates fits.
     ///
     /// - Parameters:
     ///   - chained: Returns those whose issuer is on their token; called where that matters.
@@ -70,7 +70,7 @@ enum IdentityChoice {
     /// Of the certificates of one key on one token, those that a renewal has not replaced: valid ones before others,
     /// then the latest. A renewal keeps the subject or the issuer. Of one that a tool has written twice, the first.
     private static func newest(_ indices: [Int], of candidates: [Candidate]) -> [Int] {
-        // What there is of a key, the latest first.
+        // The certificates of one key that were chosen so far, the latest first.
         struct Seen {
             var certificates: Set<[UInt8]> = []
             var subjects: [[UInt8]: Age] = [:]
@@ -100,8 +100,8 @@ enum IdentityChoice {
         return left.sorted()
     }
 
-    /// Of the certificates of one key on one token that are no renewals of each other, those that are meant for clients:
-    /// a device's attestation of its key is another certificate for it.
+    /// Returns, of the certificates of one key on one token that do not renew each other, those for clients: a device's
+    /// attestation of its key is another certificate for it.
     private static func meant(
         _ indices: [Int], of candidates: [Candidate], _ chained: ([Int]) throws(CertificateProviderError) -> [Int]
     ) throws(CertificateProviderError) -> [Int] {

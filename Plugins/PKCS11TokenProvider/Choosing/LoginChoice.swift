@@ -17,7 +17,7 @@ enum LoginChoice {
         case unreadable
     }
 
-    /// What the tokens show without a login.
+    /// The state of the tokens without a login.
     struct Sight {
         /// Those that show an identity that the URI matches.
         var holders: [Int]

@@ -27,7 +27,7 @@ final class Answer<Value: Sendable>: Sendable {
     }
 }
 
-/// What only the first of several threads does.
+/// Lets only the first of several threads act.
 final class Latch: Sendable {
     private let isDone = Atomic(false)
 

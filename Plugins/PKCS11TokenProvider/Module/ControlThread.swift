@@ -2,7 +2,7 @@ import CertificateProviding
 
 /// The one thread that starts and ends a module, looks at its slots, opens and closes sessions, and logs in and out.
 ///
-/// So these exclude each other without a lock: SoftHSM rewrites a token at each login and does not find it meanwhile,
+/// So these exclude each other without a lock. SoftHSM rewrites a token at each login and does not find it until that is done,
 /// and some modules give the same handle to two threads that open a session at once.
 ///
 /// A job only makes calls into the module. It waits for no worker, so that a worker may wait for it in the middle of an

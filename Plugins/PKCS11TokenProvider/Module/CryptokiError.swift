@@ -12,9 +12,9 @@ struct CryptokiError: Error, CustomStringConvertible {
         case module
         /// The call was not made: its session is over.
         case notMade
-        /// The module said less: whoever looked at the token afterwards found this.
+        /// The module returned a less specific code. A later look at the token found this one.
         case inferred
-        /// The session is there, and what was to be done with it is not to be seen any more: somebody has logged out.
+        /// The session exists, but its objects have become invisible: another part of the process has logged out.
         case logout
         /// A PIN went with the call, or would have gone had this not been in its way: it is not made again by itself.
         case login(refusal: CertificateProviderError)
@@ -22,7 +22,7 @@ struct CryptokiError: Error, CustomStringConvertible {
         case ended
     }
 
-    /// What a call to a module is that has been shut down.
+    /// The error of every call to a module that has been shut down.
     static func ended(_ function: String) -> CryptokiError {
         CryptokiError(function: function, code: CKR_CRYPTOKI_NOT_INITIALIZED, origin: .ended)
     }
@@ -32,9 +32,8 @@ struct CryptokiError: Error, CustomStringConvertible {
     /// The standard's name for a return value, or its number.
     static func name(of code: CK_RV) -> String { names[code] ?? "CKR 0x" + String(code, radix: 16) }
 
-    /// Whether the session, the object handles and the login are worthless now, and a new connection to the token may
-    /// find everything again: it was removed, reset, or reinitialised by somebody, or the session is stuck in the
-    /// middle of an operation.
+    /// Whether the session, the object handles and the login are invalid now, and a new connection to the token may find
+    /// everything again: the token was removed, reset or reinitialised, or the session is stuck in the middle of an operation.
     var endsConnection: Bool {
         switch code {
         case CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT, CKR_TOKEN_NOT_RECOGNIZED, CKR_SESSION_HANDLE_INVALID,
@@ -54,8 +53,8 @@ struct CryptokiError: Error, CustomStringConvertible {
         }
     }
 
-    /// Whether the module does not say what is wrong. SoftHSM has nothing else to say of a token whose files are gone,
-    /// and NSS runs out of memory with a key that a logout has hidden.
+    /// Whether the code does not say the cause. SoftHSM returns such a code for a token whose files are gone, NSS for a key
+    /// that a logout has hidden.
     var isUnspecific: Bool { [CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED, CKR_HOST_MEMORY].contains(code) }
 
     /// Whether it may be the module that has broken, where the same comes of a new session too: every login or signature
@@ -71,8 +70,8 @@ struct CryptokiError: Error, CustomStringConvertible {
         ].contains(code)
     }
 
-    /// Whether the module may mean that nobody is logged in. Where it says something else that ends the connection,
-    /// that is what it means.
+    /// Whether the module may mean that the user is not logged in. A code that ends the connection for another reason does not
+    /// mean that.
     var mayBeLostLogin: Bool { isRepeatable && (code == CKR_USER_NOT_LOGGED_IN || !endsConnection) }
 
     /// Whether a new connection may try again what has failed.
@@ -139,12 +138,12 @@ struct CryptokiError: Error, CustomStringConvertible {
 }
 
 extension CertificateProviderError {
-    /// What every call ends with once the provider, or the whole process, has begun to shut down.
+    /// The error of every call after the provider, or the whole process, has begun to shut down.
     static let modulesEnded = CertificateProviderError(
         .operationNotAllowed,
         "The PKCS#11 provider has been shut down, or this program is ending; make a new provider to use the token.")
 
-    /// What a failed PKCS#11 call means to whoever wanted something of the token.
+    /// Translates a failed PKCS#11 call for the user of a token.
     init(_ error: CryptokiError, token: String) {
         if case .login(let refusal) = error.origin {
             self = refusal

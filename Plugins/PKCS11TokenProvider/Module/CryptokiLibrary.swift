@@ -9,7 +9,7 @@ import Glibc
 /// several threads wait for answers, p11-kit (seen in 0.24.1) leaves all but one of them waiting for ever. Such a process
 /// takes one call at a time anyway.
 struct CryptokiLibrary: Sendable {
-    /// What the module says of itself.
+    /// The module's description of itself (`C_GetInfo`).
     let info: CK_INFO
     /// Valid as long as what p11-kit has loaded.
     nonisolated(unsafe) private let functions: Functions
@@ -119,11 +119,11 @@ struct CryptokiLibrary: Sendable {
     }
 }
 
-/// What this process has open with the tokens of a module.
+/// The sessions and logins of this process with the tokens of a module.
 struct OpenSessions: Sendable {
     /// The sessions, by their handles.
     var slots: [CK_SESSION_HANDLE: CK_SLOT_ID] = [:]
-    /// Where it has logged in and not out. Closing the last session logs out too.
+    /// The slots with a login of this process. Closing the last session logs out too.
     var loggedIn: Set<CK_SLOT_ID> = []
 }
 

@@ -6,7 +6,7 @@ func bytes<Field>(ofField field: Field) -> [UInt8] { withUnsafeBytes(of: field) 
 func text<Field>(_ field: Field) -> String { String(decoding: bytes(ofField: field), as: UTF8.self) }
 
 extension [UInt8] {
-    /// What is before the first NUL, without the blanks at its end.
+    /// The bytes before the first NUL, without the blanks at their end.
     var withoutPadding: [UInt8] {
         let text = prefix { $0 != 0 }
         return Array(text[..<(text.lastIndex { $0 != 0x20 }.map { $0 + 1 } ?? 0)])

@@ -23,8 +23,8 @@ enum LoadedLibraries {
         defer { free(line) }
         var paths: Set<String> = []
         while getline(&line, &capacity, file) > 0, let line {
-            // Addresses, permissions such as r-xp, offset, device, inode, and the path with spaces before it. A process may
-            // have thousands of these lines: most are passed over before they are made into a String.
+            // Fields: addresses, permissions such as r-xp, offset, device, inode, and the path after spaces. A process may have
+            // thousands of these lines, so most are skipped before they are made into a String.
             guard let permissions = strchr(line, 0x20), strncmp(permissions, " r-x", 4) == 0,
                 let path = strchr(line, 0x2F)
             else { continue }

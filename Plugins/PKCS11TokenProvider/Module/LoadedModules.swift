@@ -4,9 +4,9 @@ import CP11Kit
 final class LoadedModules: Sendable {
     /// Taken over from p11-kit, which says so of its functions.
     enum Loaded: @unchecked Sendable {
-        /// What `p11_kit_modules_load` returned.
+        /// The result of `p11_kit_modules_load`.
         case list(UnsafeMutablePointer<UnsafeMutablePointer<CK_FUNCTION_LIST>?>)
-        /// What `p11_kit_module_load` returned.
+        /// The result of `p11_kit_module_load`.
         case single(UnsafeMutablePointer<CK_FUNCTION_LIST>)
     }
 

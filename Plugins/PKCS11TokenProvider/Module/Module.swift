@@ -9,7 +9,7 @@ import Synchronization
 /// uses it, so that finalising it here takes nothing from another part of the process. After a fork the child makes no
 /// call: some modules share a device's connection with the parent, which would break.
 final class Module: Sendable {
-    /// What p11-kit calls it, or its path.
+    /// The name that p11-kit has for it, or its path.
     let name: String
     /// Valid as long as `owner`.
     private let library: CryptokiLibrary
@@ -33,7 +33,7 @@ final class Module: Sendable {
     private struct State {
         /// The open sessions, by their handles.
         var sessions: [CK_SESSION_HANDLE: Session] = [:]
-        /// Where this process has logged in and not out.
+        /// The slots with a login of this process.
         var loggedIn: Set<CK_SLOT_ID> = []
         /// How many have logged in to each token, of all providers.
         var logins: [Slot.Identity: Int] = [:]
@@ -49,7 +49,7 @@ final class Module: Sendable {
 
         mutating func noteSuccess(of function: String, at token: Slot.Identity) {
             if !failures.isEmpty { failures[token]?[function] = nil }
-            // The last one of those that count. One signature right after each start is no success.
+            // The last failure that counts. One signature right after each start is not a success.
             if function == "C_Sign", let next = repairs[token]?.next, next <= .now { repairs[token] = nil }
         }
     }
@@ -83,20 +83,20 @@ final class Module: Sendable {
         ModuleEnd.registerAtExit()
     }
 
-    /// What the module says of itself.
+    /// The module's description of itself (`C_GetInfo`).
     var info: CK_INFO { library.info }
 
     /// Whether it reads a token once, and sees what another program writes there only after a new start. OpenSC does
     /// (seen in 0.23).
     var readsOnce: Bool { library.readsOnce }
 
-    /// Where what nobody uses any more is given back.
+    /// Runs deferred close and finalize work.
     var cleanup: DeferredCleanup { owner.cleanup }
 
-    /// Whether this is no child of the process that has the module.
+    /// False in a child process after a fork: the module belongs to the parent.
     var isOfThisProcess: Bool { getpid() == process }
 
-    /// How often the module was started again. What was got of it before is worthless afterwards.
+    /// How often the module was started again. Handles and sessions of an earlier start are invalid.
     var generation: Int { starts.load(ordering: .acquiring) }
 
     /// Starts the module again where that can help: one that runs in another process does not come back by itself when
@@ -114,13 +114,13 @@ final class Module: Sendable {
         else { throw error }
     }
 
-    /// Starts the module again where it does not see a token any more that it has seen before: SoftHSM, for one, looks
-    /// for its tokens when it starts, and never again at one that was gone. Where another part of the process uses the
-    /// module, p11-kit keeps it as it is. Blocks.
+    /// Starts the module again to find a token that it has shown before and does not show now: SoftHSM, for one, looks for its
+    /// tokens when it starts, and never again at one that was gone. p11-kit does not restart a module that another part of the
+    /// process uses. Blocks.
     ///
-    /// Not while somebody is logged in to another of its tokens or in the middle of something, and at most three times a
-    /// second: for most modules this is nothing but slow. A login to a token that is away counts for nothing,
-    /// whichever provider has not noticed yet: it is over.
+    /// Does nothing while the user is logged in to another of its tokens or an operation is in progress, nor more than three
+    /// times a second: with most modules a restart only takes time. A login to a token that is away does not count, even if its
+    /// provider has not noticed yet.
     ///
     /// - Parameters:
     ///   - present: The tokens that it sees.
@@ -136,7 +136,7 @@ final class Module: Sendable {
         let isStarted = try logins.pause(by: deadline) { () throws(CryptokiError) in
             try startAgain(by: deadline, in: generation) { [self] in
                 state.withLock { state in
-                    // What was waited for may have been a login.
+                    // The wait may have been for a login.
                     guard present.allSatisfy({ state.logins[$0.identity] == nil }) else { return false }
                     state.recentStarts.removeAll { ContinuousClock.now - $0 >= .seconds(1) }
                     guard state.recentStarts.count < Self.startsPerSecond else { return false }
@@ -153,8 +153,8 @@ final class Module: Sendable {
     ///
     /// - Operations and logins under way are waited for as long as for ``restart(after:in:)``.
     /// - Not while a person is logged in to another token by its PIN pad: that login cannot be made again. Any other one can.
-    /// - At once, and then after 1, 2, 4 … seconds, at most an hour, also where it was not started. That is over once the token signs
-    ///   after such a pause, or when nothing has failed for an hour.
+    /// - The first restart is immediate, the next ones 1, 2, 4 … seconds apart, an hour at most, also if the module was not
+    ///   started. The pauses are reset once the token signs after such a pause, or after an hour without a failure.
     ///
     /// - Parameters:
     ///   - token: The one whose calls have failed.
@@ -168,7 +168,8 @@ final class Module: Sendable {
         // One that is in the middle of an operation would wait for itself.
         guard !Self.isOperating, isRepairDue(of: token) || self.generation != generation else { return .none }
         let isOwn = Latch()
-        // Afterwards: who comes meanwhile waits for the same start. Also in vain: the other tokens have waited too.
+        // Noted at the end: threads that arrive before then wait for the same start. A start without success counts as well,
+        // since the other tokens have waited too.
         defer { if isOwn.hasHappened || self.generation == generation { noteRepair(of: token) } }
         let deadline = ContinuousClock.now + Self.timeout
         let isStarted = try logins.pause(by: deadline) { () throws(CryptokiError) in
@@ -219,7 +220,7 @@ final class Module: Sendable {
 
     private static let longestPause = Duration.seconds(3600)
 
-    /// Those of the tokens that somebody is logged in to.
+    /// Returns the tokens that the user is logged in to.
     func tokensInUse(of present: [Slot]) -> [Slot] {
         let logins = state.withLock(\.logins)
         return present.filter { logins[$0.identity] != nil }
@@ -234,18 +235,18 @@ final class Module: Sendable {
     /// Starts the module again, on the control thread, when no operation is under way and none begins.
     ///
     /// - Parameter isMeant: Asked when everything else is ready for it.
-    /// - Returns: Whether that came to pass in time, now or meanwhile.
+    /// - Returns: Whether the module was started in time, by this thread or another.
     private func startAgain(
         by deadline: ContinuousClock.Instant, in generation: Int, if isMeant: @escaping @Sendable () -> Bool
     ) throws(CryptokiError) -> Bool {
         let isStarted = try operations.pause(by: deadline) { () throws(CryptokiError) in
             try control("C_Initialize") { [self] () throws(CryptokiError) in
                 guard self.generation == generation else { return true }
-                // One that has ended meanwhile would run without an owner.
+                // A module that has ended while this thread waited would run without an owner.
                 guard !hasEnded.hasHappened, isMeant() else { return false }
                 isInitialized.store(false, ordering: .releasing)
                 library.finalize()
-                // Also where it does not start: what was got before is worthless.
+                // Also if the start fails: earlier handles and sessions are invalid.
                 state.withLock { state in
                     (state.sessions, state.loggedIn, state.failures) = ([:], [], [:])
                     starts.add(1, ordering: .acquiringAndReleasing)
@@ -386,7 +387,7 @@ final class Module: Sendable {
         return library.hasNoSessions(but: open, at: slot)
     }
 
-    /// Somebody is logged in to a token of the module for as long as this is kept.
+    /// Marks a token as logged in for as long as this object exists.
     final class KeptLogin: Sendable {
         private let module: Module
         private let token: Slot.Identity

@@ -5,9 +5,9 @@ import Synchronization
 
 /// Runs calls into vendors' libraries on threads of their own, and stops waiting for them at a deadline.
 ///
-/// A C call cannot be interrupted: one that hangs keeps its thread, and its caller goes on without it. When all threads
-/// hang, further callers wait for their own deadline and no longer. Each module has threads of its own for what is done
-/// with its tokens, so that one that hangs keeps none from another.
+/// A C call cannot be interrupted: one that hangs occupies its thread, and its caller goes on without it. When all threads
+/// hang, further callers wait for their own deadline and no longer. Each module has threads of its own, so that one that hangs
+/// does not block another.
 final class ModuleCalls: Sendable {
     let timeout: Duration
     private let process = getpid()
@@ -37,7 +37,7 @@ final class ModuleCalls: Sendable {
         }
     }
 
-    /// One that somebody waits for.
+    /// A call whose caller waits.
     private final class Call: Sendable {
         private let limit: BlockingMutex<ContinuousClock.Instant>
         private let isPostponable: Bool
@@ -56,7 +56,7 @@ final class ModuleCalls: Sendable {
         func postpone(by duration: Duration) { if isPostponable { limit.withLock { $0 += duration } } }
     }
 
-    /// What the work that this thread does is for.
+    /// The call that this thread's work belongs to.
     @TaskLocal private static var current: Call?
 
     /// When the caller of the work that this thread does gives up; `nil` where there is none.
@@ -70,12 +70,12 @@ final class ModuleCalls: Sendable {
         self.executor = .threads(maximum: threads)
     }
 
-    /// Runs `work` on a thread that may block, and suspends the caller meanwhile.
+    /// Runs `work` on a thread that may block, and suspends the caller until it ends.
     ///
     /// - Parameters:
     ///   - purpose: What is going on, for the message, such as "signing".
     ///   - minimum: How long the work may take, however short the timeout is.
-    ///   - undo: Gets what came of work that ended after its caller had given up, on the same thread.
+    ///   - undo: Gets the result of work that ended after its caller had given up, on the same thread.
     /// - Throws: What `work` throws, or `timedOut`.
     func run<T: Sendable>(
         _ purpose: String, atLeast minimum: Duration = .zero, undo: (@Sendable (T) -> Void)? = nil,
@@ -98,13 +98,13 @@ final class ModuleCalls: Sendable {
 
     typealias Outcome<T> = Result<T, CertificateProviderError>
 
-    /// Runs `work` on another thread, and calls `completion` there once: with what came of it, or at the deadline.
+    /// Runs `work` on another thread, and calls `completion` there once: with its result, or at the deadline.
     func start<T: Sendable>(
         _ purpose: String, atLeast minimum: Duration = .zero, isPostponable: Bool = true,
         _ work: @escaping @Sendable () throws(CertificateProviderError) -> T,
         undo: (@Sendable (T) -> Void)? = nil, completion: @escaping @Sendable (Outcome<T>) -> Void
     ) {
-        // The threads are the parent's: nobody would do the work, and nobody give up.
+        // The threads belong to the parent process: here, no thread would do the work or end the wait.
         guard getpid() == process else { return completion(.failure(forked())) }
         let timeout = max(timeout, minimum)
         let call = Call(deadline: .now + timeout, isPostponable: isPostponable) {

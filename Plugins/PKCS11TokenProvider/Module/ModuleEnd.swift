@@ -10,8 +10,8 @@ import Synchronization
 /// library when the process exits crashes: the exit handlers of the library, or of the OpenSSL that it uses, take apart
 /// what that thread is using.
 ///
-/// So an exit handler of this room comes before those: it lets no call begin, waits for those that are going on, logs
-/// out, closes and finalises. Where a call does not end, the process exits without the other handlers.
+/// So an exit handler of this room comes before those: it lets no call begin, waits for those in progress, logs out, closes and
+/// finalizes. If a call does not end, the process exits without the other handlers.
 enum ModuleEnd {
     /// How long it takes at most.
     static let limit = Duration.seconds(2)
@@ -22,7 +22,7 @@ enum ModuleEnd {
     /// Whether the process is ending, so that no PIN is sent: its answer might come too late to be written down.
     static var isUnderWay: Bool { hasBegun.load(ordering: .acquiring) }
 
-    /// Ends all modules, once. Blocks, for at most ``limit``; another caller meanwhile waits for the same.
+    /// Ends all modules, once. Blocks for at most ``limit``. A second caller waits for the same end.
     ///
     /// - Returns: Whether all threads have left all libraries.
     @discardableResult
@@ -50,11 +50,11 @@ enum ModuleEnd {
         return ends.allSatisfy { $0.wait(until: deadline) ?? false } && hasReleased
     }
 
-    /// What is left of the time for logging out, closing and finalising.
+    /// The part of the time that is reserved for logging out, closing and finalizing.
     private static let reserve = Duration.milliseconds(100)
 
-    /// Lets the process end its modules when it exits. What is registered last is done first, so this is called
-    /// whenever a library may have registered something itself.
+    /// Lets the process end its modules when it exits. Exit handlers run in reverse order, so call this whenever a library may
+    /// have registered one.
     static func registerAtExit() {
         on_exit(
             { status, process in

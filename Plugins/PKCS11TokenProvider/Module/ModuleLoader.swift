@@ -69,7 +69,7 @@ enum ModuleLoader {
             throw CertificateProviderError(
                 .fileNotFound, "The PKCS#11 module '\(shown)' does not exist; set 'module-path' to its library.")
         }
-        // The loader would wait for whoever writes into a pipe.
+        // The loader would wait for the writer of a pipe.
         guard [S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) else {
             throw CertificateProviderError(
                 .configurationInvalid,
@@ -137,7 +137,7 @@ enum ModuleLoader {
         return String(cString: text)
     }
 
-    /// What p11-kit says of this thread's last failure.
+    /// Returns p11-kit's message about this thread's last failure.
     private static func message() -> String {
         p11_kit_message().map { String(cString: $0) } ?? "no reason given"
     }

@@ -11,7 +11,7 @@ final class ModuleReference: Sendable {
     private let owner: LoadedModules
     private let state = BlockingMutex(State())
     private let visits: ModuleCalls
-    /// Where its tokens are used by this provider.
+    /// The threads on which this provider uses the tokens.
     let calls: ModuleCalls
 
     private struct State {
@@ -72,7 +72,7 @@ final class ModuleReference: Sendable {
             state.start = isWanted ? .done(use) : .unwanted
             return false
         }
-        // The provider was shut down meanwhile, or another thread was first.
+        // The provider was shut down before the module was loaded, or another thread was first.
         if isLate { use.leave(by: .now + ModuleEnd.limit) }
     }
 
@@ -88,7 +88,7 @@ final class ModuleReference: Sendable {
 
     func isStarted(as module: Module) -> Bool { use(of: module) != nil }
 
-    /// What this provider uses the module by, where it is this one.
+    /// Returns this provider's use of the module, if the reference is to this one.
     func use(of module: Module) -> Module.Use? {
         state.withLock { state in
             if case .done(let use) = state.start, use.module === module { return use }
@@ -96,8 +96,8 @@ final class ModuleReference: Sendable {
         }
     }
 
-    /// Runs `work` with the module on a thread of the module's own, and calls `completion` once: with what came of it,
-    /// or at the timeout. At once, where an earlier visit is overdue and still going on.
+    /// Runs `work` with the module on a thread of the module's own, and calls `completion` once: with its result, or at the
+    /// timeout. Calls it at once if an earlier visit is overdue and still in progress.
     func visit<T: Sendable>(
         _ work: @escaping @Sendable () throws(CertificateProviderError) -> T,
         completion: @escaping @Sendable (Result<T, CertificateProviderError>) -> Void

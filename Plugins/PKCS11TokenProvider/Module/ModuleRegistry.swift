@@ -2,11 +2,11 @@ import CertificateProviding
 import Glibc
 import Synchronization
 
-/// Where all providers of a process find the one ``Module`` of a library, from its first use to the end of the last.
+/// Maps each library to its one ``Module`` in this process, from the first use to the end of the last.
 ///
-/// A library has its sessions, handles and logins once in a process, whichever provider loads it. Only what knows all of
-/// its users can tell which of them a handle belongs to, and start it again when none of them needs it. So what is known
-/// of it belongs to the process too.
+/// A library has its sessions, handles and logins once in a process, whichever provider loads it. Only an object that knows all
+/// of its users can tell which of them a handle belongs to, and start it again when none of them needs it. So the state of a
+/// module belongs to the process too.
 final class ModuleRegistry: Sendable {
     private struct State {
         var module: Module?

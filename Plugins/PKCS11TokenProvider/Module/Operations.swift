@@ -1,7 +1,7 @@
 import CertificateProviding
 import Dispatch
 
-/// What workers do with a module, each of which takes several calls: a new start of the module in between would take away
+/// Gate between operations of several calls (shared) and a restart of the module (exclusive), which would take away their
 /// handles and login.
 final class Operations: Sendable {
     private struct State {

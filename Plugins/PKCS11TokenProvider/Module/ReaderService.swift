@@ -5,8 +5,8 @@ import Glibc
 enum ReaderService {
     private static let usualSocket = "/run/pcscd/pcscd.comm"
 
-    /// The service's socket and what is wrong with it, where a module of this process has loaded the service's library
-    /// and the service does not run; `nil` otherwise, also where that cannot be told.
+    /// The path of the service's socket and the reason why it does not answer, if a module of this process has loaded the
+    /// service's library. `nil` if the service runs or that cannot be told.
     static var missing: String? {
         guard let library = dlopen("libpcsclite.so.1", RTLD_LAZY | RTLD_NOLOAD) else { return nil }
         dlclose(library)

@@ -16,7 +16,7 @@ extension Session {
         try authenticate?(self)
         var ciphertext = ciphertext
         let size = CK_ULONG(ciphertext.count)
-        // What was encrypted is shorter than the key is.
+        // The plaintext is shorter than the key.
         var count = size
         let whole = try SecretBytes(count: ciphertext.count) { buffer throws(CryptokiError) in
             let output = buffer.assumingMemoryBound(to: CK_BYTE.self).baseAddress
@@ -38,7 +38,7 @@ extension Session {
         try? call("C_DecryptFinal") { $0.C_DecryptFinal?(handle, &rest, &count) }
     }
 
-    /// Whether a key decrypts what was encrypted with its public key. Blocks.
+    /// Returns whether a key decrypts a message that was encrypted with its public key. Blocks.
     func decryptsProbe(
         of publicKey: PublicKeyInfo, with key: CK_OBJECT_HANDLE, by mechanism: DecryptionMechanism,
         authenticate: ((Session) throws(CryptokiError) -> Void)?

@@ -34,7 +34,7 @@ extension Session {
         let inputCount = CK_ULONG(input.count)
         return try withUnsafeTemporaryAllocation(of: UInt8.self, capacity: Self.maximumSignatureSize) {
             signature throws(CryptokiError) in
-            // What the module says it has written and has not is not to be what was here before.
+            // A module may claim to have written more than it has: the rest must not be old memory.
             signature.initialize(repeating: 0)
             var count = CK_ULONG(signature.count)
             try call("C_Sign") { $0.C_Sign?(handle, &input, inputCount, signature.baseAddress, &count) }
@@ -64,7 +64,7 @@ extension Session {
     }
 }
 
-/// What a key signs.
+/// The input of a signature.
 enum SignedContent: Sendable {
     case message([UInt8])
     /// A message by its digest, of the scheme's hash function.
@@ -72,7 +72,7 @@ enum SignedContent: Sendable {
 }
 
 extension SigningMechanism {
-    /// What the token gets to sign; `nil` when the key is too small for the padding, and for a digest where the token hashes.
+    /// Returns the input for the token; `nil` if the key is too small for the padding, and for a digest if the token hashes.
     fileprivate func input(for content: SignedContent, modulusBits: Int) -> [UInt8]? {
         guard takesDigest, let hash else {
             guard case .message(let message) = content else { return nil }

@@ -4,9 +4,9 @@ import CertificateProviding
 extension Token {
     /// Returns the schemes that a private key decrypts by. Blocks.
     ///
-    /// A scheme that is offered must work: what was encrypted by it would be lost otherwise. A token's list of mechanisms
-    /// does not say which hashes it supports for OAEP, and modules refuse a hash in `C_DecryptInit`, in `C_Decrypt`, or
-    /// take another one. So a key decrypts a probe once per scheme, token and process.
+    /// An offered scheme must work: a message that was encrypted by it would be lost otherwise. A token's list of mechanisms
+    /// does not say which hashes it supports for OAEP, and modules refuse a hash in `C_DecryptInit`, in `C_Decrypt`, or take
+    /// another one. So a key decrypts a probe once per scheme, token and process.
     func decryptionSchemes(
         of key: TokenReader.PrivateKey, _ publicKey: PublicKeyInfo, _ connection: TokenConnection, _ session: Session
     ) throws(CryptokiError) -> [DecryptionScheme] {
@@ -48,7 +48,8 @@ extension Token {
         }
     }
 
-    /// What answers a key that asks for the PIN each time without a person: `nil` where there is only a person.
+    /// Returns the confirmation, without a person, for a key that asks for the PIN each time; `nil` if only a person can
+    /// confirm.
     private func quietConfirmation(of key: TokenReader.PrivateKey, on connection: TokenConnection) -> Confirmation? {
         guard key.needsPINEachTime else { return Confirmation(call: nil) }
         if connection.slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) || !isPINAtHand { return nil }
@@ -91,7 +92,7 @@ extension Token {
         do throws(CryptokiError) { return try result.get() } catch { throw notForKey(mechanism.scheme) }
     }
 
-    /// Whether a key decrypts what was encrypted for it, so that a failure before was about the ciphertext.
+    /// Returns whether a key decrypts a probe, so that the failure before was about the ciphertext.
     private func decryptsProbe(
         _ key: TokenReader.PrivateKey, _ publicKey: PublicKeyInfo, by mechanism: DecryptionMechanism,
         _ connection: TokenConnection

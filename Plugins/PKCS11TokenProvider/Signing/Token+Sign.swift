@@ -34,7 +34,7 @@ extension Token {
                 .message(Self.probe()), with: key, by: key.mechanisms.filter { $0.scheme == scheme }, loggedIn: false)
             return true
         } catch {
-            // What else fails may work the next time.
+            // Other failures may be gone the next time.
             if error.isOfNoLogin { noteLogin(isNeededFor: key.publicKey) }
             return false
         }
@@ -118,7 +118,7 @@ extension Token {
         }
     }
 
-    /// Signs with what is taken for the key; `nil` when there is none.
+    /// Signs with the remembered handle of the key; `nil` when there is none.
     private func attempt(
         _ content: SignedContent, with key: TokenKey, by mechanisms: [SigningMechanism], loggedIn: Bool
     ) throws(CertificateProviderError)

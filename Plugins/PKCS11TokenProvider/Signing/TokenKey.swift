@@ -8,14 +8,14 @@ struct TokenKey: IdentityKey, CallbackSigning {
 
     let publicKey: PublicKeyInfo
     let uri: String?
-    /// What the token can do with the key, by scheme; more than one mechanism for some.
+    /// The mechanisms of the token for the key, by scheme; more than one for some.
     let mechanisms: [SigningMechanism]
     /// The `CKA_ID` that the key shares with its certificate.
     let id: [UInt8]
     let token: Token
     /// Looked at where the key was made or looked for by itself.
     var decryptionSchemes: [DecryptionScheme] = []
-    /// What people call it, where it was made or looked for by itself.
+    /// The label of the key, if it was made here or looked for by itself.
     var label: String?
 
     var location: KeyLocation { .token }

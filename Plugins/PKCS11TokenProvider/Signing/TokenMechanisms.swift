@@ -61,7 +61,7 @@ extension TokenMechanisms.Info {
         sizes = least <= most ? least...most : nil
     }
 
-    /// Sizes are bits with most modules, and bytes with some. Those of Ed25519 are anybody's guess.
+    /// Sizes are in bits with most modules, and in bytes with some. Those of Ed25519 follow no rule.
     func fits(_ key: PublicKeyInfo) -> Bool {
         guard let sizes, key.bits > 0, key.algorithm == .rsa || key.algorithm == .ec else { return true }
         return sizes.contains(CK_ULONG(key.bits)) || sizes.contains(CK_ULONG((key.bits + 7) / 8))

@@ -11,13 +11,13 @@ struct TokenSignature: Sendable {
     /// ECDSA, for which tokens give r‖s (PKCS#11, section 2.3.1). Some modules drop leading zeros, or give DER
     /// themselves.
     ///
-    /// - Throws: `protocolError` for one that is no signature of the scheme.
+    /// - Throws: `protocolError` if the bytes are not a signature of the scheme.
     func encoded(for key: PublicKeyInfo, token: String) throws(CertificateProviderError) -> [UInt8] {
         let size = (key.bits + 7) / 8
         let result: [UInt8]? =
             switch scheme {
             case .ecdsaP256SHA256, .ecdsaP384SHA384, .ecdsaP521SHA512:
-                // DER of that length has numbers that nobody meets by chance.
+                // DER of that length would contain numbers that do not occur by chance.
                 bytes.count == 2 * size ? Self.der(bytes) : normalized ?? halves(of: size).flatMap(Self.der)
             case .ed25519: bytes.count == 64 ? bytes : nil
             default: Self.padded(bytes[...], to: size)

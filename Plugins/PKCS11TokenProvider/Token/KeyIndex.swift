@@ -53,8 +53,7 @@ extension TokenReader.PrivateKey {
     /// Whether something says whose private half this is, so that ``mayBe(_:)`` does.
     var showsPublicKey: Bool { modulus != nil || !points.isEmpty }
 
-    /// Whether this may be the private half of a public key. Where no public key lies beside it, only a signature
-    /// tells.
+    /// Whether this may be the private half of a public key. Without a public key beside it, only a signature tells.
     func mayBe(_ publicKey: PublicKeyInfo) -> Bool {
         guard isOfKind(of: publicKey) else { return false }
         if let modulus { return publicKey.rsaModulus == modulus }
@@ -74,7 +73,7 @@ extension TokenReader.PrivateKey {
 }
 
 extension PublicKeyInfo {
-    /// What `CKA_EC_POINT` may be for this key: whole, or compressed (SEC 1, section 2.3.3).
+    /// The possible values of `CKA_EC_POINT` for this key: uncompressed, or compressed (SEC 1, section 2.3.3).
     fileprivate var points: [[UInt8]] {
         // A point is a byte that says how it is written, and two numbers of one length.
         guard algorithm == .ec, keyBits.first == 4, keyBits.count >= 3, !keyBits.count.isMultiple(of: 2),

@@ -1,7 +1,7 @@
 import CP11Kit
 import CertificateProviding
 
-/// What is wrong with single objects on a token: as many as anybody reads, and how many more there are.
+/// Failures of single objects on a token: the first ones, and a count of the rest.
 struct ObjectFailures {
     static let maximum = 16
 

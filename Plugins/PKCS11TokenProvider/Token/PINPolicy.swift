@@ -32,7 +32,7 @@ struct PINPolicy: Sendable {
     ///
     /// - Parameters:
     ///   - slot: The token as it is now.
-    ///   - now: Looks at it again: another process may have tried a PIN meanwhile.
+    ///   - now: Reads the count again: another process may have tried a PIN since the last look.
     /// - Throws: As ``check(_:isInsisting:)``; `pinIncorrect` for a PIN that this token has rejected before or that is
     ///   none of its PINs; `operationNotAllowed` while another one is being tried, and before the time at which one may
     ///   be tried again whose result is not known.
@@ -93,7 +93,7 @@ struct PINPolicy: Sendable {
             throw CertificateProviderError(
                 .pinIncorrect, "The configured PIN for the token '\(slot.displayName)' is empty; correct \(pinSource).")
         }
-        // Of another line, or of an editor's mark of the encoding; nobody can type that.
+        // A second line, or an editor's byte order mark: neither can be typed.
         let isText = pin.withUnsafeBytes { bytes in
             bytes.allSatisfy { $0 >= 0x20 && $0 != 0x7f } && !bytes.starts(with: [0xef, 0xbb, 0xbf])
         }

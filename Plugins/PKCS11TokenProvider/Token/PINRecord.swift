@@ -2,7 +2,7 @@ import CertificateProviding
 import Crypto
 import FoundationEssentials
 
-/// What became of the PINs that were sent to the tokens with one serial number, as it rests in the identity store.
+/// The outcomes of the PINs that were sent to the tokens with one serial number, in their stored form.
 ///
 ///     offset  size
 ///     0       1     format version, 2
@@ -16,12 +16,12 @@ import FoundationEssentials
 ///
 /// Numbers are big-endian. Version 1 had no tokens: what it says of an accepted PIN holds for any token.
 ///
-/// The hashes are HMAC-SHA256 and no slow ones: what keeps them secret is the seal around the record. Whoever has its
-/// key reads this user's files, where mostly the PIN itself is, and goes through the ten thousand or million PINs that
-/// there are in no time, whatever one hash costs within a login.
+/// The hashes are HMAC-SHA256, which is fast: the seal around the record keeps them secret. A reader with its key can read this
+/// user's files, where mostly the PIN itself is. A slow hash would not stop that reader either: there are only ten thousand or a
+/// million PINs, and one hash must not delay a login.
 ///
-/// Of a PIN that is right only one byte is kept, too little to find it with the few tries that a token gives. One other
-/// PIN in 256 is taken for it: less is done before that one is sent.
+/// Of an accepted PIN only one byte is stored: too little to find it with the few tries that a token permits. One other PIN in
+/// 256 has the same byte, and less is checked before that one is sent.
 struct PINRecord {
     private enum Standing: UInt8 {
         /// It was sent, or was about to be, and its answer is not known.
@@ -146,7 +146,7 @@ struct PINRecord {
         return SecretBytes(copying: bytes)
     }
 
-    /// What is known of a PIN on a token.
+    /// Returns the stored outcome of a PIN on a token.
     ///
     /// - Parameter isAccepted: Whether this process has seen that the token accepts it.
     func knowledge(of pin: SecretBytes, on token: Slot.Identity, isAccepted isSeen: Bool = false) -> PINRule.PIN {
@@ -154,7 +154,7 @@ struct PINRecord {
         // Compared in constant time, as all below.
         let hash = hash(of: pin)
         let known = entries.filter { hash == $0.hash }
-        // What another token with this serial number says counts for one that has not said otherwise.
+        // The outcome on another token with this serial number counts if this token has none.
         let own = known.filter { $0.token == name }
         let counted = accepted ? own : known
         return PINRule.PIN(
@@ -187,8 +187,8 @@ struct PINRecord {
         }
     }
 
-    /// - Parameter isKept: Whether a byte of it may be kept, which is not done with a PIN that a person has typed in,
-    ///   unless more of it is known already.
+    /// - Parameter isKept: Whether a byte of the PIN may be stored. A PIN that a person has typed is not stored, unless it is
+    ///   in the record already.
     mutating func accept(_ pin: SecretBytes, by token: Slot.Identity, isKept: Bool) {
         remove(pin, on: token)
         let hash = hash(of: pin)
@@ -215,7 +215,7 @@ struct PINRecord {
         for index in tokens.indices where tokens[index].name == name { change(&tokens[index]) }
     }
 
-    /// What is known of a PIN on a token, and what version 1 has known of it on any.
+    /// Removes the outcome of a PIN on a token, and that of version 1 on any token.
     private mutating func remove(_ pin: SecretBytes, on token: Slot.Identity, _ standing: Standing? = nil) {
         let (hash, name) = (hash(of: pin), token.recordKey)
         entries.removeAll { entry in

@@ -17,13 +17,13 @@ struct PINRecords: Sendable {
     private static let longPause: useconds_t = 20_000
     /// The part of the caller's time that remains for its error.
     private static let reserve = Duration.milliseconds(250)
-    /// How many times the timeout others' turns may take. That time is not the caller's: ten programs at one card wait for
-    /// each other longer than for the card.
+    /// The limit of the wait for others' turns, as a multiple of the timeout. The wait is not charged to the caller: ten
+    /// programs at one card wait for each other longer than for the card.
     private static let extraTimeouts = 9
 
     enum Turn {
         case mine(RecordLease)
-        /// Another login has shown meanwhile what `isKnown` asks for.
+        /// Another login has established the fact that `isKnown` asks for.
         case known
         /// Other logins took all the time, or the process ends.
         case busy
@@ -47,8 +47,8 @@ struct PINRecords: Sendable {
         }
     }
 
-    /// Waits for the turn to log in to a token. The caller of this work waits longer meanwhile, up to ten times the timeout, unless
-    /// it blocks.
+    /// Waits for the turn to log in to a token. The deadline of this thread's caller moves by the wait, up to ten times the
+    /// timeout, unless the caller blocks.
     ///
     /// - Parameters:
     ///   - hasWaited: Set to true if the turn was not free at once.

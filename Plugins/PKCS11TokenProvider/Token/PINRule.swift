@@ -8,7 +8,7 @@ import FoundationEssentials
 /// down. It may also be wrong, and counted by the token. So the tries are limited, by the count that the token shows or
 /// else by time.
 enum PINRule {
-    /// What this store knows of a PIN on one token.
+    /// The entries of this store about a PIN on one token.
     struct PIN: Equatable {
         /// By this token, or by another one with its serial number where this one has not accepted the PIN.
         var isRejected = false
@@ -29,7 +29,7 @@ enum PINRule {
         var wasCountLow: Bool
     }
 
-    /// What is known of a token's count of wrong PINs.
+    /// The known state of a token's count of wrong PINs.
     struct Count: Equatable {
         /// Whether this store has ever seen the token set one of the flags. Some never do, and count all the same.
         var isShown = false

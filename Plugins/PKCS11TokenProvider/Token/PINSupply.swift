@@ -13,17 +13,17 @@ final class PINSupply: Sendable {
     private let confirming = BlockingMutex(())
 
     private struct State {
-        /// Kept once a login has come of it, for the login after the token was away: a person is not asked twice. Known
-        /// where the token has looked at it: where somebody else in this process was logged in, it has not.
+        /// The PIN that was accepted, for the login after the token was away: the user is not asked twice. Marked as seen if
+        /// the token has checked it, which it does not while another part of the process is logged in.
         var kept: PINPolicy.RememberedPIN?
-        /// What a pipe has said, which says it once: kept until the token has answered.
+        /// The content of a pipe, which can be read once. It stays until the token has answered.
         var read: SecretBytes?
     }
 
     /// - Parameters:
     ///   - source: The configured one; `nil` or `prompt` where only a person knows the PIN.
     ///   - value: A PIN that stands in the URI.
-    ///   - isPermitted: Whether anybody may log in at all.
+    ///   - isPermitted: Whether a login is permitted at all.
     init(source: SecretSource?, value: SecretBytes?, secrets: SecretReader, policy: PINPolicy, isPermitted: Bool) {
         self.source = source
         self.value = value
@@ -35,7 +35,7 @@ final class PINSupply: Sendable {
     /// Whether the token has found a PIN right that is still known here.
     var isProven: Bool { state.withLock { $0.kept?.isKnown ?? false } }
 
-    /// Whether a login needs nobody: the PIN is known or configured.
+    /// Whether a login needs no person: the PIN is remembered or configured.
     var isAtHand: Bool {
         isPermitted
             && (state.withLock { $0.kept } != nil || value != nil || (source != nil && source != .prompt))
@@ -126,7 +126,7 @@ final class PINSupply: Sendable {
                 try self.login(slot, given: nil, now: now, login)
             } catch {
                 let failure = error.underlying as? CryptokiError
-                // Another thread has ended the connection meanwhile: no PIN was sent.
+                // Another thread has ended the connection: no PIN was sent.
                 if let failure, failure.isOvertaken { throw failure }
                 let cause = failure?.code ?? CKR_FUNCTION_REJECTED
                 // OpenSC says so where another part of the process has logged out since C_SignInit, and has not looked at
@@ -139,7 +139,7 @@ final class PINSupply: Sendable {
         }
     }
 
-    /// Throws where a key is not to be seen because nobody may log in.
+    /// Throws if a key is invisible because no login is permitted.
     func requirePermission(for token: Token) throws(CertificateProviderError) {
         guard isPermitted || token.isLoggedIn else { throw notPermitted(token.displayName) }
     }

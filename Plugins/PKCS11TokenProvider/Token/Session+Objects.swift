@@ -2,8 +2,8 @@ import CP11Kit
 
 /// Finding and reading objects. Everything here blocks.
 extension Session {
-    /// Returns the handles of the objects that have all of `attributes`. Only handles: a token may hold more objects
-    /// than anybody wants in memory.
+    /// Returns the handles of the objects that have all of `attributes`. Only handles: the objects of a large token would fill
+    /// the memory.
     func objects(with attributes: [Attribute]) throws(CryptokiError) -> [CK_OBJECT_HANDLE] {
         try Attribute.withTemplate(attributes) { template, count throws(CryptokiError) in
             try call("C_FindObjectsInit") { $0.C_FindObjectsInit?(handle, template, count) }
@@ -40,7 +40,7 @@ extension Session {
         _ type: CK_ATTRIBUTE_TYPE, of object: CK_OBJECT_HANDLE, room: Int? = nil
     ) throws(CryptokiError) -> [UInt8]? {
         var room = room
-        // It may have grown meanwhile: asked for again, once.
+        // It may have grown since its size was read, which is therefore read twice at most.
         for _ in 0..<2 {
             let size: Int
             if let room { size = room } else { size = try length(of: type, of: object) ?? -1 }
@@ -87,7 +87,7 @@ extension Session {
         return template.ulValueLen != Self.unavailable
     }
 
-    /// Reads a number, such as `CKA_KEY_TYPE`; `nil` when there is none or it is no number.
+    /// Reads a number, such as `CKA_KEY_TYPE`; `nil` if the attribute is missing or has another size.
     func number(_ type: CK_ATTRIBUTE_TYPE, of object: CK_OBJECT_HANDLE) throws(CryptokiError) -> CK_ULONG? {
         guard let bytes = try attribute(type, of: object), bytes.count == MemoryLayout<CK_ULONG>.size else {
             return nil

@@ -18,7 +18,7 @@ final class Session: Sendable {
     private struct State {
         /// Whether an operation has it.
         var isLent = false
-        /// Whether no further call is made with it, by whomever.
+        /// Whether no thread makes a further call with it.
         var isOver = false
         /// Signalled when the operation ends.
         var waiting: DispatchSemaphore?

@@ -50,7 +50,7 @@ extension SessionPool.State {
         return .wait(waiting)
     }
 
-    /// What the first one gets; `nil` where it has to wait.
+    /// Returns the turn of the first waiter; `nil` if it has to wait.
     private mutating func next(_ writing: Bool, _ ceiling: Int, _ keeper: Session) -> SessionPool.Turn? {
         if !writing, let session = idle.popLast() { return .use(session) }
         if let end, end <= .now { (maximum, self.end) = (ceiling, nil) }

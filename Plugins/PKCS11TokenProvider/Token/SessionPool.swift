@@ -5,11 +5,12 @@ import Glibc
 
 /// The open sessions with one token.
 ///
-/// Opening a session for each signature costs as much as two signatures. One session stays open as long as the pool is
-/// used: closing the last one would log everybody out (PKCS#11, section 5.6). It is only lent where there is no other.
+/// Opening a session for each signature costs as much as two signatures. One session stays open as long as the pool is used:
+/// closing the last one would end the login of all parts of the process (PKCS#11, section 5.6). It is lent only if there is no
+/// other.
 ///
-/// Who finds no session waits in a queue: first come, first served. Otherwise threads that have just given one back
-/// would take it again before those that wait for it are awake.
+/// Threads without a session wait in a queue: first come, first served. Otherwise a thread that has just given one back
+/// would take it again before the others are awake.
 final class SessionPool: Sendable {
     let slot: Slot
     private let keeper: Session
@@ -82,7 +83,7 @@ final class SessionPool: Sendable {
     var isOver: Bool { !keeper.isOfThisModule || state.withLock(\.isEnded) }
 
     /// Closes all sessions, as ``Session/close()``. One that is lent makes no further call, and is closed when it is given
-    /// back. Who waits for a session is told that this one is over.
+    /// back. Waiters get `CKR_SESSION_CLOSED`.
     func end() {
         let sessions = state.withLock { state in
             defer {
@@ -158,8 +159,8 @@ final class SessionPool: Sendable {
         return session
     }
 
-    /// A session with what is in the slot now, which is the token of this connection as long as the keeper's session is
-    /// there: that ends when a token is taken out, whichever is put in.
+    /// Opens a session with the token in the slot now. As long as the keeper's session exists, it is the token of this
+    /// connection: that session ends when a token is taken out, whichever is put in.
     private func openBesideKeeper(writing: Bool) throws(CryptokiError) -> Session {
         let session = try Session.open(slot, readWrite: writing)
         do throws(CryptokiError) {

@@ -3,22 +3,22 @@ import CertificateProviding
 import Glibc
 
 extension Slot {
-    /// What is in the slots of a module when they are looked at.
+    /// The tokens in the slots of a module at one moment.
     struct Look: Sendable {
         /// The initialised tokens that are looked for.
         var slots: [Slot] = []
         /// Those that are not.
         var others: [Slot] = []
-        /// The readers with a token that nobody has initialised yet.
+        /// The readers with a token that has not been initialised yet.
         var uninitialised: [String] = []
-        /// What kept readers from being looked at: a broken one hides no other.
+        /// The failures of single readers: a broken one hides no other.
         var failures: [Failure] = []
         /// Whether there are tokens, and none that could be taken out.
         var isFixed = false
         /// What does not run of that which a module for smart card readers needs: it has no slot at all then.
         var missingService: String?
 
-        /// - Throws: When there is none, what kept one from being looked at, unless it may merely be gone.
+        /// - Throws: If there is no slot, the failure of a reader, unless its token may merely be gone.
         var slotsOrFailure: [Slot] {
             get throws(CryptokiError) {
                 if slots.isEmpty, let failure = failures.last(where: { !$0.cause.endsConnection }) {
@@ -31,7 +31,7 @@ extension Slot {
 
     /// A reader that cannot be looked at.
     struct Failure: Sendable {
-        /// What the module calls it, where it does.
+        /// The module's name for the reader, if it has one.
         let reader: String
         let cause: CryptokiError
     }
@@ -131,7 +131,7 @@ extension Slot.Failure {
 }
 
 extension CryptokiError {
-    /// Whether there is nothing in the slot that could be a token: pulled out meanwhile, or nothing readable.
+    /// Whether the failure means that the slot holds no token: it was pulled out, or is not readable.
     fileprivate var isOfNoToken: Bool {
         [CKR_TOKEN_NOT_PRESENT, CKR_TOKEN_NOT_RECOGNIZED, CKR_DEVICE_REMOVED, CKR_SLOT_ID_INVALID].contains(code)
     }

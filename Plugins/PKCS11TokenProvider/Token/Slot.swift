@@ -9,7 +9,7 @@ struct Slot: Sendable {
     let id: CK_SLOT_ID
     let token: CK_TOKEN_INFO
 
-    /// What tells a token from every other one. Labels are not unique, and some vendors leave serial numbers empty.
+    /// The fields that tell a token from every other one. Labels are not unique, and some vendors leave serial numbers empty.
     struct Identity: Hashable, Sendable {
         let manufacturer, model, serial, label: String
     }
@@ -22,7 +22,7 @@ struct Slot: Sendable {
 
     var label: String { text(token.label) }
 
-    /// What people call the token in a message.
+    /// The name of the token in a message.
     var displayName: String { DisplayText.visible(label.isEmpty ? text(token.serialNumber) : label) }
 
     func has(_ flag: UInt) -> Bool { token.flags & flag != 0 }
@@ -44,7 +44,7 @@ struct Slot: Sendable {
         }
     }
 
-    /// The token as one that has a login, if it has a PIN: some let everybody see what is on them, or part of it.
+    /// The slot of a token that demands a login if it has a PIN. Some tokens show all or part of their objects without one.
     var demandingLogin: Slot {
         guard has(UInt(CKF_USER_PIN_INITIALIZED)) else { return self }
         var token = token

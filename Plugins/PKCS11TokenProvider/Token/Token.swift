@@ -13,7 +13,7 @@ final class Token: Sendable {
     let module: Module
     /// Kept for as long as a key of the token is.
     private let use: Module.Use?
-    /// Where all of this belongs.
+    /// The threads for all of its calls.
     let calls: ModuleCalls
     let pins: PINSupply
     let pending: PendingKeys
@@ -25,7 +25,7 @@ final class Token: Sendable {
 
     private struct State {
         var connection: TokenConnection?
-        /// Where the token was at the last look, if no other one looked like it.
+        /// The token's slot at the last look, if no other one looked like it.
         var place: Slot?
         /// Whether the keys of public objects sign without a login, as far as that was needed.
         var withoutLogin: [PublicKeyInfo: Bool] = [:]
@@ -50,10 +50,10 @@ final class Token: Sendable {
         self.pending = pending
     }
 
-    /// What is made, found and destroyed on it.
+    /// Makes, finds and destroys key pairs on it.
     var keys: TokenKeys { TokenKeys(token: self) }
 
-    /// Lends the connection to `body`. Where the token was removed or reset, connects again and calls `body` once more.
+    /// Lends the connection to `body`. If the token was removed or reset, connects again and calls `body` once more.
     ///
     /// - Parameter loggedIn: Whether to log in first, where the token has a login.
     /// - Throws: What the token says, `tokenNotPresent` while it is away; with `loggedIn` also `interactionRequired` where
@@ -61,7 +61,7 @@ final class Token: Sendable {
     func withConnection<T>(
         loggedIn: Bool = false, _ body: (TokenConnection) throws(CryptokiError) -> T
     ) throws(CertificateProviderError) -> T {
-        // A failure counts where it is this connection's own, and not where another thread has ended it meanwhile.
+        // A failure counts if it is this connection's own, and does not if another thread has ended the connection.
         var (failures, interruptions) = (0, 0)
         // A module that may be broken is started again once.
         var isRepaired = false
@@ -70,7 +70,8 @@ final class Token: Sendable {
             let before = module.health(of: identity)
             let connection = try connected()
             var failure = CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
-            // Without a permission, what can be seen can be used: a public key, or one that somebody has logged in for.
+            // Without a permission, visible objects can be used: a public key, or one after a login of another part of the
+            // process.
             let logsIn = wantsLogin && pins.isPermitted
             var hadLogin = connection.isLoggedIn
             var isReady = true
@@ -144,7 +145,7 @@ final class Token: Sendable {
         throw describe(CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED))
     }
 
-    /// Whether a login needs nobody to be asked.
+    /// Whether a login needs no person.
     var isPINAtHand: Bool { pins.isAtHand }
 
     /// Whether private objects can be seen now.
@@ -154,7 +155,7 @@ final class Token: Sendable {
         pins.forget()
         let current = state.withLock(\.connection)
         current?.logout()
-        // Before anybody connects anew.
+        // Ended before another thread connects anew.
         current?.end()
         state.withLock { if $0.connection === current { $0.connection = nil } }
     }
@@ -224,7 +225,7 @@ final class Token: Sendable {
     private func bringBack() throws(CertificateProviderError) {
         let generation = module.generation
         let isStale = state.withLock { $0.staleStart == generation }
-        // Whoever looks next says what fails.
+        // The error is dropped: the next look at the slots reports it.
         guard let all = try? slots(), isStale || !all.contains(where: { $0.identity == identity }) else { return }
         do throws(CryptokiError) {
             _ = try module.startAgainToFind(beside: all, in: generation, isCertain: isStale)
@@ -244,7 +245,7 @@ final class Token: Sendable {
     /// Starts the module again where it does not see what another program has written to the token since. Not where a person
     /// has typed the PIN in at the reader.
     ///
-    /// - Returns: Whether what is read now may be new.
+    /// - Returns: Whether the next reading may be another one.
     /// - Throws: `tokenNotPresent` where the module does not start.
     func readAnew() throws(CertificateProviderError) -> Bool {
         let generation = module.generation
@@ -294,7 +295,7 @@ final class Token: Sendable {
         return asUsed(slot)
     }
 
-    /// The slot with the login that the settings demand, where nobody has to be asked for it.
+    /// Returns the slot with the login that the settings demand, if that needs no person.
     func asUsed(_ slot: Slot) -> Slot { logsInAlways && isPINAtHand ? slot.demandingLogin : slot }
 
     private func away() -> CertificateProviderError {
@@ -318,7 +319,7 @@ final class Token: Sendable {
     ///
     /// - Parameter failure: Noted, unless another call has ended the connection.
     func forget(_ old: TokenConnection, noting failure: CryptokiError? = nil) {
-        // Nobody connects anew before the old handles are closed: the module may give the same ones again.
+        // No thread connects anew before the old handles are closed: the module may give the same ones again.
         connectLock.withLock { _ in
             if end(old), let failure { note(failure) }
         }
@@ -394,8 +395,8 @@ final class Token: Sendable {
                 guard !connection.isOver else { return false }
                 guard !connection.isLoggedIn else { return true }
                 let generation = module.generation
-                // The flags as they are now: the PIN may have been tried elsewhere meanwhile. And the token where it is
-                // now: the session may be another one's by then.
+                // The flags are read anew: the PIN may have been tried elsewhere. So is the slot: the session may be another
+                // token's by then.
                 let slot = try present()
                 guard slot.id == connection.slot.id else { return false }
                 do throws(CertificateProviderError) { try send(pin, on: connection, in: slot) } catch {
@@ -438,7 +439,7 @@ final class Token: Sendable {
             && (try? present())?.has(UInt(CKF_USER_PIN_INITIALIZED)) == true
     }
 
-    /// Notes that the module does not know the PIN since this start, so that whoever connects next starts it again.
+    /// Notes that the module has not known the PIN since this start, so that the next connection starts it again.
     ///
     /// - Returns: Whether the start before knew it: one new start is tried at once, and the next one with the next operation.
     private func isFirstStale(_ generation: Int) -> Bool {
@@ -448,7 +449,7 @@ final class Token: Sendable {
         }
     }
 
-    /// What answers a key that asks for the PIN each time, in the middle of its operation.
+    /// Returns the confirmation of a key that asks for the PIN each time, in the middle of its operation.
     func confirmation(on connection: TokenConnection) -> (Session) throws(CryptokiError) -> Void {
         { session throws(CryptokiError) in
             let now = { (try? self.present()).flatMap { $0.id == connection.slot.id ? $0 : nil } }
@@ -487,7 +488,7 @@ final class Token: Sendable {
         CertificateProviderError(specific(error), token: displayName)
     }
 
-    /// Looks whether the token is there, where the module does not say what is wrong.
+    /// Looks whether the token is there if the module's code does not say the cause.
     func specific(_ error: CryptokiError) -> CryptokiError {
         // The module has said nothing.
         if case .notMade = error.origin { return error }

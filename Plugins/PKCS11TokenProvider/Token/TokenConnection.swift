@@ -44,7 +44,7 @@ final class TokenConnection: Sendable {
                 try TokenMechanisms(of: slot)
             }
         } catch {
-            // Before anybody tries again: there may be no other session.
+            // Ended before the next try: there may be no other session.
             sessions.end()
             throw error
         }
@@ -53,8 +53,8 @@ final class TokenConnection: Sendable {
     /// Whether private objects can be seen: the user is logged in, or the token has no login (`CKF_LOGIN_REQUIRED`).
     var isLoggedIn: Bool { !slot.has(UInt(CKF_LOGIN_REQUIRED)) || state.withLock { $0.login != nil } }
 
-    /// Logs the user in. Login belongs to the whole application and not to a session: being logged in already is
-    /// success, whoever did it. Blocks, with a PIN pad for as long as the person takes.
+    /// Logs the user in. A login belongs to the whole application and not to a session, so an existing login is a success.
+    /// Blocks, with a PIN pad for as long as the person takes.
     ///
     /// - Parameter pin: `nil` for a token with a PIN pad of its own.
     /// - Returns: Whether the token has looked at the PIN, and found it right.
@@ -70,11 +70,11 @@ final class TokenConnection: Sendable {
         return isProven
     }
 
-    /// Whether the sessions or their module are gone. What failed meanwhile says nothing of the token as it is now.
+    /// Whether the sessions or their module are gone. A failure since then says nothing about the token as it is now.
     var isOver: Bool { sessions.isOver }
 
-    /// Whether somebody else in this process has logged out, or the token was away. Modules call that many things when
-    /// they are to sign.
+    /// Whether another part of this process has logged out, or the token was away. Modules have many codes for that when they
+    /// are to sign.
     var hasLostLogin: Bool {
         do throws(CryptokiError) {
             return try !sessions.withSession { session throws(CryptokiError) in
@@ -109,7 +109,7 @@ final class TokenConnection: Sendable {
         for _ in 0..<2 {
             let found = try search()
             if !found.isEmpty { return found }
-            // Where nobody has logged in here, it is no wonder.
+            // Without a login of this connection, that is expected.
             guard try seesEverything(session) else { return isLoggedIn ? nil : [] }
             // SoftHSM finds nothing on a token that it has lost.
             try slot.requirePresence()
@@ -117,7 +117,7 @@ final class TokenConnection: Sendable {
         return []
     }
 
-    /// What a search in vain is where the login was lost.
+    /// The error of a search without a result after the login was lost.
     static let searchWithoutLogin = CryptokiError(
         function: "C_FindObjects", code: CKR_SESSION_CLOSED, origin: .logout)
 
@@ -181,7 +181,7 @@ final class TokenConnection: Sendable {
         state.withLock { state in state.keys = state.keys.filter { !$0.key.isSameKey(as: publicKey) } }
     }
 
-    /// Only where no other thread has, meanwhile.
+    /// Only if no other thread has replaced it.
     private func replace(_ key: Key, for publicKey: PublicKeyInfo, by other: Key?) {
         state.withLock { state in
             guard state.keys[publicKey]?.found.handle == key.found.handle else { return }

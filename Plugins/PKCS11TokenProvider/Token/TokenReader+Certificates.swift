@@ -11,11 +11,11 @@ extension TokenReader {
         var keylessCount = 0
     }
 
-    /// Reads the certificates, one at a time: most of what is on a token may be nobody's identity.
+    /// Reads the certificates, one at a time: most objects on a token may belong to no identity.
     ///
     /// - Parameters:
     ///   - maximum: How many candidates are enough.
-    ///   - failures: Gets what is wrong with single objects.
+    ///   - failures: Gets the failures of single objects.
     func certificates(
         for uri: PKCS11URI, keys: KeyIndex, areKeysHidden: Bool, maximum: Int, failures: inout ObjectFailures
     ) throws(CryptokiError) -> Certificates {
@@ -50,7 +50,7 @@ extension TokenReader {
                 strangers.append(id)
                 return nil
             }
-            // The issuer's certificate may lie beside it; it is nobody's identity here.
+            // The issuer's certificate may lie beside it; it belongs to no identity here.
             if key == nil, certificate.isAuthority { return nil }
             return Candidate(
                 handle: handle, certificate: certificate, id: id, label: label, key: key,
@@ -83,7 +83,7 @@ extension TokenReader {
         guard keys.showsKeys else { return nil }
         let value: [UInt8]?
         do throws(CryptokiError) { value = try session.attribute(CKA_VALUE, of: handle) } catch {
-            // Most certificates without a key are issuers': what is wrong with them does not matter.
+            // Most certificates without a key are issuers': their failures do not matter.
             if error.endsConnection, !error.mayBeOfOneObject { throw error }
             return nil
         }
@@ -103,7 +103,7 @@ extension TokenReader {
         for uri: PKCS11URI, _ id: [UInt8], maximum: Int
     ) throws(CryptokiError) -> (keys: [PrivateKey], certificates: Certificates)? {
         let keys = try privateKeys().found
-        // What is wrong with other objects does not matter.
+        // Failures of other objects do not matter.
         var failures = ObjectFailures()
         let all = try self.certificates(
             for: uri.withoutID, keys: KeyIndex(keys), areKeysHidden: false, maximum: .max, failures: &failures)
@@ -147,7 +147,7 @@ extension TokenReader {
         try certificates(with: [Attribute(CKA_SUBJECT, subject)], maximum: 8).map(\.certificate)
     }
 
-    /// Finds certificates and reads them. What cannot be understood is left out.
+    /// Finds certificates and reads them. Leaves out those that cannot be parsed.
     /// - Parameter maximum: How many objects are enough.
     func certificates(
         with attributes: [Attribute], maximum: Int = .max

@@ -2,7 +2,7 @@ import CP11Kit
 import CertificateProviding
 
 extension TokenReader {
-    /// What was found on a token.
+    /// The objects that were found on a token.
     struct Contents {
         let certificates: Certificates
         let keys: [PrivateKey]
@@ -10,11 +10,10 @@ extension TokenReader {
         var candidates: [Candidate] { certificates.candidates }
     }
 
-    /// As many of one kind are named as anybody reads.
+    /// The number of remarks of one kind that a person reads.
     static let maximumRemarks = 20
 
-    /// What a person should hear of a token beside its identities: the halves of some that might have been, and what an
-    /// identity cannot do.
+    /// Returns remarks about a token for a person: objects that may be halves of identities, and the limits of its identities.
     func remarks(on contents: Contents, for uri: PKCS11URI) throws(CryptokiError) -> [String] {
         let weak = contents.candidates.filter { signsWithoutPSS($0, contents.mechanisms) }
         let remarks = weak.prefix(Self.maximumRemarks).map { candidate in
@@ -56,7 +55,7 @@ extension TokenReader {
             return
                 "The token has no private key for the certificate '\(self.uri(of: CKO_CERTIFICATE, id, label))'."
         }
-        // What no certificate was found for, and none is said to be the wrong one for.
+        // The certificates and keys without a match, except those that a remark names already.
         let ids = Set(contents.candidates.flatMap { [$0.id, $0.key?.id ?? $0.id] })
         let keys = contents.keys.filter { uri.objectLabel ?? $0.label == $0.label && !ids.contains($0.id) }
         var lonely: [String] = []
@@ -79,8 +78,8 @@ extension TokenReader {
         return named + rest(all.count - named.count + unread, "certificates or keys like these")
     }
 
-    /// Returns the URIs of what is on the token besides identities: issuers' certificates, halves, data. The objects of
-    /// an identity have its URI but for the type.
+    /// Returns the URIs of the objects on the token besides identities: issuers' certificates, halves, data. The objects of an
+    /// identity have its URI but for the type.
     func otherObjects(than identities: [Candidate], for uri: PKCS11URI) throws(CryptokiError) -> [String] {
         let known = Set(identities.map(\.handle) + identities.compactMap { $0.key?.handle })
         let ids = Set(identities.flatMap { [$0.id, $0.key?.id ?? $0.id] })

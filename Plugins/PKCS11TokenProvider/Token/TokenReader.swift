@@ -1,12 +1,12 @@
 import CP11Kit
 import CertificateProviding
 
-/// Reads what is on a token, through one session. Everything here blocks.
+/// Reads the objects of a token through one session. Everything here blocks.
 struct TokenReader {
     let session: Session
     let slot: Slot
 
-    /// A private key that may sign. It is visible only after login, unless somebody made it public.
+    /// A private key that may sign. It is visible only after login, unless it was made public.
     struct PrivateKey {
         let handle: CK_OBJECT_HANDLE
         let id, label: [UInt8]
@@ -35,12 +35,12 @@ struct TokenReader {
     /// Objects that were read one by one: one that cannot be read hides no other.
     struct Reading<T> {
         var found: [T] = []
-        /// What kept others from being read; of many the first ones.
+        /// The failures of other keys; of many, the first ones.
         var errors: [CryptokiError] = []
         var unreadable = 0
 
         /// Those that are looked for.
-        /// - Throws: Where there is none, what kept one from being read that may be it.
+        /// - Throws: If no key was found, the failure of one that may be it.
         func all(
             maximum: Int = .max, where isWanted: (T) throws(CryptokiError) -> Bool
         ) throws(CryptokiError) -> [T] {
@@ -119,7 +119,7 @@ struct TokenReader {
             do throws(CryptokiError) {
                 if let one = try read(object) { reading.found.append(one) }
             } catch {
-                // One that was deleted meanwhile is no more than gone.
+                // An object that was deleted since the search is skipped.
                 if error.endsConnection, !error.mayBeOfOneObject { throw error }
                 reading.unreadable += 1
                 if reading.errors.count < ObjectFailures.maximum { reading.errors.append(error) }

@@ -82,7 +82,7 @@ final class TriedPINs: Sendable {
         while true {
             let outcome = try take(remembered, &slot, at: max(now(), earliest), look)
             guard case .refused(.wait(let time)) = outcome else { return outcome }
-            // The lease is free meanwhile, so that a kill does not count as a login.
+            // The lease is free during the pause, so that a kill does not count as a login.
             guard pause(until: time, before: limit) else { return outcome }
             slot = look() ?? slot
             earliest = time
@@ -224,8 +224,8 @@ final class TriedPINs: Sendable {
         attempt.lease?.isUnsettled = !isWritten
     }
 
-    /// The token is locked, which is no word on this PIN, unless it is what has locked the token: one that it has not
-    /// accepted before, and that has not met the lock before.
+    /// `CKR_PIN_LOCKED` says nothing about this PIN, unless this attempt has locked the token: the token has not accepted the
+    /// PIN before, and the PIN has not met the lock before.
     func leaveLocked(_ attempt: Attempt) {
         if attempt.known.isAccepted || attempt.known.unanswered != nil {
             takeBack(attempt)
@@ -243,7 +243,7 @@ final class TriedPINs: Sendable {
         return isWritten
     }
 
-    /// Notes that a token has accepted a PIN that somebody has typed in.
+    /// Notes that a token has accepted a PIN that a person has typed.
     func accept(_ pin: SecretBytes, for token: Slot.Identity) {
         unwritten.withLock { $0[token]?.removeAll { $0 == pin } }
         // Whatever cannot be read holds no mark that this could take away.
@@ -253,7 +253,7 @@ final class TriedPINs: Sendable {
         remember(token) { $0.accept(pin, by: token, isKept: false) }
     }
 
-    /// Writes down what came of a PIN, where that is possible. What was written before it was sent is the safe side.
+    /// Writes down the outcome of a PIN, if that is possible. The entry from before it was sent is the safe side.
     @discardableResult
     private func remember(_ token: Slot.Identity, _ change: (inout PINRecord) -> Void) -> Bool {
         do throws(CertificateProviderError) {

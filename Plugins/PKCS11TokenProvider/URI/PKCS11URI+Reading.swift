@@ -73,7 +73,7 @@ extension PKCS11URI {
         return (String(written), hasBlank)
     }
 
-    /// Decodes `%` and two hexadecimal digits (RFC 3986, section 2.1). Nothing but the result has what is decoded.
+    /// Decodes `%` and two hexadecimal digits (RFC 3986, section 2.1). No other copy of the decoded bytes remains.
     ///
     /// - Returns: `nil` where two digits do not follow.
     static func percentDecoded(_ text: Substring) -> [UInt8]? {
@@ -142,7 +142,7 @@ private struct Reader {
         return values
     }
 
-    /// What is behind the `?`, decoded.
+    /// The part behind the `?`, decoded.
     struct Query {
         /// By their names (RFC 7512, section 2.4).
         var texts: [String: String] = [:]

@@ -10,7 +10,7 @@ struct PKCS11URI: Sendable {
     /// The query with its question mark, which holds for every object of the token. Empty if there is none, or if a PIN
     /// is in it.
     let query: String
-    /// What the fields of the module, the slot and the token must be.
+    /// The required values of the fields of module, slot and token.
     let fields: [Field: [UInt8]]
     /// `library-version`.
     let libraryVersion: Version?
@@ -21,7 +21,7 @@ struct PKCS11URI: Sendable {
     let objectClass: CK_OBJECT_CLASS?
     let moduleName: String?
     let modulePath: String?
-    /// Where the PIN is. Not the PIN.
+    /// The source of the PIN. Not the PIN.
     let pinSource: String?
     /// A PIN in the URI itself: unsafe, since configuration is read by many.
     let pinValue: SecretBytes?

@@ -2,7 +2,7 @@ import CP11Kit
 import CertificateProviding
 
 extension CertificateProviderError {
-    /// What a failed PKCS#11 call means to whoever wanted to change something on the token.
+    /// Translates a failed PKCS#11 call for a caller who wanted to change objects on the token.
     init(writing error: CryptokiError, token: String) {
         let (code, sentence): (Code, String)
         switch error.code {

@@ -1,7 +1,7 @@
 import CP11Kit
 import CertificateProviding
 
-/// What a module is asked for to make a key pair of one type.
+/// The attributes for a new key pair of one type.
 struct KeyPairTemplate {
     let mechanism: CK_MECHANISM_TYPE
     let publicKey, privateKey: [Attribute]
@@ -24,7 +24,7 @@ struct KeyPairTemplate {
                 Attribute(CKA_PRIVATE, true), Attribute(CKA_SENSITIVE, true), Attribute(CKA_EXTRACTABLE, false),
                 Attribute(CKA_SIGN, true),
             ] + (decrypts ? [Attribute(CKA_DECRYPT, true)] : [])
-        // Some modules let a key do everything that nobody has forbidden.
+        // Some modules permit every use of a key that the template does not forbid.
         let decryption = decrypts || !forbidsDecryption ? [] : [CKA_DECRYPT]
         let forbidden = (decryption + [CKA_UNWRAP, CKA_DERIVE, CKA_SIGN_RECOVER]).map { Attribute($0, false) }
         let restricted = allowed.map { privateKey + forbidden + [Attribute(CKA_ALLOWED_MECHANISMS, numbers: $0)] }
@@ -41,7 +41,7 @@ struct KeyPairTemplate {
     private struct Kind {
         let mechanism: CK_MECHANISM_TYPE
         let keyType: CK_ULONG
-        /// What tells the size or the curve, in the mechanisms that modules want it.
+        /// The attributes for the size or the curve, in the alternatives that modules accept.
         let parameters: [[Attribute]]
 
         init(_ type: KeyType) {

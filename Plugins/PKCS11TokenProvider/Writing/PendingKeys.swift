@@ -2,8 +2,8 @@ import CertificateProviding
 import FoundationEssentials
 import Logging
 
-/// The key pairs that are being made on tokens, as they rest in the identity store: nobody else would ever find what a
-/// process leaves that is killed in the middle.
+/// The key pairs that are being made on tokens, as stored in the identity store. Without this record, the objects of a process
+/// that is killed in the middle would never be found.
 ///
 /// Each is written down by its `CKA_ID` before the token is told to make it, and crossed out when it is handed over or
 /// destroyed. For that a token has a few records, and the process that makes a key has the lease of one until then. So a
@@ -68,7 +68,7 @@ struct PendingKeys: Sendable {
             for name in names(for: token) {
                 guard let lease = try storage.leaseRecord(named: name) else { continue }
                 let known = try content(of: name)
-                // Where there is no other, that of a pair that was looked for longest.
+                // With no other free record, the pair that was looked for longest loses its own.
                 guard let firstLook = known == nil ? .distantPast : known?.firstLook,
                     firstLook < place?.firstLook ?? .distantFuture
                 else { continue }
@@ -91,7 +91,7 @@ struct PendingKeys: Sendable {
                 + "try again when one is done.")
     }
 
-    /// What processes have left on a token that have ended in the middle. Those that cannot be read are logged.
+    /// Returns the key pairs on a token of processes that have ended in the middle. Logs those that cannot be read.
     func orphans(on token: Slot.Identity) -> [Entry] {
         var orphans: [Entry] = []
         for name in names(for: token) {
@@ -112,8 +112,7 @@ struct PendingKeys: Sendable {
         return orphans
     }
 
-    /// Crosses a key pair out whose process ended after somebody had written it down, and before it could be crossed
-    /// out.
+    /// Crosses out a key pair whose process ended after another record named it, and before it could be crossed out.
     func keep(_ id: [UInt8], on token: Slot.Identity) throws(CertificateProviderError) {
         for orphan in orphans(on: token) where orphan.id == id { try orphan.end() }
     }

@@ -2,9 +2,9 @@ import CP11Kit
 import CertificateProviding
 
 extension TokenKeys {
-    /// Destroys a private key, its public key and the certificates for it. What merely has the same id stays.
+    /// Destroys a private key, its public key and the certificates for it. Other objects with the same id stay.
     ///
-    /// - Throws: `notFound` when the token has no such key, `deleteFailed` naming what is left.
+    /// - Throws: `notFound` when the token has no such key, `deleteFailed` naming the remaining objects.
     func discard(_ key: TokenKey) throws(CertificateProviderError) {
         token.unloadKeys()
         var isFound = false
@@ -23,7 +23,7 @@ extension TokenKeys {
             // In a second call the private key may be gone, and the rest not yet.
             isFound = isFound || !privateKeys.isEmpty
             guard isFound else { return [] }
-            // The private key first: what is left when the rest fails is public.
+            // The private key first: if the rest fails, only public objects remain.
             var objects = privateKeys.map { (name: "the private key", handle: $0.handle) }
             for publicKey in try reader.publicKeys(id: key.id) where publicKey.key.isSameKey(as: key.publicKey) {
                 objects.append(("the public key", publicKey.handle))
@@ -48,10 +48,10 @@ extension TokenKeys {
         guard failures.isEmpty else { throw stillThere(failures, key.id) }
     }
 
-    /// Destroys every object with a `CKA_ID` that nobody else has. What they are need not be shown: a key that cannot
-    /// sign could not show it.
+    /// Destroys every object with a `CKA_ID` that no other object has. The objects need not prove that they belong together: a
+    /// key that cannot sign could not.
     ///
-    /// - Throws: `deleteFailed` naming what is left.
+    /// - Throws: `deleteFailed` naming the remaining objects.
     func destroyAll(id: [UInt8]) throws(CertificateProviderError) {
         token.unloadKeys()
         let failures = try write { connection, session throws(CryptokiError) -> [String] in
@@ -82,8 +82,8 @@ extension TokenKeys {
                 + "the token's own tool.")
     }
 
-    /// Destroys the public key and the certificates of a key pair whose private key is gone. Where there is any private
-    /// key under their id, they are left: one that may not sign, and is no identity's, goes with them.
+    /// Destroys the public key and the certificates of a key pair whose private key is gone. Leaves them if there is any
+    /// private key under their id: one that may not sign, and belongs to no identity, goes with them.
     ///
     /// - Parameter id: The `CKA_ID` that they had, where it is known; else that of the public key that is left.
     func removeRemains(of publicKey: PublicKeyInfo, id: [UInt8]?) throws(CertificateProviderError) {

@@ -3,7 +3,7 @@ import CertificateProviding
 import Crypto
 
 extension TokenKeys {
-    /// What certificates, public and private keys are matched by. Tools take any octets; 16 fit into every token.
+    /// The octets by which certificates, public and private keys are matched. Tools take any; 16 fit into every token.
     private static func freshID() -> [UInt8] { SymmetricKey(size: .bits128).withUnsafeBytes { Array($0) } }
 
     /// Makes a key pair that never leaves the token. Leaves nothing behind where it fails: what cannot be destroyed at
@@ -20,7 +20,7 @@ extension TokenKeys {
         var mayBeLeft = false
         do throws(CertificateProviderError) {
             let made = try write { connection, session throws(CryptokiError) in
-                // What an attempt left that the removal of the token has interrupted.
+                // The objects of an attempt that the removal of the token has interrupted.
                 if mayBeLeft { try session.destroyAll(id: id) }
                 mayBeLeft = true
                 var made: [CK_OBJECT_HANDLE] = []
@@ -57,7 +57,7 @@ extension TokenKeys {
     ) throws(CryptokiError) -> (publicKey: CK_OBJECT_HANDLE, privateKey: CK_OBJECT_HANDLE) {
         var failure: CryptokiError?
         for template in templates {
-            // A failed attempt may have made objects. Where they cannot be destroyed, there is no next one.
+            // A failed attempt may have made objects. If they cannot be destroyed, there is no further attempt.
             if let failure, (try? session.destroyAll(id: id)) == nil { throw failure }
             do throws(CryptokiError) {
                 return try session.generate(
@@ -91,22 +91,22 @@ extension TokenKeys {
     }
 }
 
-/// A key pair that was made and that nobody has got yet: what is left of it when its process ends is destroyed.
+/// A key pair that was made and not handed over yet: if its process ends, its objects are destroyed.
 struct MadeKey: Sendable {
     let key: TokenKey
     fileprivate let entry: PendingKeys.Entry
 
-    /// To be called when somebody remembers it.
+    /// Call it once another record names the key.
     func handOver() throws(CertificateProviderError) { try entry.end() }
 
-    /// Destroys it, also where it cannot sign: nobody else has its id, unless the module has chosen that itself.
-    /// - Throws: `deleteFailed`, naming what is left. The next one who writes to the token tries again.
+    /// Destroys it, also if it cannot sign: no other object has its id, unless the module has chosen the id itself.
+    /// - Throws: `deleteFailed`, naming the remaining objects. The next writer to the token tries again.
     func takeBack() throws(CertificateProviderError) {
         if key.id == entry.id { try key.token.keys.destroyAll(id: key.id) } else { try key.token.keys.discard(key) }
         try entry.end()
     }
 
-    /// Says of why nobody wants it that it is left as well.
+    /// Appends to `reason` that the new key pair could not be removed.
     func left(
         by failure: CertificateProviderError, after reason: CertificateProviderError
     ) -> CertificateProviderError {

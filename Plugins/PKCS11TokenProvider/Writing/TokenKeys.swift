@@ -7,8 +7,8 @@ import SwiftASN1
 struct TokenKeys: Sendable {
     let token: Token
 
-    /// Lends a session for reading and writing on which the user is logged in. Where the token was removed or reset,
-    /// connects again and calls `body` once more, which therefore looks for what its first call has left.
+    /// Lends a session for reading and writing on which the user is logged in. If the token was removed or reset, connects
+    /// again and calls `body` once more, which therefore looks for the objects that its first call has left.
     func write<T>(
         _ body: (TokenConnection, Session) throws(CryptokiError) -> T
     ) throws(CertificateProviderError) -> T {
@@ -23,7 +23,7 @@ struct TokenKeys: Sendable {
                     })
             } catch {
                 if error.endsConnection, !error.isUnspecific, error.code != CKR_DEVICE_ERROR { throw error }
-                // What a broken device has written nobody knows: `body` is not called again.
+                // The objects that a broken device has written are unknown: `body` is not called again.
                 if error.endsConnection { token.forget(connection) }
                 return .failure(token.specific(error))
             }
@@ -119,7 +119,8 @@ struct TokenKeys: Sendable {
     func store(
         _ chain: [X509Certificate], for key: TokenKey
     ) throws(CertificateProviderError) -> [X509Certificate]? {
-        // What this call has written, over all of its attempts: the answer to one may have been lost with the token.
+        // The certificates that this call has written, over all of its attempts: the answer to one may have been lost with the
+        // token.
         var written: [X509Certificate] = []
         return try write { connection, session throws(CryptokiError) in
             guard let privateKey = try connection.key(for: key.publicKey, id: key.id, in: session)?.found else {
@@ -163,8 +164,8 @@ struct TokenKeys: Sendable {
         }
     }
 
-    /// Destroys what was left on the token by processes that ended while they made a key pair. What cannot be destroyed
-    /// now may be the next time.
+    /// Destroys the objects on the token of processes that ended while they made a key pair. A failure now may be gone the next
+    /// time.
     func destroyOrphans(in session: Session) {
         for orphan in token.pending.orphans(on: token.identity) {
             do {

@@ -99,7 +99,7 @@ extension AlternativeName {
 extension AlternativeName {
     private static let upnType: ASN1ObjectIdentifier = [1, 3, 6, 1, 4, 1, 311, 20, 2, 3]
 
-    /// Reads the value of an extension. One malformed name does not hide the others: it is kept as its bytes, as is a
+    /// Reads the value of an extension. One malformed name does not hide the others: its bytes become a name, as do those of a
     /// value that is not a list of names.
     static func names(derEncoded value: ArraySlice<UInt8>) -> [AlternativeName] {
         guard let root = try? DER.parse(value), root.identifier == .sequence,

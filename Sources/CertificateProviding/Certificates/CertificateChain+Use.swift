@@ -1,7 +1,7 @@
 public import FoundationEssentials
 import X509
 
-// What the peer of a TLS client makes of a chain, as far as the chain itself says it. A chain is as good as its weakest
+// The view of a TLS client's peer on a chain, as far as the chain itself shows it. A chain is as good as its weakest
 // certificate: a peer refuses it when the first of them ends.
 extension CertificateChain {
     /// Returns the earliest end in a chain: the time from which peers refuse it. An empty chain has always expired.

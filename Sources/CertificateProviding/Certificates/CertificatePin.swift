@@ -35,7 +35,7 @@ public struct CertificatePin: Sendable, Hashable {
     public static func read(_ text: String) throws(CertificateProviderError) -> [CertificatePin] {
         if text.hasPrefix("sha256/") { return [try CertificatePin(publicKey: text)] }
         do throws(CertificateProviderError) { return try CertificateFile.read(text).map { CertificatePin($0) } } catch {
-            // Whoever takes a pin for a PIN has written one here, and no file's name.
+            // The user may have taken the pin for a PIN, and written one here instead of a file's name.
             guard error.code == .fileNotFound, !text.contains(where: { "/.".contains($0) }) else { throw error }
             throw CertificateProviderError(
                 .configurationInvalid,

@@ -70,7 +70,7 @@ extension DistinguishedName {
         case .universalString:
             return bytes.count.isMultiple(of: 4) ? String(bytes: bytes, encoding: .utf32BigEndian) : nil
         case .teletexString, .visibleString, .numericString, .printableString, .ia5String:
-            // T.61 in theory; everybody writes and reads Latin-1.
+            // T.61 in theory; all known writers and readers use Latin-1.
             return String(String.UnicodeScalarView(bytes.map { Unicode.Scalar($0) }))
         case .utf8String:
             return String(validating: bytes, as: UTF8.self)

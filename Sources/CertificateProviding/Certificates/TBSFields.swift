@@ -29,7 +29,7 @@ struct TBSFields {
 
         var extensions: [ASN1ObjectIdentifier: Certificate.Extension] = [:]
         while let node = nodes.next() {
-            // issuerUniqueID [1] and subjectUniqueID [2] are passed over.
+            // Skips issuerUniqueID [1] and subjectUniqueID [2].
             guard node.identifier == ASN1Identifier(tagWithNumber: 3, tagClass: .contextSpecific) else { continue }
             guard case .constructed(let children) = node.content else {
                 throw ASN1Error.unexpectedFieldType(node.identifier)

@@ -43,7 +43,7 @@ public struct X509Certificate: Sendable {
         do {
             try self.init(derEncoded: try DER.parse(Array(derRepresentation)))
         } catch {
-            // The underlying error is a parser's, for programmers: it would not help whoever reads the message.
+            // The underlying error is a parser's, for programmers: it would not help the reader of the message.
             throw CertificateProviderError(
                 .malformedData, "The certificate is damaged, or not a DER certificate.", underlying: error)
         }

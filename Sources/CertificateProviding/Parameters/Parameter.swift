@@ -297,7 +297,7 @@ extension ParameterContext {
         // Beside the default store, its own check refuses it.
         if self.text(name) != nil, let text = text(name + ParameterDescriptor.pinSourceSuffix) {
             source = SecretSource(text)
-            // The parameter's own parser says what is wrong with it.
+            // The parameter's own parser reports the mistake.
         }
         do throws(CertificateProviderError) {
             return try keyStores.store(uri, pinSource: source, parameter: name)

@@ -1,8 +1,8 @@
 package import FoundationEssentials
 
 extension Identity {
-    /// Whether the certificate itself is over at `now`. A peer may not need another one of the chain that is over, such as
-    /// a root that an older one has certified: that is no reason not to use the identity.
+    /// Whether the certificate itself has ended at `now`. A peer may not need another one of the chain that has ended, such as
+    /// a root that an older one has certified: the identity stays usable then.
     package func hasExpired(at now: Date) -> Bool { certificate.status(at: now) == .expired }
 
     /// Whether the identity was to be replaced before `now`, by the first end in its chain that counts.

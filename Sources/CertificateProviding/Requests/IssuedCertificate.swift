@@ -62,7 +62,7 @@ public struct IssuedCertificate: Sendable {
                 validation.obstacle ?? "its issuer '\(leaf.issuer)' is not among the server's authorities")
         }
         chain = try await Self.withoutRoot(path, among: others, at: date)
-        // The path is valid; what is left is what its CA certificates are for.
+        // The path is valid; the use of its CA certificates is left to check.
         if let obstacle = CertificateChain.obstacle(in: chain, at: date) { throw Self.refusal(obstacle) }
     }
 

@@ -45,8 +45,8 @@ extension ProviderEnvironment {
 /// The calls read and write small local files: they block for a short, bounded time and may be made from any thread.
 package struct RejectedSecrets: Sendable {
     // The content: the format version, 1; 32 random bytes, the key of the hashes; and for each password, the oldest first,
-    // HMAC-SHA256 of its account, NUL and the password. No slow hash: the seal around the record keeps the hashes secret, and
-    // whoever has its key reads this user's files, where the right password is.
+    // HMAC-SHA256 of its account, NUL and the password. A slow hash is not needed: the seal around the record keeps the hashes
+    // secret, and a reader with its key can read this user's files, where the right password is.
     private static let version: UInt8 = 1
     private static let keySize = 32
     private static let hashSize = 32

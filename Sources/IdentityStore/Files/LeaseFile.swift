@@ -50,7 +50,7 @@ final class LeaseFile: Sendable {
         return 0
     }
 
-    /// Who holds the lease; `nil` if the kernel does not tell.
+    /// The holder of the lease; `nil` if the kernel does not tell.
     static func holder(_ name: String, in directory: SafeDirectory) -> LockHolder? {
         guard let descriptor = try? directory.openFile(prefix + name) else { return nil }
         defer { close(descriptor) }

@@ -11,7 +11,7 @@ final class StoreLock {
     private static let name = ".lock"
     private let descriptor: Int32
 
-    /// Takes the lock, waiting at most `timeout`. Throws if the directory was removed meanwhile.
+    /// Takes the lock, waiting at most `timeout`. Throws if the directory was removed during the wait.
     init(
         in directory: SafeDirectory, timeout: Duration, _ files: FileSystem
     ) throws(SafeDirectory.Refusal) {
@@ -36,7 +36,7 @@ final class StoreLock {
             }
             usleep(2000)
         }
-        // What is written there now is lost, and what is not found there may be elsewhere.
+        // A file written there is lost, and a missing one may be elsewhere.
         guard let links = try? FileDescriptor(rawValue: descriptor).stat().linkCount, links > 0 else {
             throw SafeDirectory.Refusal(reason: "\(directory.path) was removed by another process; try again")
         }

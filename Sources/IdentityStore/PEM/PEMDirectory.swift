@@ -73,13 +73,13 @@ package struct PEMDirectory {
         let set =
             try current.map { name throws(SafeDirectory.Refusal) in try keepingKey(set, of: name, directory) } ?? set
         if let current, isSame(set, as: current, directory) { return set }
-        // What a crash left, and all sets but the one that readers may still be in.
+        // The remains of a crash, and all sets but the one that readers may still be in.
         removeSets(directory, except: current)
         let name = Self.setPrefix + String(UInt64.random(in: .min ... .max), radix: 36)
         do throws(SafeDirectory.Refusal) {
             let target = try directory.create(name, files)
             for file in set.files { try target.createFile(file.name, file.content, mode: file.mode, files) }
-            // The certificates are for everybody who may enter DIR, the key is for its owner.
+            // The certificates are for all users who may enter DIR, the key is for its owner.
             guard files.changeMode(target.descriptor, 0o755) == 0, files.synchronize(target.descriptor) == 0 else {
                 throw target.failure("\(target.path) cannot be flushed to disk")
             }

@@ -14,7 +14,7 @@ package struct PEMFiles: Sendable {
     private let chain: String
     /// First that of the key alone.
     static let namesWithKey = ["key.pem", "identity.pem"]
-    /// That of an RSA key of 16,384 bits is a fifth of it.
+    /// An RSA key of 16,384 bits has a fifth of that.
     static let maximumKeySize = 65_536
     var hasKey: Bool { files.contains { Self.namesWithKey.contains($0.name) } }
 

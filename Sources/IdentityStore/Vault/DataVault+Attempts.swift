@@ -117,7 +117,7 @@ extension DataVault {
             return (opened, stored)
         }
         let (before, limit) = (try files.attempts(in: directory), max(0, policy(stored).maximumAttempts))
-        // The process that made the last one was killed. Where the limit was higher then, one attempt is left.
+        // The process that made the last one was killed. If the limit was higher then, one attempt is left.
         let isUsedUp = limit > 0 && before.count >= limit && before.limit > 0 && before.count >= before.limit
         let count = limit > 0 ? min(before.count, limit - 1) : before.count
         if !isUsedUp {

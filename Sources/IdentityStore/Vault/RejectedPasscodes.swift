@@ -10,7 +10,7 @@ enum RejectedPasscodes {
     static let file = "rejected"
     fileprivate static let version: UInt8 = 1
 
-    /// How many are kept, and the size of each.
+    /// The number of entries, and the size of each.
     private static let (maximum, size) = (4, 51)
 
     /// The content without any. All contents have the same size.

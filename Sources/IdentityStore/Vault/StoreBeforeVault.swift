@@ -1,6 +1,6 @@
 import CertificateProviding
 
-/// What an application has stored before it has a vault, which takes it in.
+/// The store of an application before it has a vault, which takes in its entries.
 struct StoreBeforeVault: Sendable {
     let store: IdentityStore
     let files: VaultFiles
@@ -20,7 +20,7 @@ struct StoreBeforeVault: Sendable {
         }
     }
 
-    /// Copies everything. What the vault has already stays.
+    /// Copies everything. Entries that the vault has already stay.
     func copy(into sealed: IdentityStore) throws(CertificateProviderError) {
         store.forgetKey()
         // The key is removed first, when everything is taken in.

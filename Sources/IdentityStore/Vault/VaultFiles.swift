@@ -10,7 +10,7 @@ struct VaultFiles: Sendable {
     let lockTimeout: Duration
 
     static let keyFile = "key"
-    /// In a vault that is being created or destroyed: what is there without a key is of no use. Without this file, the key is
+    /// Marks a vault that is being created or destroyed: its files without a key are useless. Without this mark, the key is
     /// lost, and may be restored.
     private static let incomplete = ".incomplete"
     /// How long to wait for other processes that derive a key: each takes less than a second.
@@ -78,7 +78,7 @@ struct VaultFiles: Sendable {
                 + "register again.")
     }
 
-    /// Begins a vault: until it has its key, what is in it is of no use.
+    /// Begins a vault: until it has its key, its files are useless.
     func begin(in directory: SafeDirectory) throws(CertificateProviderError) {
         do throws(SafeDirectory.Refusal) {
             let vault = try directory.create("vault", files)
@@ -130,7 +130,7 @@ struct VaultFiles: Sendable {
         } catch { throw unwritable(error) }
     }
 
-    /// What shows the passcodes of a source that were wrong; `nil` if there is no such file.
+    /// Returns the record of the wrong passcodes of a source; `nil` if there is no such file.
     func rejected(in directory: SafeDirectory) throws(SafeDirectory.Refusal) -> [UInt8]? {
         try directory.read(RejectedPasscodes.file, atMost: 256)
     }
@@ -142,14 +142,14 @@ struct VaultFiles: Sendable {
         try directory.write(content, to: RejectedPasscodes.file, replacing: true, files)
     }
 
-    /// Removes what an interrupted creation or destruction has left. There is no key.
+    /// Removes the remains of an interrupted creation or destruction. There is no key.
     func removeRest(from directory: SafeDirectory) throws(CertificateProviderError) {
         do throws(SafeDirectory.Refusal) {
             if let vault = try directory.directory("vault") { try remove(vault, "vault", from: directory) }
         } catch { throw unwritable(error) }
     }
 
-    /// What shows a vault as incomplete goes last.
+    /// The mark of an incomplete vault goes last.
     private func remove(
         _ inner: SafeDirectory, _ name: String, from directory: SafeDirectory
     ) throws(SafeDirectory.Refusal) {

@@ -7,7 +7,7 @@ final class VaultKey: SealingKeySource {
         let identifier: [UInt8]
         /// Whether the key's file is not written yet.
         let isNew: Bool
-        /// What the server demands of the use of the vault.
+        /// The server's limit of the vault's use.
         let lockSeconds: Int?
     }
     private let unlocked = BlockingMutex<Unlocked?>(nil)

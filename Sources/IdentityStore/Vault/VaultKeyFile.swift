@@ -22,7 +22,7 @@ package struct ScryptParameters: Equatable, Sendable {
 
     var memory: Int { 128 * Int(blockSize) << Int(logarithmOfCost) }
 
-    /// What a guess costs.
+    /// The cost of a guess.
     var work: Int { memory * Int(parallelism) }
 
     /// Whether a file may ask for it: at most 64 MiB, and four times the work of ``current``.
@@ -32,7 +32,7 @@ package struct ScryptParameters: Equatable, Sendable {
     }
 }
 
-/// What opens a vault.
+/// The secrets that open a vault.
 struct VaultSecrets: Sendable {
     /// `nil` for a vault without one.
     var passcode: SecretBytes? = nil

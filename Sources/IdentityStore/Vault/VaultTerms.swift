@@ -2,11 +2,11 @@ package import CertificateProviding
 import Crypto
 package import FoundationEssentials
 
-/// What a vault says of itself beside its key: readable without the passcode, and authenticated with it.
+/// The public part of a vault, beside its key: readable without the passcode, and authenticated with it.
 package struct VaultTerms: Codable, Sendable {
-    /// What the platform server demands, beside the configuration; `nil` for nothing.
+    /// The platform server's demands, beside the configuration; `nil` for none.
     package var demands: PasscodeDemands?
-    /// What the key is wrapped with, beside the passcode; `nil` for nothing.
+    /// The key store's key that wraps the vault's key, beside the passcode; `nil` for none.
     package var wrapping: VaultKeyWrapping?
 
     package init(demands: PasscodeDemands? = nil, wrapping: VaultKeyWrapping? = nil) {
@@ -33,7 +33,7 @@ package struct VaultKeyWrapping: Codable, Sendable {
     private static func digest(_ secret: SecretBytes) -> Data { Data(secret.withUnsafeBytes { SHA256.hash(data: $0) }) }
 }
 
-/// What a platform server demands of passcodes. `nil` for what it does not mention.
+/// A platform server's demands on passcodes. `nil` for each that it does not mention.
 package struct PasscodeDemands: Codable, Equatable, Sendable {
     package var minimumLength: Int?
     package var needsDigit: Bool?

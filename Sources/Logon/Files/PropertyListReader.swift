@@ -25,7 +25,7 @@ enum PropertyListReader {
         do {
             try PropertyListDecoder().decode(PropertyListValue.self, from: Data(contents.text)).flatten(into: &values)
         } catch {
-            // What Foundation says may quote the text, so it goes no further.
+            // Foundation's message may quote the text, so it goes no further.
             throw beginning.invalid("Foundation cannot read this property list; check it with: plutil -lint")
         }
         var settings = Settings()

@@ -99,7 +99,7 @@ extension PropertyListScanner {
         if let first = lines.updateValue(start.line, forKey: key) {
             throw start.invalid("The key '\(key.forDisplay)' is already set in line \(first); remove one of them.")
         }
-        // Bounded here and not only by Settings: what is done next grows with the product of both.
+        // Bounded here and not only by Settings: the cost of the next step grows with the product of both.
         guard key.utf8.count <= Settings.maximumKeyLength else { throw start.keyTooLong }
         guard lines.count <= Settings.maximumCount else {
             throw start.invalid("The file has more than \(Settings.maximumCount) keys; remove some.")

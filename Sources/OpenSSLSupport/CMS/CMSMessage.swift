@@ -10,7 +10,7 @@ final class CMSMessage {
         var content = CMS_ContentInfo_new_ex(library.context, nil)
         let isWhole = message.withUnsafeBufferPointer { bytes in
             var position = bytes.baseAddress
-            // Where it fails, it frees the structure and leaves nil.
+            // On failure, it frees the structure and leaves nil.
             return d2i_CMS_ContentInfo(&content, &position, bytes.count) != nil
                 && position == bytes.baseAddress.map { $0 + bytes.count }
         }

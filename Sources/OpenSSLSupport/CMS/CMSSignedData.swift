@@ -45,7 +45,7 @@ extension OpenSSLLibrary {
         let message = try CMSMessage(message, in: self)
         try message.require(NID_pkcs7_signed)
         OpenSSLError.clear()
-        // OpenSSL takes a message that nobody signed for one of which all signatures are good.
+        // OpenSSL accepts a message without any signature as one whose signatures are all good.
         guard let infos = CMS_get0_SignerInfos(message.pointer), OPENSSL_sk_num(infos) == 1,
             let signer = OPENSSL_sk_value(infos, 0).map(OpaquePointer.init)
         else { throw OpenSSLError("CMS_get0_SignerInfos", refusing: "the message has not exactly one signer") }

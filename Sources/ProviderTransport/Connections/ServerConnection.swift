@@ -218,7 +218,7 @@ public final class ServerConnection: Sendable {
             }
             let (alert, hasAnswered) = (presentation?.alert, state.withLock(\.hasAnswered))
             let failure = Self.failure(alert ?? error, server, names, isConnecting: false)
-            // What the server has done may have lost its answer. Then only an alert refuses the certificate, as that of a
+            // The answer may be lost after the server has acted. Then only an alert refuses the certificate, as that of a
             // renegotiation does.
             guard
                 request.isRepeatable && !hasAnswered

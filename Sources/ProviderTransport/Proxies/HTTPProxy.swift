@@ -35,7 +35,7 @@ public struct HTTPProxy: Sendable {
         (self.server, self.user, self.password) = (server, user, password)
     }
 
-    /// What names the proxy, for messages.
+    /// The name of the proxy's setting, for messages.
     var setting: String { variable.map { "the environment variable \($0)" } ?? "'proxy'" }
 
     private var credentialSettings: String {

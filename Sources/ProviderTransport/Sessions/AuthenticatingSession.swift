@@ -68,8 +68,8 @@ actor AuthenticatingSession {
             response.wantsCertificateLater = connection.mayAskLater
             response.redaction = Redaction(credentials.secrets(with: token))
             response.settingNames = security.settingNames
-            // Some servers end a connection after a refusal without saying so beforehand. What meets that end on its way
-            // has no answer, and may not be sent again.
+            // Some servers end a connection after a refusal without saying so beforehand. A request that meets that end on its
+            // way has no answer, and may not be sent again.
             if response.status == 401, !request.isRepeatable, !response.saysKeepAlive { close() }
             switch response.status {
             case 401 where answers < 2 && prepareAnswer(to: response):

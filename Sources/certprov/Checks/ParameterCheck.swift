@@ -135,7 +135,7 @@ struct ParameterCheck {
     }
 
     private func secretPath(_ path: String, _ what: String) -> Finding? {
-        // What is missing or unreadable the provider itself reports.
+        // The provider itself reports a missing or unreadable file.
         let open = keyFiles(at: path).filter { isReadableByEverybody($0) && !Self.hasNoKey($0) }
         guard let first = open.first else { return nil }
         let others = open.count > 1 ? " (and \(open.count - 1) more)" : ""

@@ -37,7 +37,7 @@ struct Delete: AsyncParsableCommand {
             }
             defer { context.log(manager.decisions) }
             do throws(CertificateProviderError) { try await manager.deleteStoredCertificates() } catch {
-                // The first is thrown; the others are no less worth knowing.
+                // The first is thrown; the others are shown as well.
                 manager.decisions.compactMap(\.error).dropFirst().forEach(context.report)
                 throw error
             }

@@ -40,7 +40,7 @@ struct List: AsyncParsableCommand {
         }
     }
 
-    /// Where a provider without any identity has looked, and the next step.
+    /// Names the place where a provider without any identity has looked, and the next step.
     private static func nothing(of provider: ProviderID, in host: PluginHost) -> String {
         let plugin = host.installed.first { $0.id == provider }
         let place = plugin.map { ", and the plugin \($0.path.withVisibleControls) lists none" } ?? ""

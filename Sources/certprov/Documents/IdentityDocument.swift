@@ -19,7 +19,7 @@ struct IdentityDocument: Encodable {
     let notAfter: String
     /// The earliest end in the chain.
     let expires: String
-    /// That of the whole chain, or `unusable`.
+    /// The status of the whole chain, or `unusable`.
     let status: String
     let sha256Fingerprint: String
     let subjectAlternativeNames: [String]

@@ -8,8 +8,8 @@ enum Console {
     /// The descriptors of the two streams. One pair for the process.
     private static let streams = Mutex((output: STDOUT_FILENO, notes: STDERR_FILENO))
 
-    /// Takes those of the descriptors 0 to 2 that were closed when the command started. Otherwise the next file would get such a
-    /// number, and what is written to the stream. Reading and writing still fail. Call it before anything is opened.
+    /// Takes those of the descriptors 0 to 2 that were closed when the command started. Otherwise the next file would get such
+    /// a number, and the output of the stream. Reading and writing still fail. Call it before any file is opened.
     static func takeClosedStreams() {
         for stream in [STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO] where fcntl(stream, F_GETFD) < 0 {
             // The lowest number that is free is this one.

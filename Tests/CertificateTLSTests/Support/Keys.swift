@@ -36,7 +36,7 @@ extension Identity {
     func kept(_ home: KeyHome) throws -> Identity { home == .atHome ? try keptAtHome() : self }
 }
 
-/// Holds everybody who comes until it is opened.
+/// Holds each caller until it is opened.
 final class Gate: Sendable {
     private struct State {
         var isOpen = false
@@ -44,7 +44,7 @@ final class Gate: Sendable {
     }
     private let state = Mutex(State())
     private let arrived: AsyncStream<Void>.Continuation
-    /// Yields once for everybody who had to wait.
+    /// Yields once for each caller that had to wait.
     let arrivals: AsyncStream<Void>
 
     init() { (arrivals, arrived) = AsyncStream.makeStream() }

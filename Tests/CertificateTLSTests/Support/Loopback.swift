@@ -7,7 +7,7 @@ import TestSupport
 
 @testable import CertificateTLS
 
-/// An authority for everybody in the tests that trust each other.
+/// An authority for all parties in the tests that trust each other.
 let authority = Result { try TestAuthority() }
 
 /// A server and a client with keys of one kind. RSA keys take long to make in a debug build, so they are made once.
@@ -97,12 +97,12 @@ final class PeerNamer: ChannelInboundHandler {
     func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
 }
 
-/// What a client saw of one connection.
+/// A client's view of one connection.
 struct Encounter: Sendable {
     var version: TLSVersion?
     /// The fingerprint of the leaf that the server presented.
     var server: String
-    /// What the server sent first: the fingerprint of the leaf that it verified, if it is a ``PeerNamer``.
+    /// The server's first message: the fingerprint of the leaf that it verified, if it is a ``PeerNamer``.
     var message: String
 }
 

@@ -7,7 +7,7 @@ import Testing
 @Suite struct RegistrationMachineTests {
     typealias Machine = RegistrationMachine
 
-    /// What a step's effect ends with leads on, and nothing else does; a command is always answered.
+    /// The result of a step's effect leads on, and no other event does; a command is always answered.
     @Test("Each state accepts the possible events and no others")
     func everyEventInEveryState() {
         for state in Machine.State.allCases {

@@ -34,7 +34,7 @@ import Testing
         let next = await failure { try await host.restarted().register(host.person) }
         #expect(
             next?.message.contains("register --prompt") == true && refusals(host) == 1, "\(String(describing: next))")
-        // The user may always try; what is wrong now is known, too.
+        // The user may always try; this password is known as wrong, too.
         host.person.answer("Password", with: "wrong as well")
         #expect(await failure { try await host.manager.register(host.person, isAsking: true) }?.code == .rejected)
         #expect(await failure { try await host.manager.register(host.person, isAsking: true) }?.code == .rejected)
@@ -50,7 +50,7 @@ import Testing
         await host.end()
     }
 
-    /// What was rejected before the registration may be right after it.
+    /// A password that was rejected before the registration may be right after it.
     @Test func whatWasRejectedBeforeTheRegistrationIsForgottenWithIt() async throws {
         let host = try await host("later")
         #expect(await failure { try await host.manager.register(host.person) }?.code == .rejected)
@@ -400,7 +400,7 @@ import Testing
         #expect(refusals(host) == 3)
         // The former one works all the time.
         #expect(try await host.manager.request(hello).status == 200)
-        // What a user types is always sent. Right by now, it may come from a source again.
+        // A typed password is always sent. Right by now, it may come from a source again.
         host.server.state.withLock { ($0.password, $0.faults) = ("wrong", [:]) }
         try await host.manager.changePassword(to: SecretBytes(utf8: "wrong"))
         try await host.manager.changePassword(to: SecretBytes(utf8: "wrong"), isAutomatic: true)

@@ -12,7 +12,7 @@ import Testing
 
 @testable import Logon
 
-/// What the state table leaves open, against a server and a provider that record what they are asked.
+/// Cases outside the state table, against a server and a provider that record the requests.
 @Suite struct RegistrationTests {
     /// Only the page of a proxy that misses the certificate is a rejection.
     @Test func otherAnswersAreTheApplications() async throws {
@@ -258,7 +258,7 @@ import Testing
         await host.end()
     }
 
-    /// What another place says of the connection does not count.
+    /// Data of another place about the connection does not count.
     @Test("unregister is refused if the settings name another server or path")
     func onlyTheServerThatRegisteredIsAskedToForget() async throws {
         let host = try await RegistrationHost()
@@ -325,7 +325,7 @@ import Testing
         await host.end()
     }
 
-    /// What can be known is found before a certificate is obtained.
+    /// Mistakes in the trust are found before a certificate is obtained.
     @Test func wrongTrustIsFoundBeforeTheProviderIsAsked() async throws {
         let host = try await RegistrationHost()
         for settings in [["Registration.pin": "sha256/short"], ["TrustAnchors": "/nonexistent.pem"]] {

@@ -39,7 +39,7 @@ import Testing
         var events: [String] = []
         for _ in 0..<TestLength.rounds(600, soak: 100_000) {
             let event = Event.allCases[Int.random(in: 0..<Event.allCases.count)]
-            // What goes wrong this time.
+            // The fault of this round.
             let fault: PlatformServer.Fault? =
                 switch Int.random(in: 0..<10) {
                 case 0: .status([401, 403, 404, 409, 500, 503].randomElement() ?? 500)
@@ -49,7 +49,7 @@ import Testing
                 }
             host.server.state.withLock { state in
                 let faults = fault.map { Array(repeating: $0, count: Int.random(in: 1...3)) } ?? []
-                // A server that lies about what is gone is believed.
+                // A false answer of the server that the connection is gone is believed.
                 let isLie = fault == .status(404)
                 state.faults = ["POST": faults, "DELETE": isLie ? [] : faults, "GET": faults]
             }
@@ -121,7 +121,7 @@ import Testing
                 current = id
                 #expect(mayBeGone || host.server.connections[id] != nil, "\(context)")
             }
-            // What an attempt has left is forgotten, too.
+            // The remains of an attempt are forgotten, too.
             if event == .force && !was && error == nil { abandoned.formUnion(host.server.connections.keys) }
             if was && !isRegistered {
                 // By force, or by the last attempt, the server may not know.

@@ -43,7 +43,7 @@ private struct Row: CustomTestStringConvertible, Sendable {
     var testDescription: String { number }
 }
 
-/// Where an order of calls counts, the provider and the server write into one log.
+/// The provider and the server write into one log if the order of calls counts.
 @Suite struct StateTableTests {
     @Test("Each row of the state table", arguments: FileForm.allCases, Row.all)
     fileprivate func row(form: FileForm, row: Row) async throws {

@@ -88,7 +88,7 @@ final class Card: Sendable {
 
     func file(_ name: String) -> String { path + "/" + name }
 
-    /// What OpenSC calls the token: the subject of the first certificate.
+    /// OpenSC's name for the token: the subject of the first certificate.
     let label = "holder1-9a"
 
     /// A key of the card: its PIV slot, and the `CKA_ID` that OpenSC gives it.

@@ -28,7 +28,7 @@ extension Card {
     }
 }
 
-/// What the command left behind.
+/// The status and the output of the command.
 struct Output: CustomStringConvertible {
     var status: Int32?
     var output, errors: String

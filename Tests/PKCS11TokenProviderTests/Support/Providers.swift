@@ -42,7 +42,7 @@ struct TokenSetup: Sendable {
     func provider() throws -> PKCS11TokenProvider {
         var environment = ProviderEnvironment.testing(storage: storage)
         environment.logger = log.logger
-        // A loaded machine is no module that hangs.
+        // A module on a loaded machine does not hang.
         var values = ["timeout": "120"].merging(parameters) { $1 }
         values["uri"] = uri
         let provider = try PKCS11TokenProvider(
@@ -53,7 +53,7 @@ struct TokenSetup: Sendable {
     func identity() async throws -> Identity { try await provider().getCertificate(NoUserInteraction()) }
 }
 
-/// What was logged.
+/// The log lines.
 final class RecordedLog: Sendable {
     private let lines = Mutex<[String]>([])
 

@@ -63,9 +63,9 @@ enum TestModule: String, CaseIterable, Sendable, CustomTestStringConvertible {
 
 /// The tokens of each module. A login belongs to the process, so what needs a token without one has it for itself.
 enum TestToken: String, CaseIterable, Sendable {
-    /// Keys of all kinds; everybody may log in.
+    /// Keys of all kinds; every provider may log in.
     case main
-    /// Nobody logs in.
+    /// A login is not permitted.
     case closed
     /// Gets wrong PINs.
     case pins

@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 
 extension TokenFarm {
-    /// What lies on tokens of SoftHSM beside those that every module has.
+    /// Objects on SoftHSM tokens beside those that every module has.
     enum SoftHSMToken: String, CaseIterable {
         /// Two identities.
         case ambiguous
@@ -189,7 +189,7 @@ extension TokenFarm {
 }
 
 extension TestAuthority.KeyKind {
-    /// What pkcs11-tool calls it.
+    /// The name for pkcs11-tool.
     fileprivate var toolName: String {
         switch self {
         case .p256: "EC:prime256v1"

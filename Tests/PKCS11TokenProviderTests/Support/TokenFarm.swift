@@ -77,7 +77,7 @@ struct TokenFarm: Sendable {
                 UnsafePointer<CChar>?, UnsafePointer<CChar>?, UnsafePointer<CChar>?, UnsafePointer<CChar>?,
                 UnsafePointer<CChar>?
             ) -> Void
-        // In the library for tests like these; its header keeps it from everybody else.
+        // In the library for tests like these; its header hides it from other programs.
         guard let symbol = dlsym(nil, "p11_kit_override_system_files") else {
             throw Failure(description: "this p11-kit cannot be configured for a test")
         }

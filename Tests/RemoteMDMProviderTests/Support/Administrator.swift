@@ -12,7 +12,7 @@ final class Administrator: UserInteraction {
 
     var questions: [String] { heard.withLock(\.self) }
 
-    /// What a wait was said to take still.
+    /// The waits that were announced.
     var waits: [Duration] { seen.withLock(\.self) }
 
     func report(_ progress: String, remaining: Duration) { seen.withLock { $0.append(remaining) } }

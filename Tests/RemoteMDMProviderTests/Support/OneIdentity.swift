@@ -1,8 +1,8 @@
 import CertificateProviding
 import TestSupport
 
-/// Holds one identity, whatever it is called: the same one for a server and for the same server with a fault. What is
-/// known of a server is its own.
+/// Holds one identity, whatever its name: the same one for a server and for the same server with a fault. The data about a
+/// server is its own.
 struct OneIdentity: StorageWrapper {
     var wrapped: any IdentityStorage { storage }
     private let storage = InMemoryStorage()

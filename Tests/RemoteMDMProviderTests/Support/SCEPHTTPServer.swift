@@ -10,7 +10,7 @@ import Synchronization
 
 /// A ``SCEPResponder``, or what else answers, behind HTTP on the loopback interface, for as long as this object lives.
 final class SCEPHTTPServer: Sendable {
-    /// What the connections know of.
+    /// The shared state of the connections.
     private final class Desk: Sendable {
         struct State {
             var answer: Answer
@@ -33,7 +33,7 @@ final class SCEPHTTPServer: Sendable {
     private let channel: any Channel
     private let isSecure: Bool
 
-    /// Responders take their time, and nobody else is to wait for that.
+    /// Responders take their time, and no other test is to wait for that.
     private static let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
 
     convenience init(

@@ -11,7 +11,7 @@ import X509
 
 /// A SCEP server in memory, which misbehaves on request.
 final class SCEPResponder: Sendable {
-    /// What is to be done otherwise than well.
+    /// The faults of the answers.
     struct Behaviour: Sendable {
         var capabilities = "SCEPStandard\nRenewal\nGetNextCACert\n"
         /// HTTP statuses by operation.
@@ -28,13 +28,13 @@ final class SCEPResponder: Sendable {
         var signer: CertifiedKey?
         /// Of the announcement of the next CA, where that is another.
         var nextSigner: CertifiedKey?
-        /// Whom replies are encrypted for: the sender of the message that is answered, if nobody else.
+        /// The recipient of encrypted replies: by default the sender of the message that is answered.
         var recipient: [UInt8]?
-        /// What GetCACert sends, where it is not the CA's certificate alone.
+        /// The answer to GetCACert, if it is not the CA's certificate alone.
         var certificates: [X509Certificate]?
-        /// What GetNextCACert sends, where it is not the impostor's.
+        /// The answer to GetNextCACert, if it is not the impostor's.
         var next: X509Certificate?
-        /// Does to the body of a PKIOperation's answer what is to be done.
+        /// Changes the body of the answer to a PKIOperation.
         var change: @Sendable ([UInt8]) -> [UInt8] = { $0 }
     }
 
@@ -50,7 +50,7 @@ final class SCEPResponder: Sendable {
     }
 
     let authority: CertifiedKey
-    /// Who decrypts messages.
+    /// The recipient that decrypts messages.
     let reader: CertifiedKey
     let library = OpenSSLLibrary()
     private let behaviour: Mutex<Behaviour>

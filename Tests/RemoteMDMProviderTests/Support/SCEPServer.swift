@@ -7,7 +7,7 @@ import TestSupport
 @testable import ProviderTransport
 @testable import RemoteMDMProvider
 
-/// Debian's `scepserver` with a CA of its own. Ends when nobody uses it any more.
+/// Debian's `scepserver` with a CA of its own. Ends with its last user.
 final class SCEPServer: Sendable {
     struct Failure: Error, CustomStringConvertible { var description: String }
 

@@ -3,7 +3,7 @@ import Synchronization
 @testable import ProviderTransport
 @testable import RemoteMDMProvider
 
-/// A clock that stands until somebody waits, who goes on at once.
+/// A clock that stands until a task waits, which goes on at once.
 final class TurnedClock: Sendable {
     private let state = Mutex((now: ContinuousClock.now, waits: [Duration]()))
     let draw: Double

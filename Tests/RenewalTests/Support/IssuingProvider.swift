@@ -46,7 +46,7 @@ final class IssuingProvider: CertificateProvider, ReplacedIdentityDiscarding, Up
     /// When it gave an identity.
     var renewals: [Duration] { state.withLock { $0.renewals } }
 
-    /// When it was told that nobody needs what was replaced.
+    /// The times when it was told that a replaced identity is not needed any more.
     var partings: [Duration] { state.withLock { $0.partings } }
 
     /// How many streams of its announcements were asked for.

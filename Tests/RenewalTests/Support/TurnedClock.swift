@@ -5,9 +5,9 @@ import Synchronization
 
 @testable import Renewal
 
-/// The clocks of one host. Time passes only when somebody sleeps, and then at once.
+/// The clocks of one host. Time passes only when a task sleeps, and then at once.
 final class TurnedClock: Sendable {
-    /// What happens to the host when it has been up for so long.
+    /// An event on the host after a certain uptime.
     enum Event: Sendable {
         /// The machine is suspended: both clocks go on, and a sleep does not.
         case suspension(at: Duration, Duration)
@@ -39,7 +39,7 @@ final class TurnedClock: Sendable {
     }
 
     var uptime: Duration { state.withLock { $0.uptime } }
-    /// What authorities go by.
+    /// The time of authorities.
     var truth: Date { Self.start.addingTimeInterval(uptime / .seconds(1)) }
     var wall: Date { truth.addingTimeInterval(state.withLock { $0.error } / .seconds(1)) }
     var sleeps: [Duration] { state.withLock { $0.sleeps } }
@@ -72,7 +72,7 @@ final class TurnedClock: Sendable {
         }
         guard isOver else { return await Task.yield() }
         ended.continuation.yield()
-        // Nothing more happens until somebody cancels.
+        // No further event comes until the task is cancelled.
         for await _ in AsyncStream<Never>(unfolding: { await Self.cancellation() }) {}
         throw CancellationError()
     }

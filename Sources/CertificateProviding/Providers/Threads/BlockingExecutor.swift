@@ -27,7 +27,8 @@ public struct BlockingExecutor: Sendable {
     ) async throws(CertificateProviderError) -> T {
         let result = await withCheckedContinuation { continuation in
             submit {
-                // Handed over whole: what the thread kept for a moment longer, such as a lease, would be held for that long.
+                // Handed over whole: an object that the thread held for a moment longer, such as a lease, would block others
+                // for that long.
                 continuation.resume(returning: Result { () throws(CertificateProviderError) -> T in try work() })
             }
         }

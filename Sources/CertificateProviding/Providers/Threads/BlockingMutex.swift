@@ -2,9 +2,9 @@ package import Glibc
 
 /// A value behind a `pthread_mutex_t`, for threads that block.
 ///
-/// Swift's `Mutex` is a priority-inheriting futex on Linux: it spins, and then passes from one thread to the next in the
-/// order of their waiting. Where more threads than processors share one, each use of it becomes a change of threads.
-/// Sixteen callers get a third of the signatures a second that they get with this one.
+/// Swift's `Mutex` is a priority-inheriting futex on Linux: it spins, and then passes from one thread to the next in the order
+/// of their waiting. If more threads than processors share one, each use of it becomes a change of threads. Sixteen callers get
+/// a third of the signatures a second that they get with this one.
 package final class BlockingMutex<Value: ~Copyable>: @unchecked Sendable {
     // Unchecked: only the thread that has locked `handle` reaches what `value` points to.
     @usableFromInline let handle: UnsafeMutablePointer<pthread_mutex_t>

@@ -3,7 +3,7 @@ import CertificateProviding
 import PluginHost
 import PluginProtocol
 
-/// The checks of how a plugin speaks. What it says of itself is checked by the host.
+/// The checks of how a plugin speaks. The host checks its description.
 struct ProtocolChecks {
     let id: ProviderID
     let host: PluginHost

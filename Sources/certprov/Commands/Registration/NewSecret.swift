@@ -13,6 +13,6 @@ struct NewSecret: ParsableArguments {
         }
     }
 
-    /// Where the user is asked without the option.
+    /// Without the option, the user is asked.
     var source: SecretSource { newSource.flatMap { SecretSource($0) } ?? .prompt }
 }

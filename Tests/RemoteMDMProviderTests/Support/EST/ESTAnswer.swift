@@ -37,7 +37,7 @@ struct ESTAnswer {
 
     var isLast: Bool { headers.contains { $0.name == "Connection" && $0.value == "close" } }
 
-    /// What the length of the body is said to be.
+    /// The announced length of the body.
     enum Framing { case length(Int), chunked, none }
 
     func head(_ framing: Framing) -> [UInt8] {

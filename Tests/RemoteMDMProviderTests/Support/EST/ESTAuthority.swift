@@ -37,7 +37,7 @@ struct ESTAuthority: Sendable {
         }
     }
 
-    /// What a certificate is to hold.
+    /// The fields of a certificate to issue.
     struct Leaf {
         var subject: DistinguishedName
         var publicKey: Certificate.PublicKey

@@ -14,7 +14,7 @@ struct ESTAuthentication: OptionSet, Hashable {
     static let certificate = ESTAuthentication(rawValue: 8)
 }
 
-/// What a responder knows of its clients.
+/// A responder's knowledge of its clients.
 struct ESTCredentials {
     var schemes: ESTAuthentication
     var password = ESTServer.password

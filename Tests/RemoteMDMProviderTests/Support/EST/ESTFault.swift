@@ -1,6 +1,6 @@
-/// What a responder is told to do otherwise than well, by the label of a path: `fault-NAME+NAME`. A name may begin with
-/// the operation that it is for, else it is for enrolment, and may end with `*N` for the first N requests only. The names
-/// are those of `Tests/EnrolmentServer`, whose README says what they do.
+/// The faults of a responder, by the label of a path: `fault-NAME+NAME`. A name may begin with the operation that it is for,
+/// else it is for enrolment, and may end with `*N` for the first N requests only. The names are those of
+/// `Tests/EnrolmentServer`, whose README describes them.
 struct ESTFault {
     enum Name: String, CaseIterable {
         // Nothing is issued.
@@ -21,7 +21,7 @@ struct ESTFault {
     }
 
     let name: Name
-    /// What follows the name.
+    /// The text after the name.
     let argument: String
     let operation: ESTOperation?
     let times: Int?

@@ -4,8 +4,8 @@ import X509
 
 /// Requests that an officer would have to approve first: 202 until they have been asked for often enough.
 struct ESTPending {
-    /// What has to stay the same from one request to the next: all of a CSR but for a challenge password, which is the
-    /// connection's.
+    /// The fields that have to stay the same from one request to the next: all of a CSR but for a challenge password, which is
+    /// the connection's.
     private struct Content: Equatable {
         var der: [UInt8]?
         var subject: DistinguishedName

@@ -27,11 +27,11 @@ struct ESTRequest: Sendable {
     var binding: Binding?
     /// `nil` where a fault sends none.
     var status: Int?
-    /// Of what was issued.
+    /// The serial number of the issued certificate.
     var serial: String?
 }
 
-/// What a responder does about a request.
+/// A responder's answer to a request.
 struct ESTReply {
     enum Outcome {
         case answer(ESTAnswer)

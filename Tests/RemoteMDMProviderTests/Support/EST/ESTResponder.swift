@@ -12,15 +12,15 @@ import X509
 
 @testable import ProviderTransport
 
-/// An EST server (RFC 7030, RFC 8951) in memory, with TLS, which fails as it is told to. `ESTResponderTests` shows that
-/// other clients than ours take it for one. What it cannot be is an independent peer: TLS is BoringSSL's at both ends, and
-/// certificates are swift-certificates'. For that there is ``ESTServer``.
+/// An EST server (RFC 7030, RFC 8951) in memory, with TLS, which fails on request. `ESTResponderTests` shows that other clients
+/// than ours work with it. It is not an independent peer: TLS is BoringSSL's at both ends, and certificates are
+/// swift-certificates'. For that there is ``ESTServer``.
 final class ESTResponder: Sendable {
     struct Options {
         /// `any`, `1.2`, `1.3`.
         var tls = "any"
         var serverCertificate = ServerCertificate.right
-        /// What requests are to hold, in the words of ``ESTWishes``.
+        /// The demanded content of requests, in the words of ``ESTWishes``.
         var wishes: [String] = []
         var enforcesWishes = false
         /// Whether the wishes are told only to those who may enrol.
@@ -63,7 +63,7 @@ final class ESTResponder: Sendable {
 
     let options: Options
     let network: InMemoryNetwork
-    /// What is stored of a server is stored under its URL: no two responders have the same.
+    /// Data about a server is stored under its URL: no two responders have the same.
     let port: Int
     /// `ca.pem`, `intermediate.pem`, `new-ca.pem`, `server.pem`, `server.pin`, `manufacturer.pem`, `manufacturer.key`
     /// and `stranger-ca.pem`, as those of ``ESTServer``.

@@ -3,8 +3,8 @@ import CryptoExtras
 import SwiftASN1
 import X509
 
-/// What a responder wants in requests (RFC 7030, section 4.5.2), in the words of `Tests/EnrolmentServer`:
-/// `challengePassword`, `key:rsa:3072`, `key:ec:P-384`, `key:ed25519`, `hash:sha384`, `extension:OID`.
+/// A responder's demands on requests (RFC 7030, section 4.5.2), in the words of `Tests/EnrolmentServer`: `challengePassword`,
+/// `key:rsa:3072`, `key:ec:P-384`, `key:ed25519`, `hash:sha384`, `extension:OID`.
 struct ESTWishes {
     private let words: [[String]]
 
@@ -69,7 +69,7 @@ struct ESTWishes {
         }
     }
 
-    /// What a request lacks. A challenge password is the binding's matter.
+    /// Returns the first demand that a request does not meet. A challenge password is the binding's matter.
     func unmet(by csr: CertificateSigningRequest) throws -> String? {
         if let key, !Self.isKind(key, csr.publicKey) { return "The key is to be \(key.joined(separator: " "))." }
         let algorithms: [String: [Certificate.SignatureAlgorithm]] = [
