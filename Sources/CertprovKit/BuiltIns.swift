@@ -47,22 +47,13 @@ package struct BuiltIns: Sendable {
     #endif
 
     /// Returns the plugins of this host, which add to these parts.
-    ///
-    /// - Parameter directories: `nil` for the usual ones.
     package func plugins(
-        in directories: PluginDirectories? = nil, logger: Logger,
+        logger: Logger,
         cache: (@Sendable () throws(CertificateProviderError) -> any IdentityStorage)? = nil,
         observer: (@Sendable (PluginEvent) -> Void)? = nil
     ) -> PluginHost {
         PluginHost(
-            directories ?? pluginDirectories, builtIn: providers, builtInKeyStores: keyStores,
+            pluginDirectories, builtIn: providers, builtInKeyStores: keyStores,
             reservedSchemes: reservedSchemes, logger: logger, cache: cache, observer: observer)
-    }
-
-    /// Returns these parts with those of the plugins.
-    ///
-    /// - Throws: `configurationInvalid` for two of the same name.
-    package func registry(with plugins: PluginHost) throws(CertificateProviderError) -> ProviderRegistry {
-        try ProviderRegistry(providers, keyStores: keyStores, source: plugins)
     }
 }

@@ -33,7 +33,6 @@ public final class CertprovLogon: Sendable {
     private let current: CurrentManager
     private let path: String
     private let composition: Composition
-    private let environments: Composition.Environments
     private var logger: Logger { composition.logger }
     private var now: @Sendable () -> Date { composition.now }
     private let sleep: @Sendable (Duration) async throws -> Void
@@ -99,9 +98,8 @@ public final class CertprovLogon: Sendable {
         let stamp = FileStamp(of: path)
         let configuration = try LogonConfiguration.load(path: path, registry: composition.registry)
         for warning in configuration.warnings { logger.warning("\(warning)") }
-        let (manager, _, environments) = try composition.manager(configuration)
-        current = CurrentManager(manager)
-        (self.path, self.environments, self.sleep) = (path, environments, sleep)
+        current = CurrentManager(try composition.manager(configuration).manager)
+        (self.path, self.sleep) = (path, sleep)
         self.stamp = Mutex(stamp)
     }
 
@@ -290,9 +288,8 @@ extension CertprovLogon {
     private func reload(expecting expected: FileStamp??) async throws(CertificateProviderError) -> Bool {
         let old = manager
         let read = BlockingMutex<FileStamp?>(nil)
-        let new = try await old.replacement(
-            registry: composition.registry, executor: composition.executor, environment: environments
-        ) { [path, registry = composition.registry, read] () throws(CertificateProviderError) in
+        let new = try await old.replacement {
+            [path, registry = composition.registry, read] () throws(CertificateProviderError) in
             let before = FileStamp(of: path)
             let configuration = try LogonConfiguration.load(path: path, registry: registry)
             guard before == FileStamp(of: path), expected == nil || expected == .some(before) else {

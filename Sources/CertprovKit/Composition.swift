@@ -10,8 +10,6 @@ package import ProviderTransport
 ///
 /// ``CertprovLogon`` and the command pass in what differs: threads, network, clock, log.
 package struct Composition: Sendable {
-    package typealias Environments =
-        @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment
     package typealias Vaults =
         @Sendable (_ applicationID: String, PasscodePolicy) throws(CertificateProviderError) -> DataVault
 
@@ -46,7 +44,7 @@ package struct Composition: Sendable {
             cache: { () throws(CertificateProviderError) in
                 try Self.store(store, secrets).storage(for: Self.pluginStorage)
             }, observer: observer)
-        registry = try builtIns.registry(with: plugins)
+        registry = try ProviderRegistry(builtIns.providers, keyStores: builtIns.keyStores, source: plugins)
         (ownStore, ownVaults) = (store, vaults)
         self.secrets = secrets
         (self.executor, self.transport, self.logger, self.now) = (executor, transport, logger, now)
@@ -70,24 +68,23 @@ package struct Composition: Sendable {
         return try .standard(applicationID: id, policy: settings.passcodePolicy, secrets: secrets)
     }
 
-    /// Returns the manager of a configuration, the vault of its application, which is not touched and `nil` if it has none, and the
-    /// environments of its providers.
+    /// Returns the manager of a configuration, and the vault of its application, which is not touched; `nil` if it has none.
     ///
     /// - Throws: As ``/Logon/LogonManager/init(configuration:registry:clock:vault:transport:secrets:executor:now:environment:)``,
     ///   and errors of this host's store.
     package func manager(
         _ configuration: LogonConfiguration
-    ) throws(CertificateProviderError) -> (manager: LogonManager, vault: DataVault?, environments: Environments) {
+    ) throws(CertificateProviderError) -> (manager: LogonManager, vault: DataVault?) {
         // Data of an application is in its vault, once it is registered.
         let store = try store()
         let vault = try vault(configuration.registration)
-        let environments: Environments = { [self, path = configuration.path] id in
-            environment(vault?.storage(for: id) ?? store.storage(for: id, storedWith: path))
-        }
         let manager = try LogonManager(
             configuration: configuration, registry: registry, vault: vault, transport: transport, secrets: secrets,
-            executor: executor, now: now, environment: environments)
-        return (manager, vault, environments)
+            executor: executor, now: now
+        ) { [self, path = configuration.path] id in
+            environment(vault?.storage(for: id) ?? store.storage(for: id, storedWith: path))
+        }
+        return (manager, vault)
     }
 
     /// Returns the environment with a part of an identity store.

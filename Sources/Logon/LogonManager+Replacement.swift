@@ -11,7 +11,7 @@ extension LogonManager {
     /// ones are shut down when nothing holds this manager any more.
     ///
     /// - Parameters:
-    ///   - load: Reads the configuration. Runs on `executor`.
+    ///   - load: Reads the configuration. May block.
     ///   - install: Puts the new manager into the place of this one, while no operation of either changes anything. When it
     ///     throws, everything stays as it was.
     /// - Returns: `nil` if all settings are the same.
@@ -19,8 +19,6 @@ extension LogonManager {
     ///   for a setting that cannot change while the program runs, or while the application is registered. `vaultLocked` if the
     ///   vault has to be asked about that. Errors of `load`, of the making of providers, and of `install`.
     package func replacement(
-        registry: ProviderRegistry, executor: BlockingExecutor,
-        environment: @escaping @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment,
         load: @escaping @Sendable () throws(CertificateProviderError) -> LogonConfiguration,
         install: (LogonManager) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> LogonManager? {
@@ -42,7 +40,7 @@ extension LogonManager {
         defer { withExtendedLifetime(lease) {} }
         let new = try await executor.run { [self] () throws(CertificateProviderError) in
             try LogonManager(
-                loaded, registry, replacing: self, operations, registrar, uptime: sequence.uptime, now: now,
+                loaded, registry, replacing: self, operations, registrar, executor, uptime: sequence.uptime, now: now,
                 environment)
         }
         guard let registration, let replacing = new.registration else {
@@ -72,7 +70,7 @@ extension LogonManager {
         return sequence[id] === other.sequence[id]
     }
 
-    /// Returns the stored identity, or a new one. For `install` of ``replacement(registry:executor:environment:load:install:)``,
+    /// Returns the stored identity, or a new one. For `install` of ``replacement(load:install:)``,
     /// in which no other operation runs.
     ///
     /// - Throws: As ``identity(_:)``.

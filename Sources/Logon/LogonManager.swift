@@ -29,6 +29,10 @@ public final class LogonManager: Sendable {
     let now: @Sendable () -> Date
     /// `nil` for a host that registers no application.
     let registration: Registration?
+    /// For a replacement.
+    let registry: ProviderRegistry
+    let executor: BlockingExecutor
+    let environment: ProviderRegistry.Surroundings
 
     /// Creates the configured providers and sets their parameters.
     ///
@@ -54,7 +58,7 @@ public final class LogonManager: Sendable {
         let start = clock.now
         try self.init(
             configuration, registry, replacing: nil, Operations(),
-            vault.map { Registrar($0, transport, secrets, executor, now: now) },
+            vault.map { Registrar($0, transport, secrets, executor, now: now) }, executor,
             uptime: { start.duration(to: clock.now) }, now: now, environment)
         registration?.vault.takeOver()
     }
@@ -62,9 +66,11 @@ public final class LogonManager: Sendable {
     /// - Parameter old: Its providers are used again, where their parameters are the same.
     init(
         _ configuration: LogonConfiguration, _ registry: ProviderRegistry, replacing old: LogonManager?,
-        _ operations: Operations, _ registrar: Registrar?, uptime: @escaping @Sendable () -> Duration,
-        now: @escaping @Sendable () -> Date, _ environment: @escaping ProviderRegistry.Surroundings
+        _ operations: Operations, _ registrar: Registrar?, _ executor: BlockingExecutor,
+        uptime: @escaping @Sendable () -> Duration, now: @escaping @Sendable () -> Date,
+        _ environment: @escaping ProviderRegistry.Surroundings
     ) throws(CertificateProviderError) {
+        (self.registry, self.executor, self.environment) = (registry, executor, environment)
         let registry = configuration.pluginDirectory.map(registry.looking) ?? registry
         let environment = registrar?.unlocking(environment) ?? environment
         keyStores = try registry.keyStores(configuration.keyStores, in: environment)

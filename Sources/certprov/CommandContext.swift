@@ -198,8 +198,7 @@ struct CommandContext: Sendable {
                 + configuration.providers.flatMap { provider in
                     provider.parameters.names.map { provider.parameters.string($0) }
                 }, configuration.providers.map(\.id))
-        let (manager, vault, _) = try composition.manager(configuration)
-        return (manager, vault)
+        return try composition.manager(configuration)
     }
 
     /// Sets the standard streams apart from the libraries that key stores and providers load: before they load the first.

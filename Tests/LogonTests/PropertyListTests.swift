@@ -151,15 +151,15 @@ import Testing
                 String(repeating: "<key>a</key><dict>", count: depth - 1)
                     + String(repeating: "</dict>", count: depth - 1))
         }
-        #expect(try parse(nested(PropertyListScanner.maximumDepth)).isEmpty)
-        #expect(failure { try parse(nested(PropertyListScanner.maximumDepth + 1)) }?.code == .configurationInvalid)
+        #expect(try parse(nested(PropertyListReader.maximumDepth)).isEmpty)
+        #expect(failure { try parse(nested(PropertyListReader.maximumDepth + 1)) }?.code == .configurationInvalid)
         #expect(failure { try parse(nested(30_000)) }?.code == .configurationInvalid)
         func array(_ depth: Int) -> String {
             let (start, end) = ("<array>", "</array>")
             return plist(
                 "<key>a</key>" + String(repeating: start, count: depth - 1) + String(repeating: end, count: depth - 1))
         }
-        #expect(try parse(array(PropertyListScanner.maximumDepth)) == ["a": nil])
+        #expect(try parse(array(PropertyListReader.maximumDepth)) == ["a": nil])
         #expect(failure { try parse(array(30_000)) }?.message.contains("nested deeper") == true)
         let half = String(repeating: "k", count: Settings.maximumKeyLength / 2)
         let long = "<key>\(half)</key><dict><key>\(half)</key><true/></dict>"

@@ -28,16 +28,6 @@ struct TokenKey: IdentityKey, CallbackSigning {
     }
 
     /// The token works for at most the provider's `timeout`.
-    func signature(
-        for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
-        let outcome = await withCheckedContinuation { continuation in
-            sign(message, using: scheme) { continuation.resume(returning: $0) }
-        }
-        return try outcome.get()
-    }
-
-    /// The token works for at most the provider's `timeout`.
     func sign(
         _ message: [UInt8], using scheme: SignatureScheme,
         completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void

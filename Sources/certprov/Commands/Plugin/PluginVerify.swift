@@ -158,10 +158,11 @@ private final class Verification: Sendable {
         let state = Recorder()
         self.state = state
         let start = ContinuousClock.now
-        let builtIns = CommandContext.builtIns
+        var builtIns = CommandContext.builtIns
+        // Its key may be in another plugin's key store.
+        builtIns.pluginDirectories = PluginDirectories(program: self.path, beside: builtIns.pluginDirectories)
         host = builtIns.plugins(
-            // Its key may be in another plugin's key store.
-            in: PluginDirectories(program: self.path, beside: builtIns.pluginDirectories), logger: Self.logger,
+            logger: Self.logger,
             observer: { event in
                 let line = PluginTrace.line(of: event, since: start)
                 if isVerbose { Console.note(line) }
@@ -215,7 +216,8 @@ private final class Verification: Sendable {
 
     private func contracts() async throws(CertificateProviderError) {
         let store = IdentityStore(path: directory + "/store")
-        let registry = try CommandContext.builtIns.registry(with: host)
+        let builtIns = CommandContext.builtIns
+        let registry = try ProviderRegistry(builtIns.providers, keyStores: builtIns.keyStores, source: host)
         let provider = try host.provider(id, parameters)
         var stores: [KeyStoreDescriptor] = []
         for scheme in try host.describe(id, parameters)?.schemes ?? [] {
