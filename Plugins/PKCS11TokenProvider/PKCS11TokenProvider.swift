@@ -28,7 +28,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
         var tokens: TokenLocator?
         /// The certificate of the identity that was handed out last.
         var current: X509Certificate?
-        /// Those who wait for news of the token.
+        /// The streams of the token's news.
         var announcements: [UInt64: AsyncStream<Void>.Continuation] = [:]
         var lastAnnouncement: UInt64 = 0
         var isShutDown = false

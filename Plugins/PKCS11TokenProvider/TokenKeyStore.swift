@@ -348,7 +348,7 @@ extension TokenKeys {
                 try discard(key)
                 return true
             } catch {
-                // One that was written down, and not handed over, is an orphan to the first call that writes.
+                // A key that was written down, and not handed over, is an orphan to the first call that writes.
                 guard error.code == .notFound else { throw error }
             }
         }

@@ -58,7 +58,7 @@ extension TokenLocator {
             }
             let taken = present.filter { $0.0.isLoggedIn }
             candidates = present.flatMap { read($0.0, $0.1, &failures) }
-            // One that was away since it was last used shows that only now, and wants its login again.
+            // A token that was away since its last use shows that only now, and wants its login again.
             guard let closed = taken.first(where: { !$0.0.isLoggedIn }) else { break }
             if !isFirst, candidates.isEmpty {
                 throw failures.last ?? closed.0.describe(TokenConnection.searchWithoutLogin)
@@ -74,7 +74,7 @@ extension TokenLocator {
         let verdict = try IdentityChoice.verdict(
             on: candidates.map(fact),
             chained: { indices throws(CertificateProviderError) in
-                // Of very many, their issuers would be looked for all day.
+                // A search for the issuers of very many certificates would take too long.
                 guard indices.count <= TokenReader.maximumRemarks else { return [] }
                 var chained: [Int] = []
                 for index in indices where try chain(of: candidates[index]).count > 1 { chained.append(index) }
@@ -96,7 +96,7 @@ extension TokenLocator {
         case .several(let indices): throw severalIdentities(indices.map { candidates[$0] })
         }
         found = counted(found, among: candidates)
-        // One that only a login shows.
+        // The key is hidden until a login.
         if found.candidate.key == nil { try found.token.pins.requirePermission(for: found.token) }
         return found
     }

@@ -6,7 +6,7 @@ import Logging
 /// Finds the tokens of the settings, and the identity among their objects. Everything here blocks.
 final class TokenLocator: Sendable {
     let settings: TokenSettings
-    /// For what concerns more than one token; the others are the modules'.
+    /// The threads for work that concerns more than one token; the others are the modules'.
     let calls: ModuleCalls
     let environment: ProviderEnvironment
     let policy: PINPolicy
@@ -20,7 +20,7 @@ final class TokenLocator: Sendable {
 
     struct State {
         var modules: [ModuleReference]?
-        /// Those that were met, by what they are: each keeps its connection and its PIN.
+        /// The tokens that were met, by their identity: each holds its connection and its PIN.
         var tokens: [Slot.Identity: Token] = [:]
         /// The tokens at the last look that the URI does not match.
         var unmatched = Unmatched([], silent: 0)

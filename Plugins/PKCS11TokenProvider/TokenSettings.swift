@@ -23,7 +23,7 @@ struct TokenSettings: Sendable {
         var uri = "'uri'"
         var pinSource = "'pin-source'"
 
-        /// Those of a key store that another provider's parameter names.
+        /// Returns the names for a key store that another provider's parameter names.
         static func of(_ parameter: String) -> Names {
             Names(uri: "'\(parameter)'", pinSource: "'\(parameter)-pin-source'")
         }
@@ -50,7 +50,7 @@ struct TokenSettings: Sendable {
         entryName = Self.entryName(modulePath, uri)
     }
 
-    /// For the key store of a place.
+    /// Reads the settings of a key store at a place.
     init(_ location: KeyStoreLocation, _ parameters: Parameters) throws(CertificateProviderError) {
         names = location.parameter.map(Names.of) ?? Names()
         uri = try PKCS11URI(location.uri)

@@ -104,7 +104,7 @@ public final class PKCS12FileProvider: CertificateProvider {
             try await identity.verifyPossession()
             let (storage, now) = (environment.storage, environment.now())
             try await environment.executor.run { [settings] () throws(CertificateProviderError) in
-                // One that cannot be read, or has no key, may be replaced by any other.
+                // A stored entry that cannot be read, or has no key, may be replaced by any other.
                 if let stored = try? storage.entry(named: settings.entryName).map(Self.identity(of:)) {
                     do throws(CertificateProviderError) {
                         try identity.requireUsableInTLS(toReplace: stored, at: now)

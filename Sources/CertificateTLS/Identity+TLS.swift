@@ -17,7 +17,7 @@ extension Identity {
         do throws(CertificateProviderError) {
             _ = try TLSCredentials(self)
         } catch {
-            // Of two that TLS does not take, which may be for signatures, the new one.
+            // If TLS takes neither of both, which may be for signatures, the new one counts.
             guard certificateChain != current.certificateChain, (try? TLSCredentials(current)) != nil else { return }
             var error = error
             error.message += " The stored one can be used, and stays in use."

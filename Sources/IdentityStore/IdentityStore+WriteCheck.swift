@@ -14,7 +14,7 @@ extension IdentityStore {
         while stat(place.string, &status) != 0, place.removeLastComponent() {}
         try tryWrite(in: place, bytes: Self.trialSize)
         guard place == FilePath(path) else { return }
-        // Of providers and applications, each in one of its own.
+        // The directories of providers and applications, each with a store of its own.
         for parent in subdirectories(of: place) {
             try tryWrite(in: parent, bytes: 0)
             for directory in subdirectories(of: parent) { try tryWrite(in: directory, bytes: 0) }

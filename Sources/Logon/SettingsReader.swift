@@ -22,7 +22,7 @@ struct SettingsReader {
 
     private let settings: Settings
     private var registry: ProviderRegistry
-    /// Those that have been looked up.
+    /// The descriptors that have been looked up.
     private var known: [ProviderID: ProviderDescriptor] = [:]
 
     init(_ settings: Settings, registry: ProviderRegistry) {

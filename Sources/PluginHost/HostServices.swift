@@ -4,7 +4,7 @@ import FoundationEssentials
 import Logging
 import PluginProtocol
 
-/// What the host does for one process of a plugin: secrets, storage, key stores and log lines.
+/// Serves one process of a plugin: secrets, storage, key stores and log lines.
 final class HostServices: Sendable {
     private let id: ProviderID
     private let environment: ProviderEnvironment

@@ -133,7 +133,7 @@ struct DeclaredParameter: Sendable {
             ParameterDescriptor.Kind(rawValue: wire.type), wire.summary.line, wire.excludes ?? []
         )
         if kind == .keyStore {
-            // What follows chooses the library that this process loads, and the file with the PIN.
+            // The query chooses the library that this process loads, and the file with the PIN.
             guard wire.default?.contains("?") != true else {
                 throw CertificateProviderError(
                     .protocolError,
@@ -195,7 +195,7 @@ extension WireParameter {
 }
 
 extension [DeclaredParameter] {
-    /// What the plugin is configured with.
+    /// Returns the configured parameters.
     func texts(_ parameters: Parameters) -> [String: String] {
         [String: String](
             uniqueKeysWithValues: compactMap { one in one.value(parameters).map { (one.descriptor.name, $0) } })

@@ -71,7 +71,7 @@ extension PluginDirectories {
         }
     }
 
-    /// Where plugins are looked for: a clause.
+    /// The directories of plugins: a clause.
     var whereabouts: String {
         let shown = distinct.map { path in
             path.withVisibleControls

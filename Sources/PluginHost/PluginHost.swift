@@ -18,7 +18,7 @@ public final class PluginHost: ProviderSource {
     private let observer: PluginObserver?
     /// Whether a plugin that is started gets messages that it does not know.
     private let sendsUnknown: @Sendable () -> Bool
-    /// How long a plugin is kept that is not used.
+    /// The time after which an unused plugin is ended.
     private let idleTime: Duration
 
     /// Creates the host. Reads and starts nothing.

@@ -6,9 +6,9 @@ import PluginProtocol
 /// One configured use of a plugin: its provider or its key store. Has one process at most, which is started when it is needed
 /// and ends when it is idle.
 final class PluginInstance: PeerSource {
-    /// What an instance is made of.
+    /// The parts of an instance.
     struct Plan: Sendable {
-        /// Where its program is, for errors.
+        /// The path of its program, for errors.
         let path: String
         let program: @Sendable () throws(CertificateProviderError) -> PluginProgram
         let launcher: @Sendable () throws(CertificateProviderError) -> String
@@ -22,7 +22,7 @@ final class PluginInstance: PeerSource {
         /// Whether this start sends messages that no version of the protocol has.
         let sendsUnknown: @Sendable () -> Bool
         let limit: StartLimit
-        /// How long a process without requests is kept.
+        /// The time after which a process without requests is ended.
         let idleTime: Duration
     }
 
@@ -71,7 +71,7 @@ final class PluginInstance: PeerSource {
         }
         let name = "The plugin '\(id)'"
         if !error.message.contains(name) { error.message = "\(name): \(error.message)" }
-        // What it said is not shown: it may be a secret.
+        // Its output is not shown: it may be a secret.
         if !error.message.contains("certprov plugin") {
             if error.code == .protocolError {
                 error.message += " Check it: certprov plugin verify \(plan.path.shellQuoted)"
@@ -164,7 +164,7 @@ final class PluginInstance: PeerSource {
         let result = starting.withLock { _ in
             Result { () throws(CertificateProviderError) -> Peer in
                 if let live = livePeer { return live }
-                // Another thread has tried meanwhile: its error is this one's too.
+                // Another thread has tried since: its error is this one's too.
                 let failure = state.withLock { $0.attempts == attempts ? nil : $0.failure }
                 if let failure { throw failure }
                 return try start().0

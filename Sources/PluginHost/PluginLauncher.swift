@@ -3,7 +3,7 @@ import CertificateProviding
 import FoundationEssentials
 import Glibc
 
-/// Where the launcher of plugins is.
+/// Finds the launcher of plugins.
 enum PluginLauncher {
     static let name = "certprov-plugin-launcher"
 
@@ -197,7 +197,7 @@ struct LaunchedPlugin: Sendable {
         let end = ContinuousClock.now + .milliseconds(milliseconds)
         while true {
             let left = Int32(clamping: Int64((end - .now) / .milliseconds(1)))
-            // Looks for a launcher that was stopped meanwhile.
+            // Looks for a launcher that was stopped during the wait.
             if isStopped || left <= 0 { return false }
             if hasEnded(atMost: min(left, 100)) { return true }
         }
@@ -224,7 +224,7 @@ struct LaunchedPlugin: Sendable {
             let ready = poll(&waiting, 1, milliseconds)
             if ready < 0 && errno == EINTR { continue }
             guard ready > 0 else { return false }
-            // What the launcher still says of the end, and then nothing more.
+            // The launcher's last bytes about the end.
             var byte: UInt8 = 0
             guard recv(control, &byte, 1, 0) == 1 else { return true }
         }

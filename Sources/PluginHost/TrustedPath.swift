@@ -55,7 +55,7 @@ enum TrustedPath {
     /// Checks a program alone, and not the way to it.
     static func checkFile(_ path: String, user: uid_t = geteuid()) throws(Refusal) {
         guard let status = try status(of: path) else { return }
-        // Where a link leads, the way counts.
+        // For a link, each directory on its path counts.
         guard status.type == .regular else {
             _ = try check(path, .program, user: user)
             return
@@ -82,7 +82,7 @@ enum TrustedPath {
     private static func check(directory path: String, isLast: Bool, _ user: uid_t) throws(Refusal) {
         guard let status = try status(of: path) else { return }
         try check(owner: status, path, user)
-        // In a directory such as /tmp users can only change what is their own, and all below is looked at.
+        // In a directory such as /tmp users can only change their own files, and all below is looked at.
         let isSticky = status.permissions.rawValue & 0o1000 != 0
         guard status.permissions.rawValue & 0o022 == 0 || isSticky && !isLast else {
             throw Refusal(

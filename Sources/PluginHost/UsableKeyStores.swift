@@ -17,7 +17,7 @@ final class UsableKeyStores: Sendable {
     }
     private let others = BlockingMutex<[Other]>([])
 
-    /// How many other key stores are kept. Keys keep theirs.
+    /// The number of other key stores that stay open. Keys hold their own.
     private static let maximum = 64
 
     /// - Parameter configured: By their URIs.

@@ -43,7 +43,7 @@ package struct IncomingRequest: Sendable {
     }
 }
 
-/// What becomes of the messages of a ``MessageChannel``. Called on its thread, which must not be blocked.
+/// Handles the messages of a ``MessageChannel``. Called on its thread, which must not be blocked.
 package protocol MessageHandler: AnyObject, Sendable {
     func receive(_ request: IncomingRequest)
     func receive(notice name: String, _ message: Message)

@@ -50,7 +50,7 @@ package final class MessageChannel: Sendable {
         var wakes: ContinuousClock.Instant?
         /// Why it ends, from when that is known. Nothing is written any more.
         var ending: CertificateProviderError?
-        /// What the handler makes of that: only this is told to callers.
+        /// The handler's version of that, which callers get.
         var failure: CertificateProviderError?
     }
 
@@ -94,7 +94,7 @@ package final class MessageChannel: Sendable {
     package func start(_ handler: any MessageHandler) {
         let caller = pthread_self()
         BlockingExecutor.threads(maximum: 1).submit { [self] in
-            // The caller waits for answers, which nobody would read.
+            // The caller waits for answers, which no thread would read.
             if pthread_equal(caller, pthread_self()) != 0 {
                 end(
                     CertificateProviderError(
@@ -180,7 +180,7 @@ extension MessageChannel {
         return try done.wait().get().result()
     }
 
-    /// Sends a request, and suspends until its end. Where the task is cancelled, the other side is told so.
+    /// Sends a request, and suspends until its end. If the task is cancelled, the other side is told so.
     /// - Throws: Also `userCancelled`.
     package func request<Answer: Decodable & Sendable>(
         _ name: String, _ params: some Encodable, _ limit: Limit, isAwaited: Bool = false,
@@ -456,7 +456,7 @@ extension MessageChannel {
         case (.none, _):
             throw CertificateProviderError(.protocolError, "An answer has the id of no request that waits for one.")
         case (.abandoned, _): break
-        // What was obtained all the same is not lost.
+        // An identity that was obtained all the same is not lost.
         case (.request(let request), .failure) where request.isCancelled:
             request.complete(.failure(Self.cancelled(request.name)))
         case (.request(let request), .failure(let error)):
@@ -477,7 +477,7 @@ extension MessageChannel {
         for descriptor in [input, output] { close(descriptor) }
         for request in requests { request.complete(.failure(failure)) }
         handler.ended(failure)
-        // What the other side says at its end is not an error of its.
+        // The other side's last output is not an error of its own.
         for descriptor in others { close(descriptor) }
     }
 }

@@ -215,7 +215,7 @@ package final class Peer: MessageHandler {
     }
 }
 
-/// What a side does for the other one. Called on the channel's thread, which must not be blocked.
+/// Serves the other side. Called on the channel's thread, which must not be blocked.
 package protocol PeerServices: AnyObject, Sendable {
     func receive(_ request: IncomingRequest, from peer: Peer)
     /// - Throws: `protocolError` for a malformed notice. Unknown ones are ignored.
@@ -232,7 +232,7 @@ extension PeerServices {
     package func explain(_ error: CertificateProviderError) -> CertificateProviderError { error }
 }
 
-/// What a request of this side brings along for the questions of the other one.
+/// The context of a request of this side, for the questions of the other one.
 package struct RequestContext: Sendable {
     package let interaction: any UserInteraction
     /// Of a request that makes a key.

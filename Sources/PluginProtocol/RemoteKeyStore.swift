@@ -1,7 +1,7 @@
 package import CertificateProviding
 import FoundationEssentials
 
-/// Where the other side of a connection is found. A plugin that has ended is started again.
+/// Finds the other side of a connection. A plugin that has ended is started again.
 package protocol PeerSource: Sendable {
     /// The other side where it is there now.
     var livePeer: Peer? { get }
@@ -51,7 +51,7 @@ extension PeerSource {
 
 /// A key store of the other side.
 package final class RemoteKeyStore: KeyStore {
-    /// What is known of a store.
+    /// The known facts about a store.
     package struct Details: Sendable {
         package let properties: KeyStoreProperties
         /// Requests that not every store answers.
@@ -59,7 +59,7 @@ package final class RemoteKeyStore: KeyStore {
         /// True also for a store that does not say.
         package let keepsCertificates: Bool
 
-        /// What a plugin reports for one of its key stores.
+        /// The report of a plugin about one of its key stores.
         package init(_ store: Hello.KeyStore) {
             self.init(store.scheme, store.location, store.makes, store.can, store.certificates, store.guarantees)
         }

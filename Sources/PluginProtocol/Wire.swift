@@ -3,7 +3,7 @@ package import FoundationEssentials
 
 // The fields of the messages, as Documentation/PluginProtocol.md describes them. Binary data is base64.
 
-/// What a plugin says of itself: the answer to `hello`.
+/// A plugin's description of itself: the answer to `hello`.
 package struct Hello: Codable, Sendable {
     package static let versions = [1]
 
@@ -43,7 +43,7 @@ package struct Hello: Codable, Sendable {
         package var can: [String]?
         /// Whether it keeps certificates; where it does not say, it may.
         package var certificates: Bool?
-        /// What `key.make` and `key.import` can demand: ``KeyGuarantee``.
+        /// The guarantees that `key.make` and `key.import` can demand: ``KeyGuarantee``.
         package var guarantees: [String]?
         package init(
             scheme: String, displayName: String, summary: String, parameters: [WireParameter],
@@ -264,7 +264,7 @@ package struct KeyRequest: Codable, Sendable {
     package var type: String?
     package var label: String?
     package var use: [String]?
-    /// What the store must guarantee of a new key.
+    /// The guarantees that the store must give for a new key.
     package var guarantees: [String]?
     /// DER, leaf first.
     package var chain: [Data]?

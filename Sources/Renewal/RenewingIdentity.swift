@@ -32,7 +32,7 @@ public final class RenewingIdentity: Service {
         var destroyReplacedAfter: Duration?
         /// The pause between two attempts.
         var pause: Task<Void, Never>?
-        /// Those of the provider of the current identity.
+        /// The metrics of the current identity's provider.
         var metrics: RenewalMetrics
         /// Gets an element when another provider's announcements are to be followed.
         var changes: AsyncStream<Void>.Continuation?
@@ -180,7 +180,7 @@ public final class RenewingIdentity: Service {
             let moment = environment.moment
             await partFromReplaced(at: moment)
             metrics.plans(attemptAt: nextAttempt)
-            // One that was asked for from outside is waited for.
+            // An attempt that was asked for from outside is waited for.
             let delay = state.withLock { $0.isBusy ? Self.longestSleep : $0.plan.delay(at: moment) }
             if delay > .zero {
                 await cancelWhenGracefulShutdown { await self.pause(for: min(delay, Self.longestSleep)) }

@@ -39,7 +39,7 @@ enum IdentityChoice {
         case none
         /// The one with this index.
         case one(Int)
-        /// Nothing tells these apart.
+        /// These cannot be told apart.
         case several([Int])
     }
 
@@ -67,8 +67,8 @@ enum IdentityChoice {
         return rest.count == 1 ? .one(first) : .several(rest)
     }
 
-    /// Of the certificates of one key on one token, those that a renewal has not replaced: valid ones before others,
-    /// then the latest. A renewal keeps the subject or the issuer. Of one that a tool has written twice, the first.
+    /// Returns the certificates of each key on each token that a renewal has not replaced: valid ones before others, then the
+    /// latest. A renewal keeps the subject or the issuer. Of a certificate that a tool has written twice, the first one.
     private static func newest(_ indices: [Int], of candidates: [Candidate]) -> [Int] {
         // The certificates of one key that were chosen so far, the latest first.
         struct Seen {
@@ -77,7 +77,7 @@ enum IdentityChoice {
             var issuers: [[UInt8]: Age] = [:]
         }
         var seen: [Key: Seen] = [:]
-        // Of the same age, in their order.
+        // Certificates of the same age stay in their order.
         let latestFirst = indices.sorted { left, right in
             let (older, newer) = (Age(candidates[right]), Age(candidates[left]))
             return older < newer || !(newer < older) && left < right

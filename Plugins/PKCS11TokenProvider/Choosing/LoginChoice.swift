@@ -19,7 +19,7 @@ enum LoginChoice {
 
     /// The state of the tokens without a login.
     struct Sight {
-        /// Those that show an identity that the URI matches.
+        /// The tokens that show an identity that the URI matches.
         var holders: [Int]
         /// Whether all of them could be read.
         var isComplete = true

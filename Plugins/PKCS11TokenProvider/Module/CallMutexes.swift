@@ -9,7 +9,7 @@ import Glibc
 /// No PKCS#11 library needs a lock between calls, so that what a thread still holds when its call ends is unlocked then. And
 /// a thread that locks one again in the same call goes on.
 enum CallMutexes {
-    /// By the mutex's address: which thread holds it, and how often it has locked it.
+    /// The holder and the number of its locks, by the mutex's address.
     private static let held = BlockingMutex<[UInt: (thread: pthread_t, count: Int)]>([:])
 
     /// Whether a library gets these mutexes: only OpenSC, since others do well with p11-kit's.

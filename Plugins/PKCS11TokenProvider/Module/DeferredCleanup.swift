@@ -11,7 +11,7 @@ final class DeferredCleanup: Sendable {
     private let executor = BlockingExecutor.threads(maximum: 4)
     private let process = getpid()
 
-    /// Of all libraries of the process.
+    /// The work for all libraries of the process.
     private static let pending = DispatchGroup()
     private static let isAtExit = BlockingMutex(false)
 

@@ -108,7 +108,7 @@ final class Module: Sendable {
     /// - Throws: `error`, where it is of another kind; what the start ends with.
     func restart(after error: CryptokiError, in generation: Int) throws(CryptokiError) {
         if case .ended = error.origin { throw error }
-        // One that is in the middle of an operation would wait for itself.
+        // A thread in the middle of an operation would wait for itself.
         guard !Self.isOperating, error.endsConnection, library.isRemote || error.code == CKR_CRYPTOKI_NOT_INITIALIZED,
             try startAgain(by: .now + Self.timeout, in: generation, if: { true })
         else { throw error }
@@ -165,7 +165,7 @@ final class Module: Sendable {
     func startAgain(
         afterFailuresOf token: Slot.Identity, beside others: [Slot], in generation: Int
     ) throws(CryptokiError) -> Repair {
-        // One that is in the middle of an operation would wait for itself.
+        // A thread in the middle of an operation would wait for itself.
         guard !Self.isOperating, isRepairDue(of: token) || self.generation != generation else { return .none }
         let isOwn = Latch()
         // Noted at the end: threads that arrive before then wait for the same start. A start without success counts as well,
@@ -228,7 +228,7 @@ final class Module: Sendable {
 
     private static let startsPerSecond = 3
 
-    /// For how long operations and logins are waited for before the module is started again, which keeps new ones waiting.
+    /// The wait for operations and logins before a start, during which new ones wait too.
     private static let timeout = Duration.seconds(2)
     private static let timeoutForOthers = Duration.milliseconds(100)
 

@@ -12,7 +12,7 @@ final class ModuleCalls: Sendable {
     let timeout: Duration
     private let process = getpid()
     private let executor: BlockingExecutor
-    /// Of its own: the common queues share their threads with tasks, all of which may be waiting here.
+    /// A queue of its own: the common queues share their threads with tasks, all of which may be waiting here.
     private let timer = DispatchQueue(label: "certprov.module-calls")
     private let waiting = BlockingMutex(Waiting())
     /// How many calls no thread has taken yet.
@@ -21,8 +21,7 @@ final class ModuleCalls: Sendable {
     private static let maximumQueued = 10_000
 
     private struct Waiting {
-        /// Those that are over are thrown out when there are too many of them: looking for each one as it ends would
-        /// cost more.
+        /// Calls that are over are removed when there are too many of them: a search at the end of each call would cost more.
         var calls: [Call] = []
         var maximum = 64
         /// When the timer goes off that looks after them; others may be on their way, and do nothing.

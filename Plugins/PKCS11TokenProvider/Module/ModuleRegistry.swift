@@ -54,7 +54,7 @@ final class ModuleRegistry: Sendable {
         }
     }
 
-    /// For the end of a module that nothing keeps from it.
+    /// The time for the end of a module without calls in progress.
     private static let shortTime = Duration.milliseconds(200)
 
     /// Whether more than one provider uses the module.

@@ -11,10 +11,10 @@ final class Operations: Sendable {
         var isShut = false
         /// The threads that wait for the end of all.
         var idle: [DispatchSemaphore] = []
-        /// Those that go on after the pause.
+        /// The threads that go on after the pause.
         var waiting: [DispatchSemaphore] = []
 
-        /// Another place among those that wait for the end of the pause.
+        /// Adds a place among the threads that wait for the end of the pause.
         mutating func place() -> DispatchSemaphore {
             let place = DispatchSemaphore(value: 0)
             waiting.append(place)

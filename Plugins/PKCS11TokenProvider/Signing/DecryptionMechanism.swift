@@ -5,7 +5,7 @@ import CertificateProviding
 struct DecryptionMechanism: Sendable {
     let scheme: DecryptionScheme
     let type: CK_MECHANISM_TYPE
-    /// Of OAEP (PKCS#11, section 2.1.7): the hash, and MGF1 with the same hash.
+    /// The parameters of OAEP (PKCS#11, section 2.1.7): the hash, and MGF1 with the same hash.
     private let oaep: (hash: CK_MECHANISM_TYPE, mask: CK_RSA_PKCS_MGF_TYPE)?
 
     /// Returns `nil` for an unknown scheme.

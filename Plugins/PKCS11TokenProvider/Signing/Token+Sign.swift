@@ -134,7 +134,7 @@ extension Token {
                 }
                 return (.success(signature), known, connection)
             } catch {
-                // Of several keys with one id the first may be of another kind.
+                // If several keys have one id, the first may be of another kind.
                 guard !known.isProven, error.isOfAnotherKind else { throw error }
                 return (.failure(error), known, connection)
             }

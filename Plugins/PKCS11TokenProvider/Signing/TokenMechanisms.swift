@@ -4,7 +4,7 @@ import CertificateProviding
 /// The mechanisms of a token, and what it says of those that sign or decrypt.
 struct TokenMechanisms: Sendable {
     private let listed: Set<CK_MECHANISM_TYPE>
-    /// Of those that the token tells something about.
+    /// The mechanisms that the token describes.
     private let known: [CK_MECHANISM_TYPE: Info]
 
     fileprivate struct Info {
@@ -38,7 +38,7 @@ struct TokenMechanisms: Sendable {
         return info.decrypts && info.fits(key)
     }
 
-    /// Those of `mechanisms` that the token lists.
+    /// Returns the mechanisms that the token lists.
     func listed(of mechanisms: Set<CK_MECHANISM_TYPE>) -> Set<CK_MECHANISM_TYPE> { listed.intersection(mechanisms) }
 
     /// Whether the token may be able to sign by a mechanism with a key: only what it says clearly counts against it.

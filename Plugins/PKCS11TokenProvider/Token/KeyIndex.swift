@@ -10,7 +10,7 @@ struct KeyIndex {
 
     private let keys: [Name: [TokenReader.PrivateKey]]
     private let labels: [[UInt8]: Set<[UInt8]>]
-    /// Those that show their public key, by it: by the modulus, or by each of the points.
+    /// The keys that show their public key, by its modulus or by each form of its point.
     private let shown: [[UInt8]: [TokenReader.PrivateKey]]
 
     init(_ keys: [TokenReader.PrivateKey]) {

@@ -76,8 +76,8 @@ struct PINRecords: Sendable {
         }
     }
 
-    /// By the serial number alone, where the token has one: a card that is given another label, or is seen through
-    /// another module, has no more tries for that. Software tokens often have nothing but zeros.
+    /// Returns the serial number alone, if the token has one: a card that is given another label, or is seen through another
+    /// module, does not have more tries for that. Software tokens often have only zeros.
     private static func name(of token: Slot.Identity) -> String {
         let hasSerial = token.serial.contains { $0 != "0" && $0 != " " }
         let known =

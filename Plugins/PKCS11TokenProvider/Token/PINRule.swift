@@ -10,13 +10,13 @@ import FoundationEssentials
 enum PINRule {
     /// The entries of this store about a PIN on one token.
     struct PIN: Equatable {
-        /// By this token, or by another one with its serial number where this one has not accepted the PIN.
+        /// Whether this token has rejected the PIN, or another one with its serial number if this one has not accepted it.
         var isRejected = false
-        /// By exactly this token, as far as one byte shows.
+        /// Whether exactly this token has accepted the PIN, as far as one byte shows.
         var isAccepted = false
         var unanswered: Unanswered?
 
-        /// As far as is known: accepted, and each login since was answered.
+        /// Whether the PIN was accepted, and each login since was answered.
         var isRight: Bool { isAccepted && !isRejected && unanswered == nil }
     }
 
@@ -47,12 +47,12 @@ enum PINRule {
         case rejected
         /// The token has counted a wrong PIN since the login that had no answer: probably this one.
         case countedAsWrong
-        /// One try is left, which is a person's.
+        /// One try is left, which is reserved for a person.
         case finalTry
         case locked
     }
 
-    /// One row after the other; the first that fits.
+    /// Applies one row after the other; the first that fits.
     static func verdict(on pin: PIN, _ count: Count, now: Date) -> Verdict {
         if count.isLocked { return .locked }
         if count.isFinal { return .finalTry }
@@ -67,7 +67,7 @@ enum PINRule {
         return wait(unanswered.last + day, now)
     }
 
-    /// From a second to an hour, doubled with each login.
+    /// Returns the end of the pause: from a second to an hour, doubled with each login.
     private static func backoff(_ unanswered: Unanswered) -> Date {
         unanswered.last + min(TimeInterval(1 << min(unanswered.count - 1, 12)), 3600)
     }

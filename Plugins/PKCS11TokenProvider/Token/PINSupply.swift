@@ -200,8 +200,8 @@ extension CryptokiError {
             CKR_PIN_EXPIRED, CKR_USER_PIN_NOT_INITIALIZED, CKR_USER_TYPE_INVALID, CKR_USER_TOO_MANY_TYPES,
             CKR_USER_ANOTHER_ALREADY_LOGGED_IN, CKR_FUNCTION_NOT_SUPPORTED,
             CKR_CRYPTOKI_NOT_INITIALIZED,
-            // Of the moment that the function was called in (PKCS#11, section 5.1). By CKR_SESSION_HANDLE_INVALID modules
-            // also mean that the session has ended in the middle of it.
+            // These codes concern the start of the function (PKCS#11, section 5.1). By CKR_SESSION_HANDLE_INVALID modules also
+            // mean that the session has ended in the middle of it.
             CKR_TOKEN_NOT_PRESENT, CKR_SLOT_ID_INVALID, CKR_ARGUMENTS_BAD, CKR_OPERATION_NOT_INITIALIZED,
         ].contains(code)
     }

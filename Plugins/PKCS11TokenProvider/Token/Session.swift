@@ -4,9 +4,9 @@ import Dispatch
 
 /// An open session with a token, which its pool closes.
 ///
-/// One operation at a time uses it, which its pool sees to: modules crash when two threads share one. The control thread
-/// opens and closes it. No call is made with it once it is over: its handle may be another session's by then, since the
-/// module gives it out again after the token was away.
+/// Used by one operation at a time, which its pool ensures: modules crash when two threads share one. The control thread opens
+/// and closes it. No call is made with it once it is over: its handle may be another session's by then, since the module gives
+/// it out again after the token was away.
 final class Session: Sendable {
     let module: Module
     let handle: CK_SESSION_HANDLE

@@ -7,7 +7,7 @@ extension Slot {
     struct Look: Sendable {
         /// The initialised tokens that are looked for.
         var slots: [Slot] = []
-        /// Those that are not.
+        /// The initialised tokens that are not looked for.
         var others: [Slot] = []
         /// The readers with a token that has not been initialised yet.
         var uninitialised: [String] = []
@@ -109,7 +109,7 @@ extension Slot {
     /// busy machine.
     static let pauses: [useconds_t] = [5_000, 20_000]
 
-    /// Also those without a token.
+    /// Returns all slots, also those without a token.
     private static func allSlots(of module: Module) throws(CryptokiError) -> [CK_SLOT_ID] {
         try module.list("C_GetSlotList", maximum: 1024) { $0.C_GetSlotList?(CK_BBOOL(CK_FALSE), $1, $2) }
     }

@@ -93,7 +93,7 @@ final class Token: Sendable {
             // Without the login that was there, a second look would not see what the first one did.
             let hasPad = connection.slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH))
             wantsLogin = wantsLogin || hadLogin && isPINAtHand && !hasPad
-            // Of several that fail with one connection, one counts, before another of them looks at the count.
+            // If several calls fail with one connection, one failure counts, before another of them looks at the count.
             forget(connection, noting: isInterrupted ? nil : failure)
             let isStartedAgain = !isInterrupted && !isRepaired && repair(failure, since: before)
             guard failure.isRepeatable else { throw describe(failure) }
@@ -423,7 +423,8 @@ final class Token: Sendable {
         try pins.login(slot, given: pin, now: { try? self.present() }) { pin throws(CryptokiError) in
             do throws(CryptokiError) {
                 let isProven = try connection.login(pin)
-                // Said to be logged in already, and is not. Sent again and again, a wrong PIN would lock the token.
+                // The module says that the user is logged in already, which is not true. Sent again and again, a wrong PIN
+                // would lock the token.
                 if !isProven, !pins.isProven, connection.hasLostLogin {
                     throw CryptokiError(function: "C_Login", code: CKR_USER_ALREADY_LOGGED_IN)
                 }

@@ -14,14 +14,14 @@ final class TokenConnection: Sendable {
         var login: Module.KeptLogin?
         /// Whether it is this connection's: otherwise another part of the process has logged in, and logs out.
         var isLoginOwn = false
-        /// By the public key, and after login: the same handle may later mean another key.
+        /// The keys that were found, by the public key, after login: the same handle may later mean another key.
         var keys: [PublicKeyInfo: Key] = [:]
     }
 
     /// A private key as this connection knows it.
     final class Key: Sendable {
         let found: TokenReader.PrivateKey
-        /// Others that may be the one: the `CKA_ID` can be the same, and most kinds of key show nothing else.
+        /// Other candidates for the key: the `CKA_ID` can be the same, and most kinds of key show nothing else.
         fileprivate let others: ArraySlice<TokenReader.PrivateKey>
         /// Whether a signature of it has been verified.
         let isProven: Bool

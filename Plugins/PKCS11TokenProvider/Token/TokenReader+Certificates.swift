@@ -4,9 +4,9 @@ import CertificateProviding
 extension TokenReader {
     /// The certificates on a token.
     struct Certificates {
-        /// Those that have a key, or may have one: the keys are hidden before login.
+        /// The certificates that have a key, or may have one: keys are hidden before login.
         var candidates: [Candidate] = []
-        /// Those that have no key; of many the first ones.
+        /// The certificates without a key; of many, the first ones.
         var keyless: [CK_OBJECT_HANDLE] = []
         var keylessCount = 0
     }

@@ -39,7 +39,7 @@ struct TokenReader {
         var errors: [CryptokiError] = []
         var unreadable = 0
 
-        /// Those that are looked for.
+        /// Returns the objects that match.
         /// - Throws: If no key was found, the failure of one that may be it.
         func all(
             maximum: Int = .max, where isWanted: (T) throws(CryptokiError) -> Bool
@@ -91,7 +91,7 @@ struct TokenReader {
     /// The points of the public keys, by their `CKA_ID`: in one search, since a token may have thousands.
     private func points(id: [UInt8]?) throws(CryptokiError) -> [[UInt8]: Set<[UInt8]>] {
         var points: [[UInt8]: Set<[UInt8]>] = [:]
-        // One that cannot be read is none: then only a signature tells whose key it is.
+        // A public key that cannot be read does not count: then only a signature tells whose key it is.
         _ = try each(objects(CKO_PUBLIC_KEY, id)) { handle throws(CryptokiError) -> CK_OBJECT_HANDLE? in
             guard let point = try session.attribute(CKA_EC_POINT, of: handle) else { return nil }
             let id = try session.attribute(CKA_ID, of: handle) ?? []

@@ -48,7 +48,7 @@ final class TriedPINs: Sendable {
         /// `nil` if another login has just shown that the PIN is right.
         fileprivate let lease: RecordLease?
         fileprivate let known: PINRule.PIN
-        /// As the token showed it before.
+        /// The token's count before the attempt.
         fileprivate let count: PINRule.Count
         /// Whether the record says that exactly this token has accepted it.
         fileprivate let isNoted: Bool
@@ -64,7 +64,7 @@ final class TriedPINs: Sendable {
     enum Outcome {
         case permitted(Attempt)
         case refused(PINRule.Verdict)
-        /// Another one is being tried.
+        /// Another process or thread tries a PIN.
         case busy
     }
 

@@ -144,7 +144,7 @@ private struct Reader {
 
     /// The part behind the `?`, decoded.
     struct Query {
-        /// By their names (RFC 7512, section 2.4).
+        /// The attributes by their names (RFC 7512, section 2.4).
         var texts: [String: String] = [:]
         /// `pin-value`.
         var pin: SecretBytes?

@@ -23,7 +23,7 @@ struct PendingKeys: Sendable {
     private static let formatAfterLook: UInt8 = 2
     /// How long after the first look a pair may still come: longer than any card takes for one.
     private static let timeout: TimeInterval = 600
-    /// As many are made at a time on one token, by all processes.
+    /// The number of key pairs that all processes make at a time on one token.
     private static let maximum = 16
 
     /// A key pair that is written down. Has the lease of its record.

@@ -22,7 +22,7 @@ public enum CertificateChain {
         var chain = [leaf]
         while let last = chain.last, !last.isSelfIssued, chain.count < maximumLength {
             let issuers = try candidates(last).filter { last.isIssued(by: $0) && !chain.contains($0) }
-            // Of two certificates for the same authority, such as an old and a renewed one, the later one.
+            // If two certificates are for the same authority, such as an old and a renewed one, the later one counts.
             guard let issuer = issuers.max(by: { $0.notValidAfter < $1.notValidAfter }) else { break }
             chain.append(issuer)
         }

@@ -32,7 +32,8 @@ struct IssuerStore: CustomCertificateStore {
         self.budget = budget
         var seen: Set<X509Certificate> = []
         let unique = certificates.filter { seen.insert($0).inserted }
-        // Of two for the same authority, such as an old and a renewed one, the later one first.
+        // Certificates of the same authority, such as an old and a renewed one, are in the order of their ends, the latest
+        // first.
         append(
             contentsOf: unique.sorted { $0.notValidAfter > $1.notValidAfter }.compactMap { try? $0.certificate() })
     }

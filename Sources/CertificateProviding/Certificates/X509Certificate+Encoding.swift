@@ -16,7 +16,7 @@ extension X509Certificate {
             {
                 return "has a serial number with a superfluous leading octet (X.690, section 8.3.2)"
             }
-            // Not the version, and not the extensions, which have encodings of their own.
+            // Skips the version and the extensions, which have encodings of their own.
             guard field.identifier.tagClass == .universal else { continue }
             if let fault = Self.fault(in: field) { return fault }
         }

@@ -6,7 +6,7 @@ public final class KeyStoreSet: Sendable {
     /// The key store that makes new keys.
     public let configured: any KeyStore
     private let stores: KeyStores
-    /// Those that were made for other keys: each has connections and logins of its own.
+    /// The stores that were made for other keys: each has connections and logins of its own.
     private let others = Mutex<[any KeyStore]>([])
 
     /// Creates the set. Makes no store yet.

@@ -91,13 +91,13 @@ public struct ProviderRegistry: Sendable {
         in environment: @escaping @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment
     ) throws(CertificateProviderError) -> KeyStores {
         var checked: [String: Parameters] = [:]
-        // One that is not configured need not be used.
+        // A key store that is not configured need not be used.
         for descriptor in keyStores where parameters[descriptor.scheme] != nil {
             checked[descriptor.scheme] = try Parameters(
                 parameters[descriptor.scheme] ?? ProviderParameters(), of: descriptor.parameters,
                 owner: descriptor.storageID, scheme: descriptor.scheme, keyStores: .none)
         }
-        // Those of the source are looked up when a URI names them first.
+        // The key stores of the source are looked up when a URI names them first.
         let others = BlockingMutex<[String: (KeyStoreDescriptor, Parameters)]>([:])
         return KeyStores(schemes: keyStores.map(\.scheme), whereabouts: { [self] in whereabouts }) {
             [self, checked] location throws(CertificateProviderError) in

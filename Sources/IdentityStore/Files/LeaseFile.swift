@@ -39,7 +39,7 @@ final class LeaseFile: Sendable {
         guard code == 0 else {
             throw SafeDirectory.Refusal(reason: "\(directory.path)/\(file) cannot be locked: \(errorText(code))")
         }
-        // Those that still wait say so again. A file that is new gets its size now, since the disk may be full later.
+        // Processes that still wait say so again. A new file gets its size now, since the disk may be full later.
         if Self.byte(Self.awaited, of: descriptor) != 0 { write(0, at: Self.awaited) }
     }
 

@@ -69,7 +69,7 @@ extension PasscodePolicy {
         return policy
     }
 
-    /// Of limits that are 0 or less for none.
+    /// Returns the smaller limit; 0 or less means none.
     private static func least(_ own: Int, _ other: Int?) -> Int {
         guard let other, other > 0 else { return own }
         return own > 0 ? min(own, other) : other

@@ -65,7 +65,7 @@ enum ConnectionEntry {
         demands.needsUpperCase = try policy.flag("UpperRequired")
         demands.needsLowerCase = try policy.flag("LowerRequired")
         demands.needsSpecial = try policy.flag("SpecialRequired")
-        // Of limits, a smaller one is stricter.
+        // A smaller limit is stricter.
         demands.validDays = try policy.number("ExpiresInNDays").map { min($0, 36500) }
         // With one attempt, a passcode from a source would be the last one, and never be tried.
         demands.maximumAttempts = try policy.number("RetryLimit").map { $0 == 1 ? 2 : min($0, 1_000_000) }

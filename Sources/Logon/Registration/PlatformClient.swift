@@ -28,7 +28,8 @@ final class PlatformClient: Sendable {
     private struct Idle {
         var principal: [UInt8] = []
         var sessions: [ServerSession] = []
-        /// Those of an earlier one do not come back: the vault was locked, or the certificate replaced, since they began.
+        /// Sessions of an earlier generation are not used again: the vault was locked, or the certificate replaced, since they
+        /// began.
         var generation: UInt64 = 0
     }
     private let idle = Mutex(Idle())

@@ -102,7 +102,7 @@ final class Registrar: Sendable {
         set { shared.withLock { $0.isChanging = newValue } }
     }
 
-    /// Those of the manager that counts.
+    /// The settings of the manager in force.
     var settings: RegistrationSettings? {
         get { shared.withLock(\.settings) }
         set { shared.withLock { $0.settings = newValue } }

@@ -5,7 +5,7 @@ import IdentityStore
 struct VaultKey: Sendable {
     let configuration: LogonConfiguration
     let registrar: Registrar
-    /// Those that work while the vault is locked.
+    /// The key stores that work while the vault is locked.
     private let keyStores: KeyStores
     private let environmentOf: ProviderRegistry.Surroundings
     private let registry: ProviderRegistry
@@ -83,7 +83,7 @@ struct VaultKey: Sendable {
     ) async throws(CertificateProviderError) -> SecretBytes? {
         guard let store = try store() else { return nil }
         let keys = OwnedKeys(store, try environment(), record: Self.record)
-        // Those of registrations that were interrupted, or of vaults that wrong passcodes have destroyed.
+        // The keys of registrations that were interrupted, or of vaults that wrong passcodes have destroyed.
         try await keys.destroyOthers(than: nil, interaction)
         let key = try await keys.make(
             NewKey(Self.keyType, label: "certprov vault \(registrar.vault.applicationID)", use: .oaepDecryption),
@@ -144,7 +144,7 @@ struct VaultKey: Sendable {
         guard let key = recorded.first else { return }
         var other: (any KeyStore)?
         let store: any KeyStore
-        // One of an earlier setting that is lost does not block: the configured store counts if any of the keys is in it.
+        // A lost key of an earlier setting does not block: the configured store counts if any of the keys is in it.
         if let configured = try? self.store(), recorded.contains(where: { configured.holds(keyURI: $0.uri) }) {
             store = configured
         } else {

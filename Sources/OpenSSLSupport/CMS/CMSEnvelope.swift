@@ -30,7 +30,7 @@ package struct CMSEnvelope: Sendable {
                 let content = enveloped.last(where: { $0.identifier == .sequence })
             else { throw ASN1Error.invalidASN1Object(reason: "an element is missing") }
             var named = try recipients.elements
-            // Of one alone the name does not matter: a server may encode it in another way.
+            // A single recipient's name does not matter: a server may encode it in another way.
             if named.count > 1 { named = try named.filter { try Self.isFor(certificate, $0) } }
             guard let recipient = named.first, named.count == 1 else {
                 throw ASN1Error.invalidASN1Object(reason: "not exactly one RecipientInfo is for the certificate")

@@ -269,7 +269,7 @@ struct HostCheck {
                 return due <= now
                     ? .warning(what, text + ". Its renewal has been due since \(due.rfc3339).") : .ok(what, text)
             }
-            // Of a certificate that lives for a day, the last third.
+            // A certificate that lives for a day has the last third.
             let notice = min(Self.notice, expiry.timeIntervalSince(leaf.notValidBefore) / 3)
             let isClose = expiry < now.addingTimeInterval(notice)
             return isClose ? .warning(what, text + ". It expires soon.") : .ok(what, text)

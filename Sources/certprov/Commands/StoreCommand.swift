@@ -79,7 +79,7 @@ struct StoreCommand: AsyncParsableCommand {
                         .operationNotAllowed,
                         "The property file leads to the identity '\(found.path)'; delete it with: certprov delete")
                 }
-                // One that could not be listed may be this one.
+                // An identity that could not be listed may be this one.
                 if let failure = used?.failures.first(where: { $0.provider == found.provider }) { throw failure }
                 if let other = found.propertyFile, other != configuration?.path, access(other, F_OK) == 0 {
                     let file = other.shellQuoted

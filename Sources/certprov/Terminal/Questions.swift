@@ -9,7 +9,7 @@ import Synchronization
 enum Questions {
     private static let thread = BlockingExecutor.threads(maximum: 1)
     private struct State {
-        /// Those that are not answered.
+        /// The questions without an answer.
         var open: [ObjectIdentifier: Cancellation] = [:]
         var hasEnded = false
     }
