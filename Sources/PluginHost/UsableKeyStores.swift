@@ -64,8 +64,8 @@ final class UsableKeyStores: Sendable {
 
     private static let notConfigured = CertificateProviderError(
         .operationNotAllowed,
-        "The plugin uses a key store whose URI has a part after '?', which only the configuration may choose. Give the "
-            + "plugin a parameter of the type key-store, and set it to this URI.")
+        "The plugin asked for a key store URI with a query ('?…'). Only the property file may set one. Give the plugin a "
+            + "parameter of the type key-store, and set it to this URI.")
 
     func shutdown() async {
         for store in Array(configured.values) + others.withLock({ $0.map(\.store) }) { await store.shutdown() }
