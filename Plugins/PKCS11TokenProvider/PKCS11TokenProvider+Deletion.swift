@@ -75,7 +75,7 @@ extension TokenLocator {
             if let chosen, chosen.uri?.matches(slot) != true { continue }
             for key in try token.keys.publicKeysLeft(id: id)
             where !remains.contains(where: { $0.publicKey == key && $0.token === token }) {
-                if let chosen, !key.isSameKey(as: chosen.leaf.publicKey) { continue }
+                if let chosen, key != chosen.leaf.publicKey { continue }
                 if try token.keys.key(for: key, id: id) == nil {
                     remains.append(Remains(token: token, publicKey: key, id: id))
                 }

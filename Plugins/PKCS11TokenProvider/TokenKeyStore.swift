@@ -161,7 +161,7 @@ public final class TokenKeyStore: KeyStore {
             return try await tokens.calls.run("looking for the key") { () throws(CertificateProviderError) in
                 let token = try tokens.unattended(uri)
                 guard let key = try token.keys.key(for: reference.publicKey, id: id) else {
-                    guard let id, try token.keys.publicKeysLeft(id: id).contains(where: reference.publicKey.isSameKey)
+                    guard let id, try token.keys.publicKeysLeft(id: id).contains(reference.publicKey)
                     else {
                         return []
                     }

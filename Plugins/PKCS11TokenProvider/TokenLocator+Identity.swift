@@ -82,7 +82,7 @@ extension TokenLocator {
             },
             remembered: { indices throws(CertificateProviderError) in
                 guard let chosen = try remembered()?.leaf.publicKey else { return [] }
-                return indices.filter { candidates[$0].candidate.certificate.publicKey.isSameKey(as: chosen) }
+                return indices.filter { candidates[$0].candidate.certificate.publicKey == chosen }
             })
         var found: Found
         switch verdict {
@@ -106,7 +106,7 @@ extension TokenLocator {
         let certificate = found.candidate.certificate
         var found = found
         found.passedOver = candidates.map(\.candidate.certificate).filter { other in
-            other != certificate && other.publicKey.isSameKey(as: certificate.publicKey)
+            other != certificate && other.publicKey == certificate.publicKey
         }
         return found
     }

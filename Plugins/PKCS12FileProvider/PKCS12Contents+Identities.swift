@@ -41,7 +41,7 @@ extension PKCS12Contents {
     }
 
     private func leaf(for key: Key) -> Certificate? {
-        let matching = certificates.filter { $0.certificate.publicKey.isSameKey(as: key.publicKey) }
+        let matching = certificates.filter { $0.certificate.publicKey == key.publicKey }
         let linked = matching.filter { $0.localKeyID != nil && $0.localKeyID == key.localKeyID }
         // If several certificates are for one key, the one that was issued last counts.
         return (linked.isEmpty ? matching : linked).max {

@@ -145,7 +145,7 @@ public final class RemoteMDMProvider: CertificateProvider {
         }
         var references: [KeyReference] = []
         for key in keys.compactMap({ $0?.reference })
-        where !references.contains(where: { $0.publicKey.isSameKey(as: key.publicKey) }) { references.append(key) }
+        where !references.contains(where: { $0.publicKey == key.publicKey }) { references.append(key) }
         return references
     }
 

@@ -139,7 +139,7 @@ public struct KeyStoreConformance: Sendable {
             }
             let reference = try require(written.withLock(\.self), "remember is not called.")
             try require(
-                key.publicKey.isSameKey(as: reference.publicKey), "Another key is returned than was written down.")
+                key.publicKey == reference.publicKey, "Another key is returned than was written down.")
             try require(type.fits(key.publicKey), "The key is of another type: \(key.publicKey.displayName).")
             try require(
                 store.holds(keyURI: reference.uri), "The store does not hold the URI \(reference.uri) of its key.")
@@ -149,7 +149,7 @@ public struct KeyStoreConformance: Sendable {
 
             let later = try make()
             let found = try require(try later.storedKey(for: reference), "The key is not found after a restart.")
-            try require(found.publicKey.isSameKey(as: key.publicKey), "Another key is found.")
+            try require(found.publicKey == key.publicKey, "Another key is found.")
             try await found.signsValidlyInEveryScheme()
             try require(found.decrypter == nil, "A key that was made for signatures only decrypts after a restart.")
             let asked = try require(try await later.key(for: reference, interaction), "The key is not found.")
@@ -159,7 +159,7 @@ public struct KeyStoreConformance: Sendable {
             for found in [try later.storedKey(for: alone), try await later.key(for: alone, interaction)] {
                 let found = try require(
                     found, "The key is not found by its public key alone, in a reference with an empty URI.")
-                try require(found.publicKey.isSameKey(as: key.publicKey), "Another key is found by its public key.")
+                try require(found.publicKey == key.publicKey, "Another key is found by its public key.")
                 try await found.signsOnce()
             }
             let unknown = try SoftwareKey.generate(.p256, location: .store).publicKey
@@ -167,7 +167,7 @@ public struct KeyStoreConformance: Sendable {
                 try later.storedKey(for: KeyReference(publicKey: unknown, uri: "")) == nil,
                 "A key is found for an unknown public key.")
             try require(
-                try await later.list().contains { $0.reference.publicKey.isSameKey(as: key.publicKey) },
+                try await later.list().contains { $0.reference.publicKey == key.publicKey },
                 "The list does not show the key.")
 
             let chain = try ThrowAway.chain(for: key.publicKey)
@@ -199,7 +199,7 @@ public struct KeyStoreConformance: Sendable {
             }
             try require(try later.storedKey(for: reference) == nil, "The key is found after it was destroyed.")
             try require(
-                try await !later.list().contains { $0.reference.publicKey.isSameKey(as: key.publicKey) },
+                try await !later.list().contains { $0.reference.publicKey == key.publicKey },
                 "The list shows the key after it was destroyed.")
             await store.shutdown()
             await later.shutdown()
@@ -223,7 +223,7 @@ extension KeyStoreConformance {
                 written.withLock { $0 = store.reference(to: key) }
             }
             let reference = try require(written.withLock(\.self), "remember is not called.")
-            try require(key.publicKey.isSameKey(as: original.publicKey), "Another key is returned than was imported.")
+            try require(key.publicKey == original.publicKey, "Another key is returned than was imported.")
             let later = try make()
             let found = try require(try later.storedKey(for: reference), "The key is not found after a restart.")
             try await found.signsOnce()

@@ -44,7 +44,7 @@ public struct Identity: Sendable {
             throw CertificateProviderError(
                 .notFound, "No certificate was found for the key.", provider: provenance.provider)
         }
-        guard leaf.publicKey.isSameKey(as: key.publicKey) else {
+        guard leaf.publicKey == key.publicKey else {
             throw CertificateProviderError(
                 .keyMismatch,
                 "The certificate '\(leaf.subject)' does not match the private key; obtain a matching pair.",

@@ -186,7 +186,7 @@ extension TLSCredentials {
             throw error.attributed(to: identity.provenance.provider)
         }
         if let exported = try? SoftwareKey(pkcs8: pkcs8, location: identity.key.location),
-            !exported.publicKey.isSameKey(as: identity.certificate.publicKey)
+            exported.publicKey != identity.certificate.publicKey
         {
             throw CertificateProviderError(
                 .keyMismatch,

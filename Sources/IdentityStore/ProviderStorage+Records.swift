@@ -4,8 +4,7 @@ extension ProviderStorage {
     static let records = "records"
 
     func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
-        // Former versions wrote an empty record instead of removing it.
-        try content(named: name, in: Self.records).flatMap { $0.isEmpty ? nil : $0 }
+        try content(named: name, in: Self.records)
     }
 
     func updateRecord(

@@ -27,7 +27,7 @@ final class ProviderStorage: IdentityStorage {
     func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
         guard let content = try content(named: name, in: Self.parent) else { return nil }
         do {
-            return try content.withUnsafeBytes { try StoredIdentityCoding.decode($0) }
+            return try StoredIdentityCoding.decode(content)
         } catch {
             throw describe(error, name, in: Self.parent)
         }
@@ -203,7 +203,7 @@ extension ProviderStorage {
             }
         }
         if let directory = try root.directory(Self.records)?.directory(SealedKeyStore.storageID.rawValue),
-            try directory.entries().contains(where: { $0.hasPrefix(SealedKeyStore.formerRecord) })
+            try directory.entries().contains(where: { $0.hasPrefix(SealedKeyStore.recordPrefix) })
         {
             throw CertificateProviderError(
                 .storeReadFailed,

@@ -10,7 +10,7 @@ package struct StoreEntry: Sendable {
 
     /// The provider and the name, which identify it.
     package var path: String { "\(provider)/\(name)" }
-    /// The property file that the identity was stored with; `nil` for none, and for an entry of a former version.
+    /// The property file that the identity was stored with; `nil` for none.
     package var propertyFile: String? { (try? identity.get())?.attributes[Self.propertyFile] }
 
     /// The attribute of a stored identity that has the property file.

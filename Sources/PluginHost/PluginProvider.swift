@@ -166,7 +166,7 @@ final class PluginProvider: CertificateProvider {
         return try RemoteKey(wire, instance, knownTo: peer) { [self] key, peer throws(CertificateProviderError) in
             // A new process names the keys of its identity again.
             guard let wire = try stored(peer)?.key, let encoded = wire.publicKey,
-                try PublicKeyInfo(derRepresentation: encoded).isSameKey(as: key.publicKey)
+                try PublicKeyInfo(derRepresentation: encoded) == key.publicKey
             else { return nil }
             return wire
         }

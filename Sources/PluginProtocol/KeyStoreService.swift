@@ -35,7 +35,7 @@ package final class KeyStoreService: Sendable {
         let id = keys.withLock { keys in
             let id =
                 key.uri
-                ?? keys.byID.first { $0.value.publicKey.isSameKey(as: key.publicKey) }?.key
+                ?? keys.byID.first { $0.value.publicKey == key.publicKey }?.key
                 ?? "key-\(keys.unnamed)"
             if key.uri == nil, keys.byID[id] == nil { keys.unnamed += 1 }
             keys.byID[id] = key
@@ -134,7 +134,7 @@ package final class KeyStoreService: Sendable {
     }
 
     private func forget(_ key: KeyReference) {
-        keys.withLock { keys in keys.byID = keys.byID.filter { !$0.value.publicKey.isSameKey(as: key.publicKey) } }
+        keys.withLock { keys in keys.byID = keys.byID.filter { $0.value.publicKey != key.publicKey } }
     }
 
     /// What the synchronous half of the contract needs; nil for another request.
@@ -248,7 +248,7 @@ package final class KeyStoreService: Sendable {
                 let chain = try (fields.chain ?? []).certificates()
                 let store = try await store(fields)
                 let known = keys.withLock { keys in
-                    keys.byID.values.first { $0.publicKey.isSameKey(as: reference.publicKey) }
+                    keys.byID.values.first { $0.publicKey == reference.publicKey }
                 }
                 let key: (any IdentityKey)?
                 if let known { key = known } else { key = try await store.key(for: reference, person) }

@@ -205,7 +205,7 @@ package final class RemoteKeyStore: KeyStore {
                 if !new.guarantees.isEmpty { request.guarantees = new.guarantees.map(\.rawValue).sorted() }
             }, context)
         guard let wire = answer.key, let remembered = remembered.withLock(\.self), let made = try? key(wire, nil),
-            made.publicKey.isSameKey(as: remembered.publicKey)
+            made.publicKey == remembered.publicKey
         else {
             throw source.describing(
                 CertificateProviderError(
@@ -233,7 +233,7 @@ package final class RemoteKeyStore: KeyStore {
     ) throws(CertificateProviderError) -> (any IdentityKey)? {
         guard let wire = answer.key else { return nil }
         let key = try key(wire, source.livePeer)
-        guard key.publicKey.isSameKey(as: reference.publicKey) else {
+        guard key.publicKey == reference.publicKey else {
             throw source.describing(
                 CertificateProviderError(.protocolError, "The key store answers with another key than was asked for."))
         }
@@ -461,7 +461,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
     private func refound() throws(CertificateProviderError) -> (Peer, String) {
         let peer = try source.peer()
         guard let wire = try find(self, peer), let id = wire.id ?? wire.uri, let encoded = wire.publicKey,
-            try PublicKeyInfo(derRepresentation: encoded).isSameKey(as: publicKey)
+            try PublicKeyInfo(derRepresentation: encoded) == publicKey
         else {
             throw CertificateProviderError(.notFound, "The key is not there any more; obtain a new identity.")
         }

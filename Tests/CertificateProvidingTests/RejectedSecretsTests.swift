@@ -24,7 +24,6 @@ import Testing
         try rejected.insert(SecretBytes(utf8: "wrong-password"), for: account)
         let record = try #require(try storage.record(named: RejectedSecrets.recordName))
         record.withUnsafeBytes { bytes in
-            #expect(bytes.count == 1 + 32 + 32)
             #expect(!String(decoding: bytes, as: UTF8.self).contains("wrong"))
         }
     }
@@ -39,12 +38,9 @@ import Testing
 
     @Test(
         "An unreadable record of rejected passwords is an error and stays unchanged",
-        arguments: [
-            ([UInt8](repeating: 2, count: 65), "newer certprov"), ([1, 2, 3], "records/*/rejected-secrets"),
-            ([UInt8](repeating: 1, count: 64), "is damaged"),
-        ])
-    func aRecordThatCannotBeReadSendsNothingAndStays(content: [UInt8], reason: String) throws {
-        let record = SecretBytes(copying: content)
+        arguments: ["", "{}", #"{"version":2,"key":"","hashes":[]}"#])
+    func aRecordThatCannotBeReadSendsNothingAndStays(content: String) throws {
+        let record = SecretBytes(utf8: content + " ")
         try storage.updateRecord(named: RejectedSecrets.recordName) { _ in record }
         let secret = SecretBytes(utf8: "wrong")
         for call in [
@@ -52,7 +48,7 @@ import Testing
             { try rejected.remove(secret, for: account) },
         ] {
             let error = #expect(throws: CertificateProviderError.self) { try call() }
-            #expect(error?.code == .storeReadFailed && error?.message.contains(reason) == true)
+            #expect(error?.code == .storeReadFailed && error?.message.contains("records/*/rejected-secrets") == true)
         }
         #expect(try storage.record(named: RejectedSecrets.recordName) == record)
     }

@@ -95,22 +95,6 @@ import Testing
         #expect(failures == ([.create, .unlink, .synchronize].contains(call) ? 1 : 0))
     }
 
-    @Test("A record that a former version has emptied is none")
-    func anEmptyRecordOfAFormerVersionIsNone() throws {
-        let fixture = try StoreFixture()
-        let storage = ProviderStorage(store: fixture.store(), provider: ProviderID("test"))
-        try storage.changing("record") { root throws(CertificateProviderError) in
-            try storage.write(SecretBytes(copying: []), "record", in: ProviderStorage.records, root)
-        }
-        #expect(fixture.directory.contents().contains(Self.file))
-        #expect(try storage.record(named: "record") == nil)
-        try storage.updateRecord(named: "record") { old in
-            #expect(old == nil)
-            return SecretBytes(copying: [])
-        }
-        #expect(!fixture.directory.contents().contains(Self.file))
-    }
-
     @Test func noUpdateIsLost() throws {
         let fixture = try StoreFixture()
         DispatchQueue.concurrentPerform(iterations: 8) { _ in

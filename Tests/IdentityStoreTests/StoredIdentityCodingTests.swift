@@ -10,13 +10,13 @@ import Testing
     }
 
     private func decode(_ bytes: [UInt8]) throws -> StoredIdentity {
-        try bytes.withUnsafeBytes { try StoredIdentityCoding.decode($0) }
+        try StoredIdentityCoding.decode(SecretBytes(copying: bytes))
     }
 
     @Test(arguments: TestAuthority.KeyKind.allCases) func decodesWhatItEncoded(kind: TestAuthority.KeyKind) throws {
         let identity = try Samples.stored("coded", kind: kind)
         let coded = StoredIdentityCoding.encode(identity)
-        #expect(try coded.withUnsafeBytes { try StoredIdentityCoding.decode($0) } == identity)
+        #expect(try StoredIdentityCoding.decode(coded) == identity)
     }
 
     @Test func theOrderOfAttributesDoesNotMatter() throws {

@@ -42,7 +42,8 @@ import Testing
 
     @Test func twoFilesOfOneKeyHaveNothingInCommon() throws {
         let (one, other) = (try file(), try file())
-        #expect(one[37..<53] != other[37..<53] && one.suffix(80).prefix(48) != other.suffix(80).prefix(48))
+        #expect(one.dropLast(92) != other.dropLast(92), "the salt")
+        #expect(one.suffix(80).prefix(48) != other.suffix(80).prefix(48), "key and tag")
     }
 
     /// Also where the digest of the changed file is right: the seal covers each bit.
@@ -84,45 +85,20 @@ import Testing
 
     @Test func aNewerVersionIsTold() throws {
         var bytes = try file()
-        bytes[8] = 4
+        bytes[8] = 2
         #expect { _ = try VaultKeyFile(bytes) } throws: {
-            if case .newerVersion(4)? = $0 as? VaultKeyFile.Failure { true } else { false }
+            if case .newerVersion(2)? = $0 as? VaultKeyFile.Failure { true } else { false }
         }
     }
 
     /// N, r and p of a file that another user may have written.
     @Test(arguments: [(0, 8, 1), (17, 8, 1), (16, 16, 1), (15, 8, 0), (15, 8, 13), (15, 0, 1), (255, 255, 255)])
     func moreWorkThanPermittedIsRefused(cost: UInt8, blockSize: UInt8, parallelism: UInt8) throws {
-        var bytes = try file()
-        bytes.replaceSubrange(9..<12, with: [cost, blockSize, parallelism])
-        #expect(throws: VaultKeyFile.Failure.self) { _ = try VaultKeyFile(bytes) }
-    }
-
-    @Test func theSecondFormatIsRead() throws {
-        let second = bytes(Self.second)
-        let read = try VaultKeyFile(second)
-        #expect(try read.open(with: VaultSecrets(passcode: passcode), of: "app") == key)
-        #expect(throws: VaultKeyFile.Failure.self) { _ = try VaultKeyFile(second + SHA256.hash(data: second)) }
-    }
-
-    /// One of the first format, made with Python's hashlib and cryptography.
-    private static let first =
-        "6370727661756c740101010100000000003b9aca0007070707070707070707070707070707000102030405060708090a0b0c"
-        + "0d0e0f32333435363738393a3b3c3d54fd61f1e65247781842e21a9179b4d48d7ac7121e2a88e58b7d682c3062f8e31b2b0e"
-        + "a84c14d053c1b14ba87d558663"
-
-    /// One of the second format, made in the same way.
-    private static let second =
-        "6370727661756c740201010100000000003b9aca0007070707070707070707070707070707000102030405060708090a0b0c"
-        + "0d0e0f00027b7d32333435363738393a3b3c3d54fd61f1e65247781842e21a9179b4d48d7ac7121e2a88e58b7d682c3062f8"
-        + "e364e6f53f660894b487737d017002b8b5"
-
-    @Test func theFirstFormatIsRead() throws {
-        let read = try VaultKeyFile(bytes(Self.first))
-        #expect(read.identifier == identifier && read.passcodeSetAt == Date(timeIntervalSince1970: 1e9))
-        #expect(read.terms.demands == nil && read.terms.wrapping == nil)
-        #expect(try read.open(with: VaultSecrets(passcode: passcode), of: "app") == key)
-        #expect(try read.open(with: VaultSecrets(), of: "app") == nil)
+        let names = ["logarithmOfCost", "blockSize", "parallelism"]
+        let cost = Dictionary(uniqueKeysWithValues: zip(names, [cost, blockSize, parallelism]))
+        #expect(throws: VaultKeyFile.Failure.self) { _ = try VaultKeyFile(asking(cost)) }
+        let allowed = Dictionary(uniqueKeysWithValues: names.map { ($0, UInt8(1)) })
+        #expect(try VaultKeyFile(asking(allowed)).parameters == Self.cheap)
     }
 
     @Test func aFactorIsNeededBesides() throws {
@@ -149,7 +125,15 @@ import Testing
         #expect(try read.open(with: VaultSecrets(passcode: passcode), of: "app") == key)
     }
 
-    private func bytes(_ hex: String) -> [UInt8] {
-        stride(from: 0, to: hex.utf8.count, by: 2).compactMap { UInt8(hex.dropFirst($0).prefix(2), radix: 16) }
+    /// Returns a file whose header asks for another cost, with the right size and digest.
+    private func asking(_ cost: [String: UInt8]) throws -> [UInt8] {
+        let file = try file()
+        let end = 11 + Int(file[9]) << 8 + Int(file[10])
+        var header = try #require(JSONSerialization.jsonObject(with: Data(file[11..<end])) as? [String: Any])
+        header["scrypt"] = cost
+        let new = try JSONSerialization.data(withJSONObject: header)
+        let whole = Array(file[..<9]) + [UInt8(new.count >> 8), UInt8(new.count & 0xff)] + new
+            + file[end...].dropLast(SHA256.byteCount)
+        return whole + SHA256.hash(data: whole)
     }
 }

@@ -82,7 +82,7 @@ import Testing
         let first = try await host.provider(.estrenewal).getCertificate(NoUserInteraction())
         let renewing = try host.provider(.estrenewal, ["username": "", "password-source": ""])
         let second = try await renewing.getCertificate(NoUserInteraction())
-        #expect(!second.certificate.publicKey.isSameKey(as: first.certificate.publicKey))
+        #expect(second.certificate.publicKey != first.certificate.publicKey)
         try host.server.verify(second)
         #expect(try host.server.requests().last?["operation"] as? String == "simplereenroll")
         // Both, until the new one is in use; and the issuer's certificate.
@@ -250,7 +250,7 @@ import Testing
         let listing = try tokens.listing(.scep)
         #expect(listing.contains("Usage:      decrypt, sign"), "\(listing)")
         let second = try await host.provider(.scep, settings).getCertificate(NoUserInteraction())
-        #expect(!second.certificate.publicKey.isSameKey(as: first.certificate.publicKey))
+        #expect(second.certificate.publicKey != first.certificate.publicKey)
         #expect(try host.provider(.scep, settings).getStoredCertificate()?.certificate == second.certificate)
         try await host.provider(.scep, settings).discardReplaced(by: second, NoUserInteraction())
         // The CA's certificate is its root, which is not written.

@@ -358,7 +358,7 @@ struct TranscriptTests {
         #expect(store.holds(keyURI: "vault:rsa"))
         try await store.storeChain(identity.certificateChain, for: key, none)
         let found = try await store.identity("vault:rsa", none)
-        #expect(found.provenance.alias == "rsa" && found.key.publicKey.isSameKey(as: key.publicKey))
+        #expect(found.provenance.alias == "rsa" && found.key.publicKey == key.publicKey)
         let reference = store.reference(to: key)
         try await store.certificates?.removeOtherCertificates(than: found.certificate, of: reference, none)
         #expect(try await store.announceDestruction(of: reference).count == 1)

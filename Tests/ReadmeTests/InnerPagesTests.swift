@@ -16,16 +16,16 @@ import Testing
         "key of the vault": ("Sources/IdentityStore/Vault/VaultKeyFile.swift", "version: UInt8 = "),
         "counter of passcode attempts": ("Sources/IdentityStore/Vault/VaultAttempts.swift", "version = \""),
         "rejected passcodes": ("Sources/IdentityStore/Vault/RejectedPasscodes.swift", "version: UInt8 = "),
-        "rejected enrolment passwords": (
-            "Sources/CertificateProviding/Secrets/RejectedSecrets.swift", "version: UInt8 = "
+        "rejected passwords": (
+            "Sources/CertificateProviding/Secrets/RejectedSecrets.swift", "version = "
         ),
         "passwords without an answer": ("Sources/Logon/Registration/UnansweredPasswords.swift", "currentVersion = "),
         "record of a registration": ("Sources/Logon/Registration/ConnectionRecord.swift", "currentVersion = "),
         "record of a provider's keys": ("Sources/CertificateProviding/KeyStores/OwnedKeys.swift", "version = "),
         "keys of `store:`": ("Sources/IdentityStore/SealedKeyStore.swift", "format: UInt8 = "),
-        "record of PINs": ("Plugins/PKCS11TokenProvider/Token/PINRecord.swift", "format: UInt8 = "),
+        "record of PINs": ("Plugins/PKCS11TokenProvider/Token/PINRecord.swift", "format = "),
         "key pairs in the making": (
-            "Plugins/PKCS11TokenProvider/Writing/PendingKeys.swift", "formatAfterLook: UInt8 = "
+            "Plugins/PKCS11TokenProvider/Writing/PendingKeys.swift", "format = "
         ),
         "a pending enrolment": ("Plugins/RemoteMDMProvider/PendingEnrolment.swift", "format: UInt8 = "),
         "the authorities of an enrolment server": (

@@ -59,7 +59,7 @@ struct DirectoryKeyStore: KeyStore {
         // A certificate names no URI: its key is found by the public key alone.
         let named = try key.uri.isEmpty ? uris() : [key.uri]
         let keys = try named.map { uri throws(CertificateProviderError) in try read(uri) }
-        return keys.compactMap(\.self).first { $0.publicKey.isSameKey(as: key.publicKey) }
+        return keys.compactMap(\.self).first { $0.publicKey == key.publicKey }
     }
     func list() async throws(CertificateProviderError) -> [KeyDescription] {
         try await executor.run { () throws(CertificateProviderError) in

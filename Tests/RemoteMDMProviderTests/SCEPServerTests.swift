@@ -29,7 +29,7 @@ import Testing
         let key = try TestKeys.rsa.get()
         let answer = try await client().enrol(.testing(key: key))
         let leaf = try #require(try answer.certificates().first)
-        #expect(leaf.publicKey.isSameKey(as: key.publicKey))
+        #expect(leaf.publicKey == key.publicKey)
         #expect(leaf.subject == "CN=device,O=Example")
         #expect(leaf.subjectAlternativeNames == [.dns("device.example")])
         try verify(leaf)
@@ -89,7 +89,7 @@ import Testing
         let new = try TestKeys.otherRSA.get()
         let leaf = try #require(
             try await client.enrol(.testing(key: new, current: current)).certificates().first)
-        #expect(leaf.publicKey.isSameKey(as: new.publicKey))
+        #expect(leaf.publicKey == new.publicKey)
         #expect(leaf.subject == current.certificate.subject)
         #expect(leaf != current.certificate)
         #expect(server.log.contains("RenewalReq (17)") == withRenewalReq)

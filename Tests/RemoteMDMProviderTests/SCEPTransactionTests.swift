@@ -29,7 +29,7 @@ import X509
         }
         let leaf = try #require(
             try await client(responder, asked: asked).enrol(.testing(key: key, isPending: true)).certificates().first)
-        #expect(leaf.publicKey.isSameKey(as: key.publicKey))
+        #expect(leaf.publicKey == key.publicKey)
         #expect(responder.received.map(\.type) == ["19", "20", "20"])
         #expect(Set(responder.received.map(\.transactionID)) == [key.publicKey.sha256.hexEncoded])
         #expect(Set(responder.received.map(\.nonce)).count == 3)
@@ -61,7 +61,7 @@ import X509
         _ = try await client(responder).enrol(.testing(key: key))
         let message = try #require(responder.received.first)
         let signer = try X509Certificate(derRepresentation: message.certificate)
-        #expect(signer.publicKey.isSameKey(as: key.publicKey))
+        #expect(signer.publicKey == key.publicKey)
         #expect(signer.isSelfIssued)
         let csr = try CertificateSigningRequest(derEncoded: message.content)
         #expect(csr.subject == (try signer.certificate().subject))
@@ -89,7 +89,7 @@ import X509
         let current = try await identity(responder)
         let new = UnexportableKey(key: try TestKeys.otherRSA.get())
         let leaf = try await client(responder).enrol(.testing(key: new, current: current)).certificates().first
-        #expect(leaf?.publicKey.isSameKey(as: new.publicKey) == true)
+        #expect(leaf?.publicKey == new.publicKey)
     }
 
     @Test func anExpiredIdentityRenewsNothing() async throws {

@@ -40,7 +40,7 @@ public final class ExampleKeyStore: KeyStore, CertificateStoring {
     public func holds(keyURI: String) -> Bool { keyURI.hasPrefix("\(scheme):") }
 
     private func entry(_ key: KeyReference) -> Entry? {
-        entries.all.withLock { $0[key.uri] }.flatMap { $0.key.publicKey.isSameKey(as: key.publicKey) ? $0 : nil }
+        entries.all.withLock { $0[key.uri] }.flatMap { $0.key.publicKey == key.publicKey ? $0 : nil }
     }
 
     public func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {

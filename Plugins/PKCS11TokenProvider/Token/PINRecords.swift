@@ -43,7 +43,7 @@ struct PINRecords: Sendable {
         try storage.updateRecord(named: Self.name(of: token)) { stored throws(CertificateProviderError) in
             var record = PINRecord()
             if let stored { record = try PINRecord(stored) }
-            return try change(&record) ? record.encoded : nil
+            return try change(&record) ? try record.encoded() : nil
         }
     }
 

@@ -21,7 +21,7 @@ enum PINRule {
     }
 
     /// Logins since the last answer.
-    struct Unanswered: Equatable {
+    struct Unanswered: Codable, Equatable {
         var count: UInt16
         /// When the last one was made.
         var last: Date

@@ -178,7 +178,7 @@ final class TokenConnection: Sendable {
 
     /// A key that is destroyed: its handle may be the next one's.
     func forgetKey(for publicKey: PublicKeyInfo) {
-        state.withLock { state in state.keys = state.keys.filter { !$0.key.isSameKey(as: publicKey) } }
+        state.withLock { $0.keys[publicKey] = nil }
     }
 
     /// Only if no other thread has replaced it.

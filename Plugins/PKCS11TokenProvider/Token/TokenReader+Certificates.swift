@@ -178,7 +178,7 @@ extension TokenReader {
     func certificates(
         for publicKey: PublicKeyInfo, id: [UInt8]
     ) throws(CryptokiError) -> [(handle: CK_OBJECT_HANDLE, certificate: X509Certificate)] {
-        try certificates(with: [Attribute(CKA_ID, id)]).filter { $0.certificate.publicKey.isSameKey(as: publicKey) }
+        try certificates(with: [Attribute(CKA_ID, id)]).filter { $0.certificate.publicKey == publicKey }
     }
 
     // MARK: Public keys

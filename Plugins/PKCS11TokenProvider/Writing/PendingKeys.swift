@@ -11,20 +11,23 @@ import Logging
 ///
 /// A token that is elsewhere goes on with what its client has asked for when that was killed. So a pair that was not
 /// found whole is looked for again, for a while.
-///
-/// A record is the format's version and behind it the id; former versions left the version where there is none. Version 2
-/// has the time of the first look in between: 8 bytes, big-endian, seconds since 1970.
 struct PendingKeys: Sendable {
     let storage: any IdentityStorage
     let logger: Logger
     let now: @Sendable () -> Date
 
-    private static let format: UInt8 = 1
-    private static let formatAfterLook: UInt8 = 2
+    private static let format = 1
     /// How long after the first look a pair may still come: longer than any card takes for one.
     private static let timeout: TimeInterval = 600
     /// The number of key pairs that all processes make at a time on one token.
     private static let maximum = 16
+
+    /// What a record has: JSON.
+    private struct Content: Codable {
+        var version = PendingKeys.format
+        let id: Data
+        var firstLook: Date?
+    }
 
     /// A key pair that is written down. Has the lease of its record.
     struct Entry: Sendable {
@@ -36,7 +39,7 @@ struct PendingKeys: Sendable {
 
         /// Crosses it out.
         func end() throws(CertificateProviderError) {
-            try write([])
+            try storage.updateRecord(named: name) { _ in SecretBytes(copying: []) }
             lease.isUnsettled = false
         }
 
@@ -49,14 +52,17 @@ struct PendingKeys: Sendable {
             } else if wasWhole {
                 try end()
             } else {
-                let seconds = UInt64(max(0, now.timeIntervalSince1970))
-                try write(
-                    [PendingKeys.formatAfterLook] + withUnsafeBytes(of: seconds.bigEndian) { Array($0) } + id)
+                try write(firstLook: now)
             }
         }
 
-        fileprivate func write(_ record: [UInt8]) throws(CertificateProviderError) {
-            try storage.updateRecord(named: name) { _ in SecretBytes(copying: record) }
+        fileprivate func write(firstLook: Date? = nil) throws(CertificateProviderError) {
+            let record: SecretBytes
+            do { record = SecretBytes(copying: try JSONEncoder().encode(Content(id: Data(id), firstLook: firstLook))) } catch {
+                throw CertificateProviderError(
+                    .internal, "The record of a pending key pair cannot be encoded.", underlying: error)
+            }
+            try storage.updateRecord(named: name) { _ in record }
         }
     }
 
@@ -77,7 +83,7 @@ struct PendingKeys: Sendable {
             }
             if let place {
                 let entry = Entry(id: id, name: place.name, lease: place.lease, storage: storage)
-                try entry.write([Self.format] + id)
+                try entry.write()
                 return entry
             }
         } catch {
@@ -102,7 +108,7 @@ struct PendingKeys: Sendable {
                 else { continue }
                 orphans.append(
                     Entry(
-                        id: content.id, name: name, lease: lease, storage: storage, firstLook: content.firstLook))
+                        id: Array(content.id), name: name, lease: lease, storage: storage, firstLook: content.firstLook))
             } catch {
                 logger.warning(
                     "cannot read the record of a pending key pair, which may be left on the token",
@@ -121,18 +127,13 @@ struct PendingKeys: Sendable {
         (0..<Self.maximum).map { "\(token.recordName("keys"))-\($0)" }
     }
 
-    private func content(
-        of name: String
-    ) throws(CertificateProviderError) -> (id: [UInt8], firstLook: Date?)? {
-        guard let record = try storage.record(named: name).map({ $0.withUnsafeBytes { Array($0) } }) else { return nil }
-        switch record.first {
-        case Self.format: return record.count > 1 ? (Array(record.dropFirst()), nil) : nil
-        case Self.formatAfterLook where record.count > 9:
-            let seconds = record[1..<9].reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
-            return (Array(record.dropFirst(9)), Date(timeIntervalSince1970: TimeInterval(seconds)))
-        default:
+    private func content(of name: String) throws(CertificateProviderError) -> Content? {
+        guard let data = try storage.record(named: name).map({ $0.withUnsafeBytes { Data($0) } }) else { return nil }
+        guard let content = try? JSONDecoder().decode(Content.self, from: data), content.version == Self.format else {
             throw CertificateProviderError(
-                .storeReadFailed, "The record of a pending key pair was written by a newer certprov; update certprov.")
+                .storeReadFailed,
+                "The record of a pending key pair is damaged, or was written by a newer certprov; update certprov.")
         }
+        return content
     }
 }

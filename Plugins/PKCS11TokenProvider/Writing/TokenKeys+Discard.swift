@@ -25,7 +25,7 @@ extension TokenKeys {
             guard isFound else { return [] }
             // The private key first: if the rest fails, only public objects remain.
             var objects = privateKeys.map { (name: "the private key", handle: $0.handle) }
-            for publicKey in try reader.publicKeys(id: key.id) where publicKey.key.isSameKey(as: key.publicKey) {
+            for publicKey in try reader.publicKeys(id: key.id) where publicKey.key == key.publicKey {
                 objects.append(("the public key", publicKey.handle))
             }
             for (handle, certificate) in try reader.certificates(for: key.publicKey, id: key.id) {
@@ -90,7 +90,7 @@ extension TokenKeys {
         try write { connection, session throws(CryptokiError) in
             let reader = TokenReader(session: session, slot: connection.slot)
             var ids = Set(id.map { [$0] } ?? [])
-            let halves = try reader.publicKeys(id: id).filter { $0.key.isSameKey(as: publicKey) }
+            let halves = try reader.publicKeys(id: id).filter { $0.key == publicKey }
             for (handle, _) in halves { ids.insert(try session.attribute(CKA_ID, of: handle) ?? []) }
             for id in ids where try connection.hasPrivateKey(id: id, in: session) { return }
             for (handle, _) in halves { try session.destroy(handle) }

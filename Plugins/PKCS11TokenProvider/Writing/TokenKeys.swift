@@ -42,7 +42,7 @@ struct TokenKeys: Sendable {
                 try connection.findHidden(in: session) { () throws(CryptokiError) -> [TokenKey] in
                     let reader = TokenReader(session: session, slot: connection.slot)
                     var ids: [[UInt8]] = id.map { [$0] } ?? []
-                    for (handle, key) in try reader.publicKeys() where key.isSameKey(as: publicKey) {
+                    for (handle, key) in try reader.publicKeys() where key == publicKey {
                         ids.append(try session.attribute(CKA_ID, of: handle) ?? [])
                     }
                     let privateKey = try reader.privateKeys().all(maximum: 1) { key throws(CryptokiError) in
@@ -158,7 +158,7 @@ struct TokenKeys: Sendable {
         try write { connection, session throws(CryptokiError) in
             let reader = TokenReader(session: session, slot: connection.slot)
             for certificate in certificates {
-                let id = certificate.publicKey.isSameKey(as: key.publicKey) ? key.id : nil
+                let id = certificate.publicKey == key.publicKey ? key.id : nil
                 for object in try reader.objects(of: certificate, id: id) { try session.destroy(object) }
             }
         }

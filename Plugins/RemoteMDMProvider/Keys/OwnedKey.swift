@@ -21,7 +21,7 @@ enum OwnedKey: Sendable {
     func isSame(as other: OwnedKey) -> Bool {
         switch (self, other) {
         case (.sealed(let one), .sealed(let other)): one == other
-        case (.stored(let one), .stored(let other)): one.publicKey.isSameKey(as: other.publicKey)
+        case (.stored(let one), .stored(let other)): one.publicKey == other.publicKey
         case (.sealed, .stored), (.stored, .sealed): false
         }
     }

@@ -26,7 +26,7 @@ enum Roots {
             // and key.
             let links = certificates.filter { link in
                 link != root && link.isAuthority && link.isSelfIssued && link.subjectDER == root.subjectDER
-                    && link.publicKey.isSameKey(as: root.publicKey)
+                    && link.publicKey == root.publicKey
             }
             for link in links {
                 // Otherwise a new root would permit what those forbid.

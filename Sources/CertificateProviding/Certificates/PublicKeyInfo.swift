@@ -6,7 +6,7 @@ import SwiftASN1
 ///
 /// Represents keys of any type, also those that the framework cannot use.
 public struct PublicKeyInfo: Sendable, Hashable {
-    /// The complete `SubjectPublicKeyInfo`, DER.
+    /// The complete `SubjectPublicKeyInfo`, DER, as it was read: one key has several encodings.
     public let derRepresentation: [UInt8]
     /// The algorithm of the key.
     public let algorithm: Algorithm
@@ -46,20 +46,16 @@ public struct PublicKeyInfo: Sendable, Hashable {
         }
     }
 
-    /// Compares the DER only: all other fields are derived from it.
+    /// Whether both are the same key, in whichever encoding: a point may be compressed, and an RSA key certified as rsaEncryption
+    /// and used as id-RSASSA-PSS. Keys of a type that the framework does not know are compared by their DER.
     public static func == (one: PublicKeyInfo, other: PublicKeyInfo) -> Bool {
-        one.derRepresentation == other.derRepresentation
+        guard one.keyBits == other.keyBits else { return false }
+        return one.bits > 0
+            ? one.algorithm == other.algorithm && one.curve == other.curve
+            : one.derRepresentation == other.derRepresentation
     }
 
-    public func hash(into hasher: inout Hasher) {
-        derRepresentation.withUnsafeBytes { hasher.combine(bytes: $0) }
-    }
-
-    /// Whether both are the same key. The algorithm identifier of RSA keys is ignored, since one key may be certified
-    /// as rsaEncryption and used as id-RSASSA-PSS.
-    public func isSameKey(as other: PublicKeyInfo) -> Bool {
-        algorithm == other.algorithm && curve == other.curve && keyBits == other.keyBits
-    }
+    public func hash(into hasher: inout Hasher) { keyBits.withUnsafeBytes { hasher.combine(bytes: $0) } }
 
     /// Whether the key may only sign with RSASSA-PSS (RFC 4055, section 1.2).
     public var isRestrictedToPSS: Bool { algorithmIdentifier == .rsassaPSS }

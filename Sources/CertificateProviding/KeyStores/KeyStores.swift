@@ -33,8 +33,6 @@ public struct KeyStores: Sendable {
     public func store(
         _ uri: String, pinSource: SecretSource? = nil, parameter: String? = nil
     ) throws(CertificateProviderError) -> any KeyStore {
-        // The former name of the store of this host.
-        let uri = uri == "store" ? "store:" : uri
         guard let location = KeyStoreLocation(uri: uri, pinSource: pinSource, parameter: parameter),
             let store = try make(location)
         else {

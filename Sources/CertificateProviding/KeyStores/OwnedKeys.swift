@@ -203,5 +203,5 @@ public struct OwnedKeys: Sendable {
 }
 
 extension KeyReference {
-    fileprivate func isSame(as other: KeyReference) -> Bool { publicKey.isSameKey(as: other.publicKey) }
+    fileprivate func isSame(as other: KeyReference) -> Bool { publicKey == other.publicKey }
 }

@@ -28,12 +28,12 @@ public struct IssuedCertificate: Sendable {
         through intermediates: [X509Certificate] = [], at now: Date
     ) async throws(CertificateProviderError) {
         if let current, certificates.contains(current),
-            !certificates.contains(where: { $0 != current && $0.publicKey.isSameKey(as: key) })
+            !certificates.contains(where: { $0 != current && $0.publicKey == key })
         {
             throw Self.refusal("it is the certificate that was to be renewed")
         }
         // Some servers send it twice.
-        let own = Set(certificates.filter { $0.publicKey.isSameKey(as: key) })
+        let own = Set(certificates.filter { $0.publicKey == key })
         guard let leaf = own.first else { throw Self.refusal("it is for another key than that of the request") }
         guard own.count == 1 else {
             throw Self.refusal("the answer contains \(own.count) certificates for the key, but one is expected")

@@ -1,5 +1,5 @@
 import Crypto
-
+package import FoundationEssentials
 import Logging
 
 extension ProviderEnvironment {
@@ -44,34 +44,30 @@ extension ProviderEnvironment {
 ///
 /// The calls read and write small local files: they block for a short, bounded time and may be made from any thread.
 package struct RejectedSecrets: Sendable {
-    // The content: the format version, 1; 32 random bytes, the key of the hashes; and for each password, the oldest first,
-    // HMAC-SHA256 of its account, NUL and the password. A slow hash is not needed: the seal around the record keeps the hashes
-    // secret, and a reader with its key can read this user's files, where the right password is.
-    private static let version: UInt8 = 1
-    private static let keySize = 32
-    private static let hashSize = 32
+    package static let recordName = "rejected-secrets"
+    private static let version = 1
     /// More are forgotten, the oldest first.
     private static let maximumCount = 32
-
-    package static let recordName = "rejected-secrets"
 
     private let storage: any IdentityStorage
 
     package init(in storage: any IdentityStorage) { self.storage = storage }
 
+    /// Returns a record of none, to replace one.
+    package static func none() throws(CertificateProviderError) -> SecretBytes { try Content().encoded() }
+
     /// - Throws: `storeReadFailed` for a record that cannot be read, or that a newer version has written.
     package func contains(_ secret: SecretBytes, for account: String) throws(CertificateProviderError) -> Bool {
-        guard let record = try Content(try storage.record(named: Self.recordName)) else { return false }
-        return record.contains(secret, account)
+        try Content(try storage.record(named: Self.recordName)).contains(secret, account)
     }
 
     /// - Throws: `storeWriteFailed`, and as ``contains(_:for:)``.
     package func insert(_ secret: SecretBytes, for account: String) throws(CertificateProviderError) {
-        try storage.updateRecord(named: Self.recordName) { content throws(CertificateProviderError) in
-            var record = try Content(content) ?? Content()
-            guard !record.contains(secret, account) else { return nil }
-            record.hashes.append(record.hash(secret, account).withUnsafeBytes { Array($0) })
-            return record.encoded
+        try storage.updateRecord(named: Self.recordName) { record throws(CertificateProviderError) in
+            var content = try Content(record)
+            guard !content.contains(secret, account) else { return nil }
+            content.hashes = (content.hashes + [content.key.hash(secret, for: account)]).suffix(Self.maximumCount)
+            return try content.encoded()
         }
     }
 
@@ -80,61 +76,75 @@ package struct RejectedSecrets: Sendable {
     /// - Throws: As ``insert(_:for:)``.
     package func remove(_ secret: SecretBytes, for account: String) throws(CertificateProviderError) {
         guard try contains(secret, for: account) else { return }
-        try storage.updateRecord(named: Self.recordName) { content throws(CertificateProviderError) in
-            guard var record = try Content(content) else { return nil }
-            let hash = record.hash(secret, account)
-            record.hashes.removeAll { hash == $0 }
-            return record.encoded
+        try storage.updateRecord(named: Self.recordName) { record throws(CertificateProviderError) in
+            var content = try Content(record)
+            content.hashes.removeAll { content.key.isHash($0, of: secret, for: account) }
+            return try content.encoded()
         }
     }
 
-    private struct Content {
-        let key: [UInt8]
-        var hashes: [[UInt8]] = []
+    private struct Content: Codable {
+        var version = RejectedSecrets.version
+        var key = SecretHashKey()
+        /// The oldest first.
+        var hashes: [Data] = []
 
-        init() { key = SymmetricKey(size: .bits256).withUnsafeBytes { Array($0) } }
+        init() {}
 
-        /// `nil` if there is no record.
-        init?(_ record: SecretBytes?) throws(CertificateProviderError) {
-            guard let bytes = record?.withUnsafeBytes({ Array($0) }) else { return nil }
-            let version = bytes.first ?? 0
-            guard version <= RejectedSecrets.version else {
-                throw Self.unreadable("was written by a newer certprov; update certprov")
-            }
-            let start = 1 + RejectedSecrets.keySize
-            guard version == RejectedSecrets.version, bytes.count >= start,
-                (bytes.count - start).isMultiple(of: RejectedSecrets.hashSize)
+        init(_ record: SecretBytes?) throws(CertificateProviderError) {
+            guard let data = record?.withUnsafeBytes({ Data($0) }) else { return }
+            guard let content = try? JSONDecoder().decode(Self.self, from: data),
+                content.version == RejectedSecrets.version
             else {
-                throw Self.unreadable(
-                    "is damaged; remove its file from the state directory: records/*/\(RejectedSecrets.recordName)")
+                throw CertificateProviderError(
+                    .storeReadFailed,
+                    "No configured password is sent: the record of rejected passwords is damaged, or was written by a newer certprov; "
+                        + "update certprov, or remove its file from the state directory: records/*/\(RejectedSecrets.recordName)")
             }
-            key = Array(bytes[1..<start])
-            hashes = stride(from: start, to: bytes.count, by: RejectedSecrets.hashSize).map {
-                Array(bytes[$0..<($0 + RejectedSecrets.hashSize)])
-            }
+            self = content
         }
 
-        var encoded: SecretBytes {
-            SecretBytes(
-                copying: [RejectedSecrets.version] + key + hashes.suffix(RejectedSecrets.maximumCount).flatMap { $0 })
+        func encoded() throws(CertificateProviderError) -> SecretBytes {
+            do { return SecretBytes(copying: try JSONEncoder().encode(self)) } catch {
+                throw CertificateProviderError(
+                    .internal, "The record of rejected passwords cannot be encoded.", underlying: error)
+            }
         }
 
         func contains(_ secret: SecretBytes, _ account: String) -> Bool {
-            // Compared in constant time.
-            let hash = hash(secret, account)
-            return hashes.contains { hash == $0 }
+            hashes.contains { key.isHash($0, of: secret, for: account) }
         }
+    }
+}
 
-        func hash(_ secret: SecretBytes, _ account: String) -> HMAC<SHA256>.MAC {
-            var hmac = HMAC<SHA256>(key: SymmetricKey(data: key))
-            hmac.update(data: Array(account.utf8) + [0])
-            secret.withUnsafeBytes { hmac.update(data: $0) }
-            return hmac.finalize()
-        }
+/// Recognises secrets that a record has not: a random key and HMAC-SHA256.
+///
+/// A slow hash is not needed: the seal around the record keeps the hashes secret, and a reader with its key can read this user's
+/// files, where the right password is.
+package struct SecretHashKey: Codable, Sendable {
+    private let key: Data
 
-        private static func unreadable(_ reason: String) -> CertificateProviderError {
-            CertificateProviderError(
-                .storeReadFailed, "No configured password is sent: the record of rejected passwords \(reason).")
-        }
+    package init() { key = SymmetricKey(size: .bits256).withUnsafeBytes { Data($0) } }
+
+    package init(from decoder: any Decoder) throws { key = try decoder.singleValueContainer().decode(Data.self) }
+
+    package func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        try container.encode(key)
+    }
+
+    /// - Parameter account: What the secret is for.
+    package func hash(_ secret: SecretBytes, for account: String) -> Data { Data(code(secret, account)) }
+
+    /// Compares in constant time.
+    package func isHash(_ hash: Data, of secret: SecretBytes, for account: String) -> Bool {
+        code(secret, account) == hash
+    }
+
+    private func code(_ secret: SecretBytes, _ account: String) -> HMAC<SHA256>.MAC {
+        var hmac = HMAC<SHA256>(key: SymmetricKey(data: key))
+        hmac.update(data: Array(account.utf8) + [0])
+        secret.withUnsafeBytes { hmac.update(data: $0) }
+        return hmac.finalize()
     }
 }

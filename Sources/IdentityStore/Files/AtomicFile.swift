@@ -115,7 +115,7 @@ extension SafeDirectory {
         for name in [Self.new, Self.previous] { _ = files.unlink(descriptor, name) }
     }
 
-    /// Returns the temporary files of writers that died, of former versions too; without the store's lock also those of an active
+    /// Returns the temporary files of writers that died; without the store's lock also those of an active
     /// writer.
     func abandonedFiles() throws(Refusal) -> [String] {
         try entries().filter { $0.hasPrefix(Self.temporaryPrefix) }

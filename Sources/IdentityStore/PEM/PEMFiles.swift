@@ -55,7 +55,7 @@ package struct PEMFiles: Sendable {
         guard let document = try? PEMDocument(pemString: String(decoding: pem, as: UTF8.self)),
             document.discriminator == Self.keyType,
             let key = try? SoftwareKey(pkcs8: SecretBytes(copying: document.derBytes), location: .file),
-            key.publicKey.isSameKey(as: publicKey)
+            key.publicKey == publicKey
         else { return nil }
         var copy = self
         copy.add(key: pem)

@@ -1,7 +1,6 @@
 import CertificateProviding
 
-/// The plain encoding of a stored identity: a sequence of fields, each a tag (one byte), a length (four bytes,
-/// big-endian) and the content. Decoded in place, so that the private key is copied only between wiped buffers.
+/// The plain encoding of a stored identity: a sequence of fields (``/CertificateProviding/RecordField``).
 enum StoredIdentityCoding {
     private enum Tag: UInt8 {
         /// A certificate, DER; the leaf first.
@@ -24,55 +23,30 @@ enum StoredIdentityCoding {
     }
 
     static func encode(_ identity: StoredIdentity) -> SecretBytes {
-        let attributes = identity.attributes.sorted { $0.key < $1.key }.map { Array("\($0.key)\0\($0.value)".utf8) }
-        let size =
-            identity.certificateChain.reduce(0) { $0 + 5 + $1.derRepresentation.count }
-            + (identity.trust?.certificates ?? []).reduce(0) { $0 + 5 + $1.derRepresentation.count }
-            + (identity.privateKey.map { 5 + $0.count } ?? 0) + attributes.reduce(0) { $0 + 5 + $1.count }
-        return SecretBytes(count: size) { buffer in
-            var offset = 0
-            func append(_ tag: Tag, _ bytes: UnsafeRawBufferPointer) {
-                buffer[offset] = tag.rawValue
-                buffer.storeBytes(of: UInt32(bytes.count).bigEndian, toByteOffset: offset + 1, as: UInt32.self)
-                UnsafeMutableRawBufferPointer(rebasing: buffer[(offset + 5)...]).copyMemory(from: bytes)
-                offset += 5 + bytes.count
-            }
-            for certificate in identity.certificateChain {
-                certificate.derRepresentation.withUnsafeBytes { append(.certificate, $0) }
-            }
-            for certificate in identity.trust?.certificates ?? [] {
-                certificate.derRepresentation.withUnsafeBytes { append(.trust, $0) }
-            }
-            identity.privateKey?.withUnsafeBytes { append(.privateKey, $0) }
-            for attribute in attributes { attribute.withUnsafeBytes { append(.attribute, $0) } }
-        }
+        func field(_ tag: Tag, _ bytes: some Collection<UInt8>) -> RecordField { RecordField(tag.rawValue, bytes) }
+        var fields = identity.certificateChain.map { field(.certificate, $0.derRepresentation) }
+        fields += (identity.trust?.certificates ?? []).map { field(.trust, $0.derRepresentation) }
+        if let key = identity.privateKey { fields.append(RecordField(Tag.privateKey.rawValue, key)) }
+        fields += identity.attributes.sorted { $0.key < $1.key }.map { field(.attribute, "\($0.key)\0\($0.value)".utf8) }
+        return RecordField.encode(fields)
     }
 
-    static func decode(_ bytes: UnsafeRawBufferPointer) throws -> StoredIdentity {
+    static func decode(_ record: SecretBytes) throws -> StoredIdentity {
         var result = StoredIdentity(certificateChain: [], privateKey: nil)
         var trust: [X509Certificate] = []
-        var rest = bytes[...]
-        while !rest.isEmpty {
-            guard rest.count >= 5, let tag = Tag(rawValue: rest[rest.startIndex]) else {
-                throw Malformed(what: "an unknown field")
-            }
-            let length = rest.dropFirst().prefix(4).reduce(0) { $0 << 8 | Int($1) }
-            rest = rest.dropFirst(5)
-            guard length <= rest.count else { throw Malformed(what: "a field that is cut off") }
-            let value = rest.prefix(length)
-            rest = rest.dropFirst(length)
-            switch tag {
-            case .certificate:
-                result.certificateChain.append(try X509Certificate(derRepresentation: Array(value)))
-            case .trust:
-                trust.append(try X509Certificate(derRepresentation: Array(value)))
+        for field in try RecordField.decode(record) {
+            switch Tag(rawValue: field.tag) {
+            case .certificate: result.certificateChain.append(try X509Certificate(derRepresentation: field.bytes))
+            case .trust: trust.append(try X509Certificate(derRepresentation: field.bytes))
             case .privateKey:
                 guard result.privateKey == nil else { throw Malformed(what: "two private keys") }
-                result.privateKey = SecretBytes(copying: value)
+                result.privateKey = field.secret
             case .attribute:
-                guard let separator = value.firstIndex(of: 0) else { throw Malformed(what: "a nameless attribute") }
-                let name = String(decoding: value[..<separator], as: UTF8.self)
-                result.attributes[name] = String(decoding: value[(separator + 1)...], as: UTF8.self)
+                let text = field.bytes
+                guard let separator = text.firstIndex(of: 0) else { throw Malformed(what: "a nameless attribute") }
+                let name = String(decoding: text[..<separator], as: UTF8.self)
+                result.attributes[name] = String(decoding: text[(separator + 1)...], as: UTF8.self)
+            case nil: throw Malformed(what: "an unknown field")
             }
         }
         guard !result.certificateChain.isEmpty else { throw Malformed(what: "no certificate") }

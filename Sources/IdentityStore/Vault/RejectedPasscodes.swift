@@ -1,4 +1,4 @@
-package import CertificateProviding
+import CertificateProviding
 import Crypto
 import FoundationEssentials
 
@@ -8,7 +8,7 @@ import FoundationEssentials
 /// the vault's key, and the secret is a wrong one.
 enum RejectedPasscodes {
     static let file = "rejected"
-    fileprivate static let version: UInt8 = 1
+    private static let version: UInt8 = 1
 
     /// The number of entries, and the size of each.
     private static let (maximum, size) = (4, 51)
@@ -29,7 +29,7 @@ enum RejectedPasscodes {
     ) throws -> [UInt8] {
         let salt = SystemRandomNumberGenerator.bytes(16)
         let cost = [parameters.logarithmOfCost, parameters.blockSize, parameters.parallelism]
-        let derived = try VaultKeyFile.derive(passcode, salt: salt[...], parameters)
+        let derived = try VaultKeyFile.derive(passcode, salt: salt, parameters)
         let entry = cost + salt + Array(HMAC<SHA256>.authenticationCode(for: object, using: derived))
         return content(try (former.map(entries) ?? []) + [entry[...]])
     }
@@ -53,66 +53,17 @@ enum RejectedPasscodes {
         let parameters = ScryptParameters(
             logarithmOfCost: entry[start], blockSize: entry[start + 1], parallelism: entry[start + 2])
         guard parameters.isPermitted else { return false }
-        let derived = try VaultKeyFile.derive(passcode, salt: entry[(start + 3)..<(start + 19)], parameters)
+        let derived = try VaultKeyFile.derive(passcode, salt: Array(entry[(start + 3)..<(start + 19)]), parameters)
         return HMAC<SHA256>.isValidAuthenticationCode(entry[(start + 19)...], authenticating: object, using: derived)
     }
 
     private static func entries(_ content: [UInt8]) throws(CertificateProviderError) -> [ArraySlice<UInt8>] {
         if let version = content.first, version > Self.version {
             throw CertificateProviderError(
-                .storeReadFailed, "The record of rejected passwords was written by a newer certprov; update certprov.")
+                .storeReadFailed, "The record of rejected passcodes was written by a newer certprov; update certprov.")
         }
         guard content.first == version, (content.count - 1).isMultiple(of: size) else { return [] }
         return stride(from: 1, to: content.count, by: size).map { content[$0..<($0 + size)] }
             .filter { $0[$0.startIndex] != 0 }
-    }
-}
-
-extension DataVault {
-    /// A record of rejected secrets that has none.
-    package static let nothingRejected = SecretBytes(copying: RejectedPasscodes.none)
-
-    /// Returns what shows whether a secret is one of the last four that were rejected, with one more. Takes some hundred
-    /// milliseconds.
-    ///
-    /// - Throws: `storeReadFailed` for a record of a newer version; `internal`.
-    package func noting(
-        rejected secret: SecretBytes, in former: SecretBytes?
-    ) throws(CertificateProviderError) -> SecretBytes {
-        do {
-            return SecretBytes(
-                copying: try RejectedPasscodes.content(
-                    secret, for: [], parameters, after: former?.withUnsafeBytes { Array($0) }))
-        } catch let error as CertificateProviderError { throw error } catch {
-            throw CertificateProviderError(.internal, "A rejected password cannot be noted.", underlying: error)
-        }
-    }
-
-    /// Whether a secret is one of those. Takes some hundred milliseconds for each.
-    ///
-    /// - Throws: `storeReadFailed` for a record of a newer version; `internal`.
-    package func isRejected(
-        _ secret: SecretBytes, by content: SecretBytes
-    ) throws(CertificateProviderError) -> Bool {
-        do {
-            return try RejectedPasscodes.contains(secret, for: [], content.withUnsafeBytes { Array($0) })
-        } catch let error as CertificateProviderError { throw error } catch {
-            throw CertificateProviderError(.internal, "A password cannot be compared.", underlying: error)
-        }
-    }
-
-    /// Returns the record without a secret that was right after all.
-    ///
-    /// - Throws: As ``isRejected(_:by:)``.
-    package func forgetting(
-        rejected secret: SecretBytes, in content: SecretBytes
-    ) throws(CertificateProviderError) -> SecretBytes {
-        do {
-            return SecretBytes(
-                copying: try RejectedPasscodes.removing(
-                    secret, for: [], from: content.withUnsafeBytes { Array($0) }))
-        } catch let error as CertificateProviderError { throw error } catch {
-            throw CertificateProviderError(.internal, "A password cannot be compared.", underlying: error)
-        }
     }
 }

@@ -81,7 +81,7 @@ struct ConnectionRecord: Codable, Sendable {
         records[Self.password] = password
         if try vault.storage(for: Self.provider).record(named: Self.rejected) != nil {
             // Without one of its own, the vault would take that in.
-            records[Self.rejected] = DataVault.nothingRejected
+            records[Self.rejected] = try RejectedSecrets.none()
         }
         try vault.create(passcode: passcode, records: records, of: Self.provider, terms: terms, factor: factor)
     }
@@ -105,8 +105,12 @@ struct ConnectionRecord: Codable, Sendable {
     // MARK: - Passwords
 
     private static let password = "password"
-    /// Shows whether a password is one that the server has rejected.
-    private static let rejected = "rejected"
+    private static let rejected = RejectedSecrets.recordName
+
+    /// The passwords that the server has rejected, each with what it was sent for.
+    static func rejectedPasswords(in vault: DataVault) -> RejectedSecrets {
+        RejectedSecrets(in: vault.storage(for: provider))
+    }
 
     /// Returns the password of the registered user; `nil` for a registration with a certificate.
     static func password(in vault: DataVault) throws(CertificateProviderError) -> SecretBytes? {
@@ -129,17 +133,6 @@ struct ConnectionRecord: Codable, Sendable {
         }
     }
 
-    static func remember(rejected secret: SecretBytes, in vault: DataVault) throws(CertificateProviderError) {
-        try vault.storage(for: provider).updateRecord(named: rejected) { former throws(CertificateProviderError) in
-            try vault.noting(rejected: secret, in: former)
-        }
-    }
-
-    static func isRejected(_ secret: SecretBytes, in vault: DataVault) throws(CertificateProviderError) -> Bool {
-        guard let content = try vault.storage(for: provider).record(named: rejected) else { return false }
-        return try vault.isRejected(secret, by: content)
-    }
-
     private static let unanswered = "unanswered"
 
     /// Notes that a password is sent now. It is on disk when the function returns.
@@ -152,7 +145,7 @@ struct ConnectionRecord: Codable, Sendable {
         var refusal: CertificateProviderError?
         try vault.storage(for: provider).updateRecord(named: unanswered) { former throws(CertificateProviderError) in
             var passwords = try UnansweredPasswords(former, now: time)
-            do throws(CertificateProviderError) { try passwords.add(secret, at: time, in: vault, check) } catch {
+            do throws(CertificateProviderError) { try passwords.add(secret, at: time, check) } catch {
                 refusal = error
             }
             // After a refusal it is another one only if the clock was set back.
@@ -169,20 +162,10 @@ struct ConnectionRecord: Codable, Sendable {
         var isEmpty = false
         try storage.updateRecord(named: unanswered) { former throws(CertificateProviderError) in
             var passwords = try UnansweredPasswords(former)
-            try passwords.remove(secret, in: vault)
+            passwords.remove(secret)
             isEmpty = passwords.isEmpty
             return try passwords.encoded()
         }
         if isEmpty { try storage.removeRecord(named: unanswered) }
-    }
-
-    /// Forgets that the server has rejected a password.
-    static func forget(rejected secret: SecretBytes, in vault: DataVault) throws(CertificateProviderError) {
-        guard try isRejected(secret, in: vault) else { return }
-        try vault.storage(for: provider).updateRecord(named: rejected) { former throws(CertificateProviderError) in
-            try former.map { content throws(CertificateProviderError) in
-                try vault.forgetting(rejected: secret, in: content)
-            }
-        }
     }
 }

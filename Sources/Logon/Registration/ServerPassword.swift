@@ -84,7 +84,7 @@ struct ServerPassword: Sendable {
 
     private func isRejected(_ credentials: SecretBytes) async throws(CertificateProviderError) -> Bool {
         try await registrar.executor.run { () throws(CertificateProviderError) in
-            try ConnectionRecord.isRejected(credentials, in: registrar.vault)
+            try ConnectionRecord.rejectedPasswords(in: registrar.vault).contains(credentials, for: "")
         }
     }
 
@@ -92,7 +92,8 @@ struct ServerPassword: Sendable {
         // If it cannot be written down, the password is sent once more.
         try? await registrar.executor.run { () throws(CertificateProviderError) in
             guard let record = try ConnectionRecord.read(from: registrar.vault) else { return }
-            try ConnectionRecord.remember(rejected: Self.credentials(record, password), in: registrar.vault)
+            let credentials = Self.credentials(record, password)
+            try ConnectionRecord.rejectedPasswords(in: registrar.vault).insert(credentials, for: "")
             try ConnectionRecord.write(isRejected: true, password, to: registrar.vault)
         }
     }
@@ -130,7 +131,9 @@ struct ServerPassword: Sendable {
             if verdict == .rejected { await note() }
             // If it cannot be written down, the password waits for its next try.
             try? await registrar.executor.run { () throws(CertificateProviderError) in
-                if verdict == .accepted { try ConnectionRecord.forget(rejected: credentials, in: vault) }
+                if verdict == .accepted {
+                    try ConnectionRecord.rejectedPasswords(in: vault).remove(credentials, for: "")
+                }
                 try ConnectionRecord.forget(unanswered: credentials, in: vault)
             }
         }
@@ -144,7 +147,7 @@ struct ServerPassword: Sendable {
             toTryEarlier: "certprov register --prompt"
         ) {
             try? await registrar.executor.run { () throws(CertificateProviderError) in
-                try ConnectionRecord.remember(rejected: credentials, in: vault)
+                try ConnectionRecord.rejectedPasswords(in: vault).insert(credentials, for: "")
             }
         }
     }

@@ -1,6 +1,5 @@
 import CertificateProviding
 import FoundationEssentials
-import IdentityStore
 
 /// How often passwords were sent that the platform server has neither accepted nor rejected: the connection was closed, a gateway
 /// answered, or the process was killed. They may be wrong, and each time may have counted.
@@ -10,8 +9,7 @@ struct UnansweredPasswords: Codable {
     private static let maximum = 4
 
     struct Tries: Codable {
-        /// Shows whether a password is this one, as for a rejected one.
-        fileprivate let secret: Data
+        fileprivate let hash: Data
         /// How often it was sent.
         let count: Int
         /// When it was sent the last time.
@@ -28,6 +26,7 @@ struct UnansweredPasswords: Codable {
     }
 
     private var version = currentVersion
+    private var key = SecretHashKey()
     private var all: [Tries] = []
 
     /// Reads the record. A damaged one has none.
@@ -55,27 +54,21 @@ struct UnansweredPasswords: Codable {
     ///
     /// - Throws: What `check` throws about the tries so far.
     mutating func add(
-        _ password: SecretBytes, at now: Date, in vault: DataVault,
-        _ check: (Tries) throws(CertificateProviderError) -> Void
+        _ password: SecretBytes, at now: Date, _ check: (Tries) throws(CertificateProviderError) -> Void
     ) throws(CertificateProviderError) {
-        var index = try index(of: password, in: vault)
+        var index = index(of: password)
         if index == nil, all.count >= Self.maximum { index = all.indices.min { all[$0].last < all[$1].last } }
         if let index { try check(all[index]) }
         let count = index.map { all.remove(at: $0).count } ?? 0
-        let shown = try vault.noting(rejected: password, in: nil)
-        all.append(Tries(secret: shown.withUnsafeBytes { Data($0) }, count: count + 1, last: now))
+        all.append(Tries(hash: key.hash(password, for: ""), count: count + 1, last: now))
     }
 
-    mutating func remove(_ password: SecretBytes, in vault: DataVault) throws(CertificateProviderError) {
-        if let index = try index(of: password, in: vault) { all.remove(at: index) }
+    mutating func remove(_ password: SecretBytes) {
+        if let index = index(of: password) { all.remove(at: index) }
     }
 
-    private func index(of password: SecretBytes, in vault: DataVault) throws(CertificateProviderError) -> Int? {
-        for (index, tries) in all.enumerated()
-        where try vault.isRejected(password, by: SecretBytes(copying: tries.secret)) {
-            return index
-        }
-        return nil
+    private func index(of password: SecretBytes) -> Int? {
+        all.firstIndex { key.isHash($0.hash, of: password, for: "") }
     }
 
     func encoded() throws(CertificateProviderError) -> SecretBytes {

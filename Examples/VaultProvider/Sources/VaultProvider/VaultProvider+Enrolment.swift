@@ -70,7 +70,7 @@ extension VaultProvider: ReplacedIdentityDiscarding {
         // Without the lease: another process is enrolling, and destroys the key itself.
         _ = try await environment.withLease(of: settings.storageName) { () throws(CertificateProviderError) in
             let current = try await currentKey()
-            guard let current, current.publicKey.isSameKey(as: identity.key.publicKey) else { return }
+            guard let current, current.publicKey == identity.key.publicKey else { return }
             try await keys.destroyOthers(than: current, interaction)
         }
     }
