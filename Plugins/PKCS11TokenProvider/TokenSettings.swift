@@ -122,7 +122,7 @@ struct TokenSettings: Sendable {
 extension TokenSettings {
     enum Parameter {
         static let uri = CertificateProviding.Parameter<PKCS11URI?>(
-            "uri", .string, absent: .some(nil), defaultValue: "any identity on any token", isBlankRefused: true,
+            "uri", .string, defaultValue: "any identity on any token", isBlankRefused: true,
             summary: "The RFC 7512 URI of the identity, or as much of it as identifies it."
         ) { text, _ throws(ParameterProblem) in
             let uri: PKCS11URI

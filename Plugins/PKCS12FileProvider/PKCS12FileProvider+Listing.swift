@@ -55,7 +55,7 @@ extension PKCS12FileProvider: IdentityListing {
         do throws(CertificateProviderError) {
             let chosen = try available(reading.choose(alias: settings.alias))
             let leaf = chosen.certificateChain[0]
-            try Identity.checkStrength(of: leaf.publicKey, subject: leaf.subject, provider: id)
+            try leaf.requireUsableKeySize(provider: id)
             return .success(chosen)
         } catch {
             return .failure(error.attributed(to: id))

@@ -162,7 +162,7 @@ extension PKCS12FileProvider {
                 .storeReadFailed, "The stored identity has no key; delete it and fetch it again.", provider: id)
         }
         // Before the key is looked at, so that a weak one is called weak and not damaged.
-        try Identity.checkStrength(of: leaf.publicKey, subject: leaf.subject, provider: id)
+        try leaf.requireUsableKeySize(provider: id)
         return try Identity(
             certificateChain: entry.certificateChain, key: try SoftwareKey(pkcs8: privateKey, location: .store),
             provenance: .init(

@@ -17,9 +17,9 @@ struct PKCS12Source {
         do throws(Errno) {
             guard try FilePath(path).stat().type == .directory else { return ([path], []) }
         } catch {
-            throw failure(path, .systemCall(error))
+            throw failure(path, .systemCall(error.rawValue))
         }
-        guard let stream = opendir(path) else { throw failure(path, .systemCall(Errno(rawValue: errno))) }
+        guard let stream = opendir(path) else { throw failure(path, .systemCall(errno)) }
         defer { closedir(stream) }
         let prefix = path + (path.hasSuffix("/") ? "" : "/")
         var names: [String] = []
@@ -71,10 +71,10 @@ struct PKCS12Source {
         let code: CertificateProviderError.Code
         var advice = ""
         switch failure {
-        case .systemCall(.noSuchFileOrDirectory), .systemCall(.notDirectory):
+        case .systemCall(ENOENT), .systemCall(ENOTDIR):
             code = .fileNotFound
             advice = " Copy the file there, or correct 'path'."
-        case .systemCall(.permissionDenied):
+        case .systemCall(EACCES):
             code = .configurationInvalid
             advice = " Give uid \(geteuid()) the right to read it."
         case .systemCall, .notRegular: code = .configurationInvalid

@@ -13,7 +13,7 @@ enum EnrolmentParameter {
             + "on the terminal. SCEP over https: without this and pin, the system trust store authenticates the "
             + "connection.")
     static let caFingerprint = Parameter<[UInt8]?>(
-        "ca-fingerprint", .string, absent: .some(nil), isBlankRefused: true,
+        "ca-fingerprint", .string, isBlankRefused: true,
         summary: "SHA-256 hash of the CA certificate (EST: of the root certificate), in hexadecimal."
     ) { text, _ throws(ParameterProblem) in
         do throws(CertificateProviderError) { return try CAFingerprint.parse(text) } catch { throw .error(error) }
@@ -36,7 +36,7 @@ enum EnrolmentParameter {
         "bearer-source", excludes: ["token-url", "username"],
         summary: "Secret source of a bearer token (RFC 6750).")
     static let clientCertificate = Parameter<ClientCertificate.Place?>(
-        "client-certificate", .certificate, absent: .some(nil),
+        "client-certificate", .certificate,
         summary: "Certificate that authenticates this host until the server has issued one, such as a device "
             + "certificate: a PEM file, or a key store's URI with pin-source in it."
     ) { text, context throws(ParameterProblem) in
@@ -49,7 +49,7 @@ enum EnrolmentParameter {
         "client-key-source", needs: [.given("client-certificate")],
         summary: "Secret source of the private key of client-certificate: PEM, not encrypted.")
     static let tokenURL = Parameter<ServerURL?>(
-        "token-url", .serverURL, absent: .some(nil), needs: [.given("client-id")],
+        "token-url", .serverURL, needs: [.given("client-id")],
         summary: "OAuth 2 (RFC 6749): URL of the token endpoint, https: only."
     ) { text, _ throws(ParameterProblem) in
         guard let endpoint = ServerURL(text), endpoint.isSecure else {
@@ -92,7 +92,7 @@ enum EnrolmentParameter {
         do throws(CertificateProviderError) { return try AlternativeName.list(text) } catch { throw .error(error) }
     }
     static let keyType = Parameter<KeyType?>(
-        "key-type", .string, absent: .some(nil), defaultValue: "the server's choice, else p256 (SCEP: rsa2048)",
+        "key-type", .string, defaultValue: "the server's choice, else p256 (SCEP: rsa2048)",
         summary: KeyType.allCases.map(\.rawValue).joined(separator: ", ") + "."
     ) { text, _ throws(ParameterProblem) in
         guard let type = KeyType(rawValue: text) else {

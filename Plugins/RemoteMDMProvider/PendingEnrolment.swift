@@ -43,7 +43,7 @@ struct PendingEnrolment: Sendable {
         CertificateProviderError(
             .storeReadFailed,
             "The record of a pending enrolment in the store is damaged; delete the identity to discard it.",
-            underlying: DamagedContent())
+            reason: .damaged)
     }
 
     var encoded: SecretBytes {

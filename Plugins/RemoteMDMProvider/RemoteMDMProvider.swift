@@ -165,7 +165,7 @@ extension EnrolmentSettings {
     var busy: CertificateProviderError {
         CertificateProviderError(
             .operationNotAllowed, "Another process is enrolling with \(server.authority); wait until it has finished.",
-            underlying: OperationInProgress())
+            reason: .busy)
     }
 }
 

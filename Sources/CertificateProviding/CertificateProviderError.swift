@@ -19,6 +19,8 @@ public struct CertificateProviderError: Error, Sendable {
     public var nativeCode: Int?
     /// How long to wait before the next attempt, if the server has said so; mostly with `pending` and `unavailable`.
     public var retryAfter: Duration?
+    /// The part that a caller may decide by, beside the code; `nil` for most errors.
+    public var reason: Reason?
     /// The error that caused this one, for logs.
     public var underlying: (any Error)?
     /// The line of source code that created the error, as `file:line`.
@@ -27,13 +29,15 @@ public struct CertificateProviderError: Error, Sendable {
     /// Creates an error. `message` must not hold a secret.
     public init(
         _ code: Code, _ message: String, provider: ProviderID? = nil, nativeCode: Int? = nil,
-        retryAfter: Duration? = nil, underlying: (any Error)? = nil, file: String = #fileID, line: Int = #line
+        retryAfter: Duration? = nil, reason: Reason? = nil, underlying: (any Error)? = nil, file: String = #fileID,
+        line: Int = #line
     ) {
         self.code = code
         self.message = message
         self.provider = provider
         self.nativeCode = nativeCode
         self.retryAfter = retryAfter
+        self.reason = reason
         self.underlying = underlying
         self.location = "\(file):\(line)"
     }

@@ -50,7 +50,7 @@ public struct Identity: Sendable {
                 "The certificate '\(leaf.subject)' does not match the private key; obtain a matching pair.",
                 provider: provenance.provider)
         }
-        try Self.checkStrength(of: leaf.publicKey, subject: leaf.subject, provider: provenance.provider)
+        try leaf.requireUsableKeySize(provider: provenance.provider)
         self.certificateChain = CertificateChain.withoutRoot(certificateChain)
         self.key = key
         self.trust = trust
@@ -63,12 +63,15 @@ public struct Identity: Sendable {
     /// Whether a service that uses `other` has nothing to take over: certificate and trust bundle are the same.
     package func isSame(as other: Identity) -> Bool { certificate == other.certificate && trust == other.trust }
 
-    /// Checks that an RSA public key has 2048 to 8192 bits. Other keys pass.
+}
+
+extension X509Certificate {
+    /// Throws if an RSA key has not 2048 to 8192 bits. Other keys pass.
     ///
+    /// - Parameter provider: The provider that the error names.
     /// - Throws: `unsupportedAlgorithm`.
-    public static func checkStrength(
-        of publicKey: PublicKeyInfo, subject: String, provider: ProviderID
-    ) throws(CertificateProviderError) {
+    public func requireUsableKeySize(provider: ProviderID) throws(CertificateProviderError) {
+        let rsaKeySizes = Identity.rsaKeySizes
         guard publicKey.algorithm == .rsa, !rsaKeySizes.contains(publicKey.bits) else { return }
         let isSmall = publicKey.bits < rsaKeySizes.lowerBound
         throw CertificateProviderError(

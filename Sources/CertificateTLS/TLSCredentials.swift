@@ -116,7 +116,7 @@ extension TLSCredentials {
     private static func checkKey(
         of leaf: X509Certificate, _ provider: ProviderID
     ) throws(CertificateProviderError) {
-        try Identity.checkStrength(of: leaf.publicKey, subject: leaf.subject, provider: provider)
+        try leaf.requireUsableKeySize(provider: provider)
         switch leaf.publicKey.algorithm {
         case .rsa where leaf.publicKey.isRestrictedToPSS:
             throw unusable(

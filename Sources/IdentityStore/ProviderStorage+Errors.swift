@@ -30,7 +30,7 @@ extension ProviderStorage {
             }
         func failure(_ reason: String, isDamage: Bool = true) -> CertificateProviderError {
             var failure = readFailure(reason, of: subject(name, in: parent))
-            if isDamage { failure.underlying = DamagedContent() }
+            if isDamage { failure.reason = .damaged }
             return failure
         }
         return switch error {

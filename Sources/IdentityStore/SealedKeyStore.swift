@@ -126,8 +126,8 @@ public final class SealedKeyStore: KeyStore {
         let name = Self.record(of: key.publicKey)
         // Without a key there is nothing to write, and so no right to write is needed.
         guard try SealedKeys.read(name, from: storage).contains(where: { $0.publicKey == key.publicKey }) else {
-            // A process that was killed may have left it beside the record, and an earlier removal may not be on disk. Where
-            // nothing can be written, nothing is destroyed.
+            // A process that was killed may have left it beside the record, and an earlier removal may not be on disk. If
+            // the store cannot be written, nothing is destroyed.
             try? storage.updateRecord(named: name) { $0 == nil ? SecretBytes(copying: []) : nil }
             return false
         }
@@ -217,7 +217,8 @@ private enum SealedKeys {
         guard let record else { return [] }
         let fields = (try? RecordField.decode(record)) ?? []
         let keys = stride(from: 1, to: fields.count, by: 4).map { SealedKey(Array(fields[$0...].prefix(4))) }
-        guard fields.first?.tag == version.tag, fields.first?.bytes == version.bytes, !keys.contains(where: { $0 == nil })
+        guard fields.first?.tag == version.tag, fields.first?.bytes == version.bytes,
+            !keys.contains(where: { $0 == nil })
         else {
             throw CertificateProviderError(
                 .storeReadFailed,

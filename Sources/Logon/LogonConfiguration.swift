@@ -57,8 +57,6 @@ public struct LogonConfiguration: Sendable {
     public var domain: String
     /// Whether the server is reached by HTTPS.
     public var usesHTTPS: Bool
-    /// The key `ShareCredentials`.
-    public var sharesCredentials: Bool
 
     /// The providers to ask, most preferred first. Empty if the file lists none, and with a policy other than
     /// `certificate`; then every request to the ``LogonManager`` throws `noCertificateProvider`.
@@ -89,7 +87,6 @@ public struct LogonConfiguration: Sendable {
         self.urlSuffix = ""
         self.domain = ""
         self.usesHTTPS = true
-        self.sharesCredentials = true
         self.providers = providers
         self.registration = RegistrationSettings()
         self.keyStores = keyStores
@@ -140,7 +137,7 @@ extension LogonConfiguration: Equatable {
             && left.securityConfiguration == right.securityConfiguration
             && left.userCreationPolicy == right.userCreationPolicy
             && left.farmID == right.farmID && left.urlSuffix == right.urlSuffix && left.domain == right.domain
-            && left.usesHTTPS == right.usesHTTPS && left.sharesCredentials == right.sharesCredentials
+            && left.usesHTTPS == right.usesHTTPS
             && left.providers == right.providers
             && left.trustAnchors == right.trustAnchors && left.pluginDirectory == right.pluginDirectory
             && left.registration == right.registration

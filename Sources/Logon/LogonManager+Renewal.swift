@@ -51,7 +51,7 @@ extension LogonManager {
     }
 
     /// Returns the announcements of an identity's provider that there may be a new one; `nil` if it makes none.
-    public func announcements(for identity: Identity) -> AsyncStream<Void>? {
+    package func announcements(for identity: Identity) -> AsyncStream<Void>? {
         providers.first { $0.id == identity.provenance.provider }?.updates?.announcements()
     }
 
@@ -59,7 +59,7 @@ extension LogonManager {
     /// that is obtained.
     ///
     /// - Throws: Errors of the provider; `pending`, or `expired`, if it returns the same certificate again.
-    public func successor(
+    package func successor(
         of current: Identity, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
         try await exclusively { log throws(CertificateProviderError) in
@@ -82,7 +82,7 @@ extension LogonManager {
     /// (``/CertificateProviding/ReplacedIdentityDiscarding``). `RenewingIdentity` does this by itself.
     ///
     /// - Throws: Errors of the provider. The identity in use is not affected.
-    public func discardReplaced(
+    package func discardReplaced(
         by identity: Identity, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
         let id = identity.provenance.provider

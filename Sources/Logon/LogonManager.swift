@@ -20,9 +20,9 @@ public final class LogonManager: Sendable {
     /// The configuration that the manager was created with.
     public let configuration: LogonConfiguration
     /// The providers in the order in which they are asked.
-    public let providers: [any CertificateProvider]
+    package let providers: [any CertificateProvider]
     /// The key stores, as the providers get them.
-    public let keyStores: KeyStores
+    package let keyStores: KeyStores
     let sequence: ProviderSequence
     let operations: Operations
     /// The current time.

@@ -17,7 +17,7 @@ final class Operations: Sendable {
         guard isFree else {
             throw CertificateProviderError(
                 .operationNotAllowed, "Another operation is in progress; wait until it has finished.",
-                underlying: OperationInProgress())
+                reason: .busy)
         }
     }
 

@@ -56,7 +56,8 @@ struct SettingsReader {
         configuration.urlSuffix = try optionalText(.urlSuffix) ?? configuration.urlSuffix
         configuration.domain = try optionalText(.domain) ?? configuration.domain
         configuration.usesHTTPS = try flag(.https) ?? configuration.usesHTTPS
-        configuration.sharesCredentials = try flag(.shareCredentials) ?? configuration.sharesCredentials
+        // Accepted without effect.
+        _ = try flag(.shareCredentials)
 
         configuration.trustAnchors = try text(
             .trustAnchors, "must not be blank; remove the line for the system trust store"

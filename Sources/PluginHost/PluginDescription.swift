@@ -219,7 +219,7 @@ struct PluginOptions: Sendable {
         "environment", defaultValue: "none",
         summary: "Names of environment variables that the plugin gets, separated by commas.")
     static let digestParameter = Parameter<String?>(
-        "sha256", .string, absent: .some(nil), isBlankRefused: true,
+        "sha256", .string, isBlankRefused: true,
         summary: "The SHA-256 of the executable file; another file is refused."
     ) { text, _ throws(ParameterProblem) in
         guard text.utf8.count == 64, text.allSatisfy(\.isHexDigit) else {

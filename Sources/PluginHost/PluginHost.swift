@@ -111,7 +111,7 @@ public final class PluginHost: ProviderSource {
     public var whereabouts: String { directories.whereabouts }
 
     /// Files in the directories whose names cannot be those of plugins, with the reason. Blocks on the file system.
-    public var misnamed: [(path: String, reason: String)] { directories.misnamed }
+    package var misnamed: [(path: String, reason: String)] { directories.misnamed }
 
     public var providerIDs: [ProviderID] { installed.filter { $0.refusal == nil }.map(\.id) }
 

@@ -16,19 +16,12 @@ final class HostSource: PeerSource {
     func peer() throws(CertificateProviderError) -> Peer { host }
     func describing(_ error: CertificateProviderError) -> CertificateProviderError { error }
     var currentRequest: UInt64? { Peer.current }
+    let isHost = true
 
     /// The key stores of the host.
     var keyStores: KeyStores {
         KeyStores(schemes: []) { [self] location throws(CertificateProviderError) in
-            let answer: KeyStoreAnswer = try host.call(
-                "key.open",
-                KeyRequest(
-                    store: location.uri, pinSource: location.pinSource?.description, parameter: location.parameter),
-                .unlimited)
-            // With all that is known of it.
-            var details = RemoteKeyStore.Details(answer, scheme: location.scheme)
-            details.can.remove("key.open")
-            return RemoteKeyStore(location, details, source: self)
+            try RemoteKeyStore.open(location, at: host, source: self)
         }
     }
 }

@@ -142,10 +142,6 @@ final class PluginServer: PeerServices {
         }
     }
 
-    private static func unsupported(_ name: String) -> CertificateProviderError {
-        CertificateProviderError(.unsupportedRequest, "The request '\(name)' is not supported.")
-    }
-
     /// Answers a request to the provider.
     private func perform<Fields: Decodable & Sendable, Answer: Encodable & Sendable>(
         _ request: IncomingRequest, _ peer: Peer,
@@ -245,8 +241,8 @@ extension KeyStoreService {
     /// PKCS#8, and any other one stays here and signs here.
     fileprivate func wire(_ identity: Identity) throws(CertificateProviderError) -> WireIdentity {
         let key: WireKey
-        if let remote = identity.key as? RemoteKey {
-            key = WireKey(uri: remote.uri, publicKey: Data(remote.publicKey.derRepresentation))
+        if let host = identity.key.hostKey {
+            key = WireKey(uri: host.uri, publicKey: Data(host.publicKey.derRepresentation))
         } else if let exporter = identity.key.exporter {
             key = WireKey(
                 location: identity.key.location.rawValue, pkcs8: Secret(try exporter.pkcs8Representation()))

@@ -15,26 +15,12 @@ extension CertificateProviderError {
                 code, message.isEmpty ? "\(peer) reports an error without a message." : message,
                 nativeCode: error.nativeCode,
                 retryAfter: error.retryAfter.flatMap { $0 >= 0 && $0 < 1e9 ? .seconds($0) : nil },
-                underlying: error.reason.flatMap { Self.reasons[$0] })
+                reason: [Reason.damaged, .busy].first { $0.rawValue == error.reason })
         } else {
             self.init(
                 .protocolError,
                 "\(peer) reports an error with the unknown code '\(error.code.withVisibleControls.prefix(64))': \(message)"
             )
-        }
-    }
-}
-
-extension CertificateProviderError {
-    /// The underlying errors that have a meaning of their own.
-    private static let reasons: [String: any Error] = ["damaged": DamagedContent(), "busy": OperationInProgress()]
-
-    /// The name of the underlying error on the wire; `nil` for all others.
-    package var wireReason: String? {
-        switch underlying {
-        case is DamagedContent: "damaged"
-        case is OperationInProgress: "busy"
-        default: nil
         }
     }
 }

@@ -1,6 +1,40 @@
 package import CertificateProviding
 import FoundationEssentials
 
+/// The requests about keys, for both sides. Documentation/PluginProtocol.md describes them.
+enum KeyOperation: String, CaseIterable, Sendable {
+    case open = "key.open"
+    case holds = "key.holds"
+    case check = "key.check"
+    case make = "key.make"
+    case importing = "key.import"
+    case find = "key.find"
+    case list = "key.list"
+    case destroy = "key.destroy"
+    case announce = "key.announce"
+    case identity = "key.identity"
+    case storeChain = "key.storeChain"
+    case keepOnly = "key.keepOnly"
+    case sign = "key.sign"
+    case signDigest = "key.signDigest"
+    case decrypt = "key.decrypt"
+
+    /// Whether it is answered on a thread that may block: the synchronous half of the contract needs it.
+    func blocks(mayAsk: Bool) -> Bool {
+        switch self {
+        case .open, .holds: true
+        case .find, .destroy: !mayAsk
+        default: false
+        }
+    }
+
+    /// The requests that not every store answers, of those that this one answers.
+    static func optional(of store: any KeyStore) -> [Self] {
+        [.open, .holds, .check] + (store.certificates == nil ? [] : [.identity, .keepOnly]) + [.announce]
+            + (store.properties.importsKeys ? [.importing] : [])
+    }
+}
+
 /// Answers the requests `key.…` with the key stores of this side.
 package final class KeyStoreService: Sendable {
     private let open: @Sendable (KeyRequest) throws(CertificateProviderError) -> any KeyStore
@@ -56,21 +90,104 @@ package final class KeyStoreService: Sendable {
 
     /// Answers a request; false for one that is not about keys.
     package func answer(_ request: IncomingRequest, from peer: Peer) -> Bool {
-        switch request.name {
-        case "key.sign": peer.answer(request) { sign($0, request, peer) }
-        case "key.signDigest": peer.answer(request) { signDigest($0, request, peer) }
-        case "key.decrypt": peer.answer(request) { decrypt($0, request, peer) }
-        case let name where name.hasPrefix("key."):
+        guard request.name.hasPrefix("key.") else { return false }
+        switch KeyOperation(rawValue: request.name) {
+        case nil: request.refuse()
+        case .sign: peer.answer(request) { sign($0, request, peer) }
+        case .signDigest: peer.answer(request) { signDigest($0, request, peer) }
+        case .decrypt: peer.answer(request) { decrypt($0, request, peer) }
+        case let operation?:
             peer.answer(request) { (fields: KeyRequest) in
-                if let work = blockingWork(name, fields) {
-                    return peer.perform(request, on: executor, work)
+                if operation.blocks(mayAsk: fields.mayAsk == true) {
+                    return peer.perform(request, on: executor) { [self] () throws(CertificateProviderError) in
+                        AnyAnswer(body: try answer(operation, fields, try open(fields)))
+                    }
                 }
-                guard let work = work(name, fields, request, peer) else { return request.refuse() }
-                peer.perform(request, work)
+                let person = interaction(fields, request, peer)
+                peer.perform(request) { [self] () async throws(CertificateProviderError) in
+                    let store = try await executor.run { [open] () throws(CertificateProviderError) in try open(fields)
+                    }
+                    return AnyAnswer(
+                        body: try await answer(operation, fields, store, person) {
+                            key throws(CertificateProviderError) in
+                            let _: Nothing = try await peer.request(
+                                "remember", Remember(for: request.id, key: self.name(key)), .total(Self.rememberTime),
+                                isAwaited: true)
+                        })
+                }
             }
-        default: return false
         }
         return true
+    }
+
+    private func answer(
+        _ operation: KeyOperation, _ fields: KeyRequest, _ store: any KeyStore
+    ) throws(CertificateProviderError) -> any Encodable & Sendable {
+        switch operation {
+        case .open: return KeyStoreAnswer(store)
+        case .holds: return HoldsAnswer(holds: store.holds(keyURI: try fields.required(\.uri, "uri")))
+        case .find: return named(try store.storedKey(for: try fields.required(\.key, "key")))
+        case .destroy:
+            let reference = try fields.required(\.key, "key")
+            return forget(reference, wasThere: try store.destroyStored(reference))
+        default: throw Self.unsupported(operation)
+        }
+    }
+
+    private func answer(
+        _ operation: KeyOperation, _ fields: KeyRequest, _ store: any KeyStore, _ person: any UserInteraction,
+        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any Encodable & Sendable {
+        switch operation {
+        case .check: try await store.check(person)
+        case .make, .importing:
+            return named(try await store.make(try NewKey(operation, fields), person, remember: remember))
+        case .find: return named(try await store.key(for: try fields.required(\.key, "key"), person))
+        case .list:
+            return KeysAnswer(
+                keys: try await store.list().map { key in
+                    WireKey(
+                        uri: key.reference.uri, publicKey: Data(key.reference.publicKey.derRepresentation),
+                        location: key.location.rawValue, label: key.label)
+                })
+        case .destroy:
+            let reference = try fields.required(\.key, "key")
+            return forget(reference, wasThere: try await store.destroy(reference, person))
+        case .announce:
+            return Sentences(try await store.announceDestruction(of: try fields.required(\.key, "key")))
+        case .identity:
+            let uri = try fields.required(\.uri, "uri")
+            try permit(uri)
+            let identity = try await store.identity(uri, person)
+            return IdentityAnswer(WireIdentity(identity, key: self.name(identity.key)))
+        case .storeChain:
+            let (reference, chain) = (try fields.required(\.key, "key"), try (fields.chain ?? []).certificates())
+            var key = keys.withLock { keys in keys.byID.values.first { $0.publicKey == reference.publicKey } }
+            if key == nil { key = try await store.key(for: reference, person) }
+            guard let key else {
+                throw CertificateProviderError(.notFound, "The key of the chain is not in the key store.")
+            }
+            try await store.storeChain(chain, for: key, person)
+        case .keepOnly:
+            guard let leaf = try (fields.chain ?? []).certificates().first else {
+                throw CertificateProviderError(.protocolError, "The field 'chain' has no certificate.")
+            }
+            try await store.certificates?.removeOtherCertificates(
+                than: leaf, of: try fields.required(\.key, "key"), person)
+        case .open, .holds, .sign, .signDigest, .decrypt: throw Self.unsupported(operation)
+        }
+        return Nothing()
+    }
+
+    private static func unsupported(_ operation: KeyOperation) -> CertificateProviderError {
+        CertificateProviderError(.unsupportedRequest, "The request '\(operation.rawValue)' is not answered here.")
+    }
+
+    private func named(_ key: (any IdentityKey)?) -> KeyAnswer { KeyAnswer(key: key.map { name($0) }) }
+
+    private func forget(_ key: KeyReference, wasThere: Bool) -> DestroyAnswer {
+        keys.withLock { keys in keys.byID = keys.byID.filter { $0.value.publicKey != key.publicKey } }
+        return DestroyAnswer(destroyed: wasThere)
     }
 
     private func key(_ id: String) throws(CertificateProviderError) -> any IdentityKey {
@@ -88,14 +205,11 @@ package final class KeyStoreService: Sendable {
         let message = [UInt8](fields.message)
         if let signer = key.callbackSigner {
             signer.sign(message, using: scheme) { result in
-                switch result {
-                case .success(let signature): request.answer(SignatureAnswer(Data(signature)))
-                case .failure(let error): request.fail(error)
-                }
+                request.answer(result.map { SignatureAnswer(signature: Data($0)) })
             }
         } else {
             peer.perform(request) { () async throws(CertificateProviderError) in
-                SignatureAnswer(Data(try await key.signature(for: message, using: scheme)))
+                SignatureAnswer(signature: Data(try await key.signature(for: message, using: scheme)))
             }
         }
     }
@@ -117,7 +231,7 @@ package final class KeyStoreService: Sendable {
                     .unsupportedAlgorithm, "The key signs messages only, and no digests; send the message.")
             }
             return SignatureAnswer(
-                Data(try await signer.signature(forDigest: [UInt8](fields.digest), using: scheme)))
+                signature: Data(try await signer.signature(forDigest: [UInt8](fields.digest), using: scheme)))
         }
     }
 
@@ -129,170 +243,42 @@ package final class KeyStoreService: Sendable {
                     .unsupportedAlgorithm, "The key was made without decryption; make another one for it.")
             }
             let scheme = fields.scheme.map(DecryptionScheme.init(rawValue:)) ?? .rsaPKCS1
-            return DecryptAnswer(Secret(try await decrypter.decrypt([UInt8](fields.ciphertext), using: scheme)))
-        }
-    }
-
-    private func forget(_ key: KeyReference) {
-        keys.withLock { keys in keys.byID = keys.byID.filter { $0.value.publicKey != key.publicKey } }
-    }
-
-    /// What the synchronous half of the contract needs; nil for another request.
-    private func blockingWork(
-        _ name: String, _ fields: KeyRequest
-    ) -> (@Sendable () throws(CertificateProviderError) -> AnyAnswer)? {
-        switch name {
-        case "key.open":
-            return { [self] () throws(CertificateProviderError) in
-                let store = try open(fields)
-                let (properties, keepsCertificates) = (store.properties, store.certificates != nil)
-                let can =
-                    ["key.open", "key.holds", "key.check"]
-                    + (keepsCertificates ? ["key.identity", "key.keepOnly"] : [])
-                    + ["key.announce"] + (properties.importsKeys ? ["key.import"] : [])
-                return AnyAnswer(KeyStoreAnswer(properties, can: can, certificates: keepsCertificates))
-            }
-        case "key.holds":
-            return { [self] () throws(CertificateProviderError) in
-                AnyAnswer(HoldsAnswer(try open(fields).holds(keyURI: try fields.required(\.uri, "uri"))))
-            }
-        case "key.find" where fields.mayAsk != true:
-            return { [self] () throws(CertificateProviderError) in
-                let key = try open(fields).storedKey(for: try fields.required(\.key, "key"))
-                return AnyAnswer(KeyAnswer(key.map { self.name($0) }))
-            }
-        case "key.destroy" where fields.mayAsk != true:
-            return { [self] () throws(CertificateProviderError) in
-                let reference = try fields.required(\.key, "key")
-                let answer = DestroyAnswer(try open(fields).destroyStored(reference))
-                forget(reference)
-                return AnyAnswer(answer)
-            }
-        default: return nil
-        }
-    }
-
-    /// The store of a request, for tasks, which must not block.
-    private func store(_ fields: KeyRequest) async throws(CertificateProviderError) -> any KeyStore {
-        try await executor.run { [open] () throws(CertificateProviderError) in try open(fields) }
-    }
-
-    /// Returns nil for an unknown request.
-    private func work(
-        _ name: String, _ fields: KeyRequest, _ request: IncomingRequest, _ peer: Peer
-    ) -> (@Sendable () async throws(CertificateProviderError) -> AnyAnswer)? {
-        let person = interaction(fields, request, peer)
-        let remember: @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void = {
-            [self] key throws(CertificateProviderError) in
-            let _: Nothing = try await peer.request(
-                "remember", Remember(for: request.id, key: self.name(key)), .total(Self.rememberTime),
-                isAwaited: true)
-        }
-        switch name {
-        case "key.check":
-            return { [self] () async throws(CertificateProviderError) in
-                try await store(fields).check(person)
-                return AnyAnswer(Nothing())
-            }
-        case "key.make":
-            return { [self] () async throws(CertificateProviderError) in
-                guard let type = KeyType(rawValue: try fields.required(\.type, "type")) else {
-                    throw CertificateProviderError(.unsupportedAlgorithm, "The type of key is unknown.")
-                }
-                let uses = fields.use ?? ["sign"]
-                let use = KeyUse(names: uses)
-                guard Set(use.names) == Set(uses) else {
-                    throw CertificateProviderError(
-                        .unsupportedAlgorithm,
-                        "One of the uses \(uses.joined(separator: ", ").withVisibleControls) is unknown; ask for "
-                            + "those that the store makes.")
-                }
-                let new = NewKey(
-                    type, label: try fields.required(\.label, "label"), use: use, guarantees: fields.demands)
-                return AnyAnswer(
-                    KeyAnswer(self.name(try await store(fields).make(new, person, remember: remember))))
-            }
-        case "key.import":
-            return { [self] () async throws(CertificateProviderError) in
-                let new = NewKey(
-                    pkcs8: try fields.required(\.pkcs8, "pkcs8").bytes, label: try fields.required(\.label, "label"),
-                    guarantees: fields.demands)
-                return AnyAnswer(
-                    KeyAnswer(self.name(try await store(fields).make(new, person, remember: remember))))
-            }
-        case "key.find":
-            return { [self] () async throws(CertificateProviderError) in
-                let key = try await store(fields).key(for: try fields.required(\.key, "key"), person)
-                return AnyAnswer(KeyAnswer(key.map { self.name($0) }))
-            }
-        case "key.list":
-            return { [self] () async throws(CertificateProviderError) in
-                AnyAnswer(
-                    KeysAnswer(
-                        try await store(fields).list().map { key in
-                            WireKey(
-                                uri: key.reference.uri, publicKey: Data(key.reference.publicKey.derRepresentation),
-                                location: key.location.rawValue, label: key.label)
-                        }))
-            }
-        case "key.identity":
-            return { [self] () async throws(CertificateProviderError) in
-                let uri = try fields.required(\.uri, "uri")
-                try permit(uri)
-                let identity = try await store(fields).identity(uri, person)
-                return AnyAnswer(IdentityAnswer(WireIdentity(identity, key: self.name(identity.key))))
-            }
-        case "key.storeChain":
-            return { [self] () async throws(CertificateProviderError) in
-                let reference = try fields.required(\.key, "key")
-                let chain = try (fields.chain ?? []).certificates()
-                let store = try await store(fields)
-                let known = keys.withLock { keys in
-                    keys.byID.values.first { $0.publicKey == reference.publicKey }
-                }
-                let key: (any IdentityKey)?
-                if let known { key = known } else { key = try await store.key(for: reference, person) }
-                guard let key else {
-                    throw CertificateProviderError(.notFound, "The key of the chain is not in the key store.")
-                }
-                try await store.storeChain(chain, for: key, person)
-                return AnyAnswer(Nothing())
-            }
-        case "key.keepOnly":
-            return { [self] () async throws(CertificateProviderError) in
-                guard let leaf = try (fields.chain ?? []).certificates().first else {
-                    throw CertificateProviderError(.protocolError, "The field 'chain' has no certificate.")
-                }
-                try await store(fields).certificates?.removeOtherCertificates(
-                    than: leaf, of: try fields.required(\.key, "key"), person)
-                return AnyAnswer(Nothing())
-            }
-        case "key.destroy":
-            return { [self] () async throws(CertificateProviderError) in
-                let reference = try fields.required(\.key, "key")
-                let answer = DestroyAnswer(try await store(fields).destroy(reference, person))
-                forget(reference)
-                return AnyAnswer(answer)
-            }
-        case "key.announce":
-            return { [self] () async throws(CertificateProviderError) in
-                AnyAnswer(Sentences(try await store(fields).announceDestruction(of: try fields.required(\.key, "key"))))
-            }
-        default: return nil
+            return DecryptAnswer(
+                plaintext: Secret(try await decrypter.decrypt([UInt8](fields.ciphertext), using: scheme)))
         }
     }
 }
 
 /// An answer of any form.
 private struct AnyAnswer: Encodable, Sendable {
-    private let body: any Encodable & Sendable
-    init(_ body: some Encodable & Sendable) { self.body = body }
+    let body: any Encodable & Sendable
     func encode(to encoder: any Encoder) throws { try body.encode(to: encoder) }
 }
 
-extension KeyRequest {
-    fileprivate var demands: Set<KeyGuarantee> { Set((guarantees ?? []).map(KeyGuarantee.init)) }
+extension NewKey {
+    fileprivate init(_ operation: KeyOperation, _ fields: KeyRequest) throws(CertificateProviderError) {
+        let label = try fields.required(\.label, "label")
+        let guarantees = Set((fields.guarantees ?? []).map(KeyGuarantee.init))
+        if operation == .importing {
+            self.init(pkcs8: try fields.required(\.pkcs8, "pkcs8").bytes, label: label, guarantees: guarantees)
+            return
+        }
+        guard let type = KeyType(rawValue: try fields.required(\.type, "type")) else {
+            throw CertificateProviderError(.unsupportedAlgorithm, "The type of key is unknown.")
+        }
+        let uses = fields.use ?? ["sign"]
+        let use = KeyUse(names: uses)
+        guard Set(use.names) == Set(uses) else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm,
+                "One of the uses \(uses.joined(separator: ", ").withVisibleControls) is unknown; ask for "
+                    + "those that the store makes.")
+        }
+        self.init(type, label: label, use: use, guarantees: guarantees)
+    }
+}
 
+extension KeyRequest {
     fileprivate func required<Value>(
         _ field: KeyPath<KeyRequest, Value?>, _ name: String
     ) throws(CertificateProviderError) -> Value {

@@ -163,7 +163,7 @@ package struct WireError: Codable, Sendable, Error {
     /// In seconds.
     package var retryAfter: Double?
     package var nativeCode: Int?
-    /// `damaged` or `busy`: what the underlying error means.
+    /// `damaged` or `busy`: ``CertificateProviderError/Reason``.
     package var reason: String?
 
     /// The code of an answer to a request that the receiver does not know.
@@ -180,7 +180,7 @@ package struct WireError: Codable, Sendable, Error {
         self.init(
             code: error.code.rawValue, message: error.message,
             retryAfter: error.retryAfter.map { $0 / .seconds(1) }, nativeCode: error.nativeCode)
-        reason = error.wireReason
+        reason = error.reason?.rawValue
     }
 }
 

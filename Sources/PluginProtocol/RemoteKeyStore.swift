@@ -19,12 +19,15 @@ package protocol PeerSource: Sendable {
     func describing(_ error: CertificateProviderError) -> CertificateProviderError
     /// The request of the other side for which this side works now.
     var currentRequest: UInt64? { get }
+    /// Whether the other side is the host of this plugin.
+    var isHost: Bool { get }
     /// A key store that uses it is shut down.
     func shutdown() async
 }
 
 extension PeerSource {
     package var currentRequest: UInt64? { nil }
+    package var isHost: Bool { false }
     package func shutdown() async {}
     package func beginUse() {}
     package func endUse() {}
@@ -55,7 +58,7 @@ package final class RemoteKeyStore: KeyStore {
     package struct Details: Sendable {
         package let properties: KeyStoreProperties
         /// Requests that not every store answers.
-        package var can: Set<String>
+        fileprivate var can: Set<String>
         /// True also for a store that does not say.
         package let keepsCertificates: Bool
 
@@ -64,8 +67,7 @@ package final class RemoteKeyStore: KeyStore {
             self.init(store.scheme, store.location, store.makes, store.can, store.certificates, store.guarantees)
         }
 
-        /// What the other side reports for a place in a key store.
-        package init(_ answer: KeyStoreAnswer, scheme: String) {
+        fileprivate init(_ answer: KeyStoreAnswer, scheme: String) {
             self.init(scheme, answer.location, answer.makes, answer.can, answer.certificates, answer.guarantees)
         }
 
@@ -75,11 +77,13 @@ package final class RemoteKeyStore: KeyStore {
         ) {
             properties = KeyStoreProperties(
                 scheme: scheme, location: KeyLocation(wire: location), makes: [KeyType: KeyUse](names: makes),
-                importsKeys: can?.contains("key.import") == true,
+                importsKeys: can?.contains(KeyOperation.importing.rawValue) == true,
                 guarantees: Set((guarantees ?? []).map(KeyGuarantee.init)))
             self.can = Set(can ?? [])
             keepsCertificates = certificates ?? true
         }
+
+        fileprivate func answers(_ operation: KeyOperation) -> Bool { can.contains(operation.rawValue) }
     }
 
     package let scheme: String
@@ -102,22 +106,37 @@ package final class RemoteKeyStore: KeyStore {
         (place, scheme, self.declared, self.source) = (nil, declared.properties.scheme, declared, source)
     }
 
-    /// Blocks for the other side, once.
-    private func details() throws(CertificateProviderError) -> Details {
-        guard declared.can.contains("key.open") else { return declared }
-        if let opened = opened.withLock(\.self) { return opened }
-        let new = Details(try call("key.open", request, as: KeyStoreAnswer.self), scheme: scheme)
+    /// Returns the key store of the other side for a place. Blocks for its answer.
+    package static func open(
+        _ place: KeyStoreLocation, at peer: Peer, source: any PeerSource
+    ) throws(CertificateProviderError) -> RemoteKeyStore {
+        let request = KeyRequest(
+            store: place.uri, pinSource: place.pinSource?.description, parameter: place.parameter)
+        let answer: KeyStoreAnswer = try peer.call(KeyOperation.open.rawValue, request, .unlimited)
+        // With all that is known of it.
+        var details = Details(answer, scheme: place.scheme)
+        details.can.remove(KeyOperation.open.rawValue)
+        return RemoteKeyStore(place, details, source: source)
+    }
+
+    private var current: Details? { declared.answers(.open) ? opened.withLock(\.self) : declared }
+
+    private func note(_ answer: KeyStoreAnswer) -> Details {
+        let new = Details(answer, scheme: scheme)
         opened.withLock { $0 = new }
         return new
     }
 
+    /// Blocks for the other side, once.
+    private func details() throws(CertificateProviderError) -> Details {
+        if let current { return current }
+        return note(try call(.open))
+    }
+
     /// As ``details()``, for functions that must not block.
     private func known() async throws(CertificateProviderError) -> Details {
-        guard declared.can.contains("key.open") else { return declared }
-        if let opened = opened.withLock(\.self) { return opened }
-        let new = Details(try await send("key.open", request, as: KeyStoreAnswer.self), scheme: scheme)
-        opened.withLock { $0 = new }
-        return new
+        if let current { return current }
+        return note(try await send(.open))
     }
 
     /// Of a store that tells more of itself, blocks for that once.
@@ -133,30 +152,35 @@ package final class RemoteKeyStore: KeyStore {
             for: source.currentRequest)
     }
 
-    private func request(_ interaction: any UserInteraction, _ change: (inout KeyRequest) -> Void) -> KeyRequest {
-        var request = request
-        request.mayAsk = interaction.canAsk
-        change(&request)
-        return request
-    }
-
+    /// - Parameters:
+    ///   - interaction: The user who may be asked; nil for a request that asks nothing.
+    ///   - change: Adds the fields of the operation.
+    ///   - remember: Writes down the key that the request makes.
     private func send<Answer: Decodable & Sendable>(
-        _ name: String, _ request: KeyRequest, _ context: RequestContext? = nil, as type: Answer.Type = Answer.self
+        _ operation: KeyOperation, _ interaction: (any UserInteraction)? = nil,
+        _ change: (inout KeyRequest) -> Void = { _ in },
+        remember: (@Sendable (WireKey) async throws(CertificateProviderError) -> Void)? = nil
     ) async throws(CertificateProviderError) -> Answer {
+        var request = request
+        request.mayAsk = interaction?.canAsk
+        change(&request)
+        let (fields, context) = (request, interaction.map { RequestContext($0, remember: remember) })
         do throws(CertificateProviderError) {
             return try await source.withReadyPeer { peer throws(CertificateProviderError) in
                 try await peer.request(
-                    name, request, .silence(source.timeout, mayAsk: request.mayAsk ?? false), context)
+                    operation.rawValue, fields, .silence(source.timeout, mayAsk: fields.mayAsk ?? false), context)
             }
         } catch { throw source.describing(error) }
     }
 
     private func call<Answer: Decodable & Sendable>(
-        _ name: String, _ request: KeyRequest, as type: Answer.Type = Answer.self
+        _ operation: KeyOperation, _ change: (inout KeyRequest) -> Void = { _ in }
     ) throws(CertificateProviderError) -> Answer {
+        var request = request
+        change(&request)
         do throws(CertificateProviderError) {
             return try source.withPeer { peer throws(CertificateProviderError) in
-                try peer.call(name, request, .total(source.timeout))
+                try peer.call(operation.rawValue, request, .total(source.timeout))
             }
         } catch { throw source.describing(error) }
     }
@@ -166,21 +190,19 @@ package final class RemoteKeyStore: KeyStore {
         guard KeyStoreLocation(uri: keyURI, pinSource: nil)?.scheme == scheme else { return false }
         // One that cannot be asked is not left out: its errors are shown by the use that follows.
         guard let details = try? details() else { return true }
-        guard details.can.contains("key.holds") else { return keyURI.hasPrefix(place?.uri ?? scheme) }
-        var request = request
-        request.uri = keyURI
-        let answer: HoldsAnswer? = try? call("key.holds", request)
+        guard details.answers(.holds) else { return keyURI.hasPrefix(place?.uri ?? scheme) }
+        let answer: HoldsAnswer? = try? call(.holds) { $0.uri = keyURI }
         return answer?.holds ?? true
     }
 
     package func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
-        guard try await known().can.contains("key.check") else {
+        guard try await known().answers(.check) else {
             // Whatever keeps the store from being used keeps it from looking for a key, too.
             let unknown = try SoftwareKey.generate(.p256, location: .store).publicKey
             _ = try await key(for: KeyReference(publicKey: unknown, uri: ""), interaction)
             return
         }
-        let _: Nothing = try await send("key.check", request(interaction) { _ in }, RequestContext(interaction))
+        let _: Nothing = try await send(.check, interaction)
     }
 
     package func make(
@@ -189,7 +211,11 @@ package final class RemoteKeyStore: KeyStore {
     ) async throws(CertificateProviderError) -> any IdentityKey {
         let type = try await known().properties.check(new)
         let remembered = BlockingMutex<(any IdentityKey)?>(nil)
-        let context = RequestContext(interaction) { [self] wire throws(CertificateProviderError) in
+        let answer: KeyAnswer = try await send(type == nil ? .importing : .make, interaction) { request in
+            (request.type, request.label, request.pkcs8) = (type?.rawValue, new.label, new.pkcs8.map(Secret.init))
+            if type != nil { request.use = new.use.names }
+            if !new.guarantees.isEmpty { request.guarantees = new.guarantees.map(\.rawValue).sorted() }
+        } remember: { [self] wire throws(CertificateProviderError) in
             let key = try key(wire, nil)
             if let type, !type.fits(key.publicKey) {
                 throw CertificateProviderError(.protocolError, "The key that was made is not of the type \(type).")
@@ -197,13 +223,6 @@ package final class RemoteKeyStore: KeyStore {
             try await remember(key)
             remembered.withLock { $0 = key }
         }
-        let answer: KeyAnswer = try await send(
-            type == nil ? "key.import" : "key.make",
-            request(interaction) { request in
-                (request.type, request.label, request.pkcs8) = (type?.rawValue, new.label, new.pkcs8.map(Secret.init))
-                if type != nil { request.use = new.use.names }
-                if !new.guarantees.isEmpty { request.guarantees = new.guarantees.map(\.rawValue).sorted() }
-            }, context)
         guard let wire = answer.key, let remembered = remembered.withLock(\.self), let made = try? key(wire, nil),
             made.publicKey == remembered.publicKey
         else {
@@ -217,15 +236,11 @@ package final class RemoteKeyStore: KeyStore {
     package func key(
         for key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> (any IdentityKey)? {
-        let answer: KeyAnswer = try await send(
-            "key.find", request(interaction) { $0.key = key }, RequestContext(interaction))
-        return try found(answer, key)
+        try found(try await send(.find, interaction) { $0.key = key }, key)
     }
 
     package func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
-        var request = request
-        (request.key, request.mayAsk) = (key, false)
-        return try found(try call("key.find", request), key)
+        try found(try call(.find) { ($0.key, $0.mayAsk) = (key, false) }, key)
     }
 
     private func found(
@@ -246,14 +261,14 @@ package final class RemoteKeyStore: KeyStore {
             [self] key, peer throws(CertificateProviderError) in
             var request = request
             (request.key, request.mayAsk) = (KeyReference(publicKey: key.publicKey, uri: key.uri ?? ""), false)
-            let answer: KeyAnswer = try peer.call("key.find", request, .total(source.timeout))
+            let answer: KeyAnswer = try peer.call(KeyOperation.find.rawValue, request, .total(source.timeout))
             return answer.key
         }
     }
 
     package func list() async throws(CertificateProviderError) -> [KeyDescription] {
         let location = try await known().properties.location
-        let answer: KeysAnswer = try await send("key.list", request)
+        let answer: KeysAnswer = try await send(.list)
         do throws(CertificateProviderError) {
             return try answer.keys.map { wire throws(CertificateProviderError) in
                 guard let uri = wire.uri, let encoded = wire.publicKey else {
@@ -269,22 +284,18 @@ package final class RemoteKeyStore: KeyStore {
     package func destroy(
         _ key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Bool {
-        let answer: DestroyAnswer = try await send(
-            "key.destroy", request(interaction) { $0.key = key }, RequestContext(interaction))
+        let answer: DestroyAnswer = try await send(.destroy, interaction) { $0.key = key }
         return answer.destroyed ?? true
     }
 
     package func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
-        var request = request
-        (request.key, request.mayAsk) = (key, false)
-        return try call("key.destroy", request, as: DestroyAnswer.self).destroyed ?? true
+        let answer: DestroyAnswer = try call(.destroy) { ($0.key, $0.mayAsk) = (key, false) }
+        return answer.destroyed ?? true
     }
 
     package func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
-        guard try await known().can.contains("key.announce") else { return [] }
-        var request = request
-        request.key = key
-        let answer: Sentences = try await send("key.announce", request)
+        guard try await known().answers(.announce) else { return [] }
+        let answer: Sentences = try await send(.announce) { $0.key = key }
         return answer.sentences.map { String($0.withVisibleControls.prefix(1024)) }
     }
 
@@ -295,12 +306,11 @@ extension RemoteKeyStore: CertificateStoring {
     package func identity(
         _ uri: String, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
-        guard try await known().can.contains("key.identity") else {
+        guard try await known().answers(.identity) else {
             throw CertificateProviderError(
                 .notFound, "The key store '\(scheme):' keeps no certificates, and so has no identity of its own.")
         }
-        let answer: IdentityAnswer = try await send(
-            "key.identity", request(interaction) { $0.uri = uri }, RequestContext(interaction))
+        let answer: IdentityAnswer = try await send(.identity, interaction) { $0.uri = uri }
         guard let wire = answer.identity else {
             throw source.describing(CertificateProviderError(.notFound, "The identity is not in the key store."))
         }
@@ -316,23 +326,19 @@ extension RemoteKeyStore: CertificateStoring {
     package func storeChain(
         _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
-        let _: Nothing = try await send(
-            "key.storeChain",
-            request(interaction) { request in
-                request.key = KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")
-                request.chain = chain.map { Data($0.derRepresentation) }
-            }, RequestContext(interaction))
+        let _: Nothing = try await send(.storeChain, interaction) { request in
+            request.key = KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")
+            request.chain = chain.map { Data($0.derRepresentation) }
+        }
     }
 
     package func removeOtherCertificates(
         than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
-        guard try await known().can.contains("key.keepOnly") else { return }
-        let _: Nothing = try await send(
-            "key.keepOnly",
-            request(interaction) { request in
-                (request.key, request.chain) = (key, [Data(leaf.derRepresentation)])
-            }, RequestContext(interaction))
+        guard try await known().answers(.keepOnly) else { return }
+        let _: Nothing = try await send(.keepOnly, interaction) { request in
+            (request.key, request.chain) = (key, [Data(leaf.derRepresentation)])
+        }
     }
 }
 
@@ -391,6 +397,9 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
     private static let longestTimeout = Duration.seconds(60)
 
     package var callbackSigner: (any CallbackSigning)? { self }
+    package var hostKey: KeyReference? {
+        source.isHost ? uri.map { KeyReference(publicKey: publicKey, uri: $0) } : nil
+    }
     package var decrypter: (any KeyDecrypting)? { decryptionSchemes.isEmpty ? nil : self }
     package var digestSigner: (any DigestSigning)? { digestSchemes.isEmpty ? nil : self }
 
@@ -406,7 +415,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
         if digestSchemes.contains(scheme), let algorithm = scheme.digestAlgorithm {
             return sign(digest: algorithm.digest(of: message), using: scheme, completion: completion)
         }
-        request("key.sign", completion) { id in
+        request(.sign, completion) { id in
             Sign(key: id, scheme: scheme.description, message: Data(message))
         }
     }
@@ -415,7 +424,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
         digest: [UInt8], using scheme: SignatureScheme,
         completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void
     ) {
-        request("key.signDigest", completion) { id in
+        request(.signDigest, completion) { id in
             SignDigest(key: id, scheme: scheme.description, digest: Data(digest))
         }
     }
@@ -424,7 +433,8 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
     ///
     /// - Parameter fields: Returns those of the request, from the key's name.
     private func request<Fields: Encodable & Sendable>(
-        _ name: String, _ completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void,
+        _ operation: KeyOperation,
+        _ completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void,
         _ fields: @escaping @Sendable (_ id: String) -> Fields
     ) {
         let limit = MessageChannel.Limit.total(signatureTimeout ?? source.timeout)
@@ -432,7 +442,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
             switch result {
             case .failure(let error): completion(.failure(source.describing(error)))
             case .success(let (peer, id)):
-                peer.channel.send(name, fields(id), limit) { answer in
+                peer.channel.send(operation.rawValue, fields(id), limit) { answer in
                     completion(
                         Result { () throws(CertificateProviderError) in
                             do throws(CertificateProviderError) {
@@ -499,7 +509,7 @@ extension RemoteKey: KeyDecrypting {
                 withPeer { continuation.resume(returning: $0) }
             }.get()
             let answer: DecryptAnswer = try await peer.request(
-                "key.decrypt", Decrypt(key: id, scheme: scheme.rawValue, ciphertext: Data(ciphertext)),
+                KeyOperation.decrypt.rawValue, Decrypt(key: id, scheme: scheme.rawValue, ciphertext: Data(ciphertext)),
                 .total(source.timeout))
             return answer.plaintext.bytes
         } catch { throw source.describing(error) }

@@ -276,96 +276,82 @@ package struct KeyRequest: Codable, Sendable {
 }
 
 /// The answer to `key.open`.
-package struct KeyStoreAnswer: Codable, Sendable {
-    package var scheme: String
-    package var location: String
-    package var makes: [String: [String]]
-    package var can: [String]
-    package var certificates: Bool?
-    package var guarantees: [String]?
-    package init(_ properties: KeyStoreProperties, can: [String], certificates: Bool) {
+struct KeyStoreAnswer: Codable, Sendable {
+    var scheme: String
+    var location: String
+    var makes: [String: [String]]
+    var can: [String]
+    var certificates: Bool?
+    var guarantees: [String]?
+
+    init(_ store: any KeyStore) {
+        let properties = store.properties
         (scheme, location, makes) = (properties.scheme, properties.location.rawValue, properties.makes.names)
-        (self.can, self.certificates) = (can, certificates)
+        (can, certificates) = (KeyOperation.optional(of: store).map(\.rawValue), store.certificates != nil)
         guarantees = properties.guarantees.map(\.rawValue).sorted()
     }
 }
 
 /// The answer to `key.make`, `key.import` and `key.find`.
-package struct KeyAnswer: Codable, Sendable {
-    package var key: WireKey?
-    package init(_ key: WireKey?) { self.key = key }
+struct KeyAnswer: Codable, Sendable {
+    var key: WireKey?
 }
 
 /// The answer to `key.list`.
-package struct KeysAnswer: Codable, Sendable {
-    package var keys: [WireKey]
-    package init(_ keys: [WireKey]) { self.keys = keys }
+struct KeysAnswer: Codable, Sendable {
+    var keys: [WireKey]
 }
 
 /// The answer to `key.holds`.
-package struct HoldsAnswer: Codable, Sendable {
-    package var holds: Bool
-    package init(_ holds: Bool) { self.holds = holds }
+struct HoldsAnswer: Codable, Sendable {
+    var holds: Bool
 }
 
 /// The answer to `key.destroy`.
-package struct DestroyAnswer: Codable, Sendable {
+struct DestroyAnswer: Codable, Sendable {
     /// Whether the private key was there.
-    package var destroyed: Bool?
-    package init(_ destroyed: Bool) { self.destroyed = destroyed }
+    var destroyed: Bool?
 }
 
 /// `remember`: a new key, before it may be used.
-package struct Remember: Codable, Sendable {
+struct Remember: Codable, Sendable {
     /// The request that makes the key.
-    package var `for`: UInt64
-    package var key: WireKey
-    package init(for request: UInt64, key: WireKey) { (self.for, self.key) = (request, key) }
+    var `for`: UInt64
+    var key: WireKey
 }
 
 /// `key.sign`.
-package struct Sign: Codable, Sendable {
+struct Sign: Codable, Sendable {
     /// The id of a key that the other side has named.
-    package var key: String
-    package var scheme: String
-    package var message: Data
-    package init(key: String, scheme: String, message: Data) {
-        (self.key, self.scheme, self.message) = (key, scheme, message)
-    }
+    var key: String
+    var scheme: String
+    var message: Data
 }
 
 /// `key.signDigest`.
-package struct SignDigest: Codable, Sendable {
-    package var key: String
-    package var scheme: String
+struct SignDigest: Codable, Sendable {
+    var key: String
+    var scheme: String
     /// Made by the hash function of the scheme.
-    package var digest: Data
-    package init(key: String, scheme: String, digest: Data) {
-        (self.key, self.scheme, self.digest) = (key, scheme, digest)
-    }
+    var digest: Data
 }
 
 /// The answer to `key.sign` and `key.signDigest`.
-package struct SignatureAnswer: Codable, Sendable {
-    package var signature: Data
-    package init(_ signature: Data) { self.signature = signature }
+struct SignatureAnswer: Codable, Sendable {
+    var signature: Data
 }
 
 /// `key.decrypt`.
-package struct Decrypt: Codable, Sendable {
-    package var key: String
+struct Decrypt: Codable, Sendable {
+    var key: String
     /// As ``/CertificateProviding/DecryptionScheme``; RSAES-PKCS1-v1_5 where it is missing.
-    package var scheme: String?
-    package var ciphertext: Data
-    package init(key: String, scheme: String, ciphertext: Data) {
-        (self.key, self.scheme, self.ciphertext) = (key, scheme, ciphertext)
-    }
+    var scheme: String?
+    var ciphertext: Data
 }
 
 /// The answer to `key.decrypt`.
-package struct DecryptAnswer: Codable, Sendable {
-    package var plaintext: Secret
-    package init(_ plaintext: Secret) { self.plaintext = plaintext }
+struct DecryptAnswer: Codable, Sendable {
+    var plaintext: Secret
 }
 
 // MARK: - The host's services

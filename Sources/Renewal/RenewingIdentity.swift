@@ -341,7 +341,7 @@ public final class RenewingIdentity: Service {
         let draw = environment.random()
         state.withLock { $0.plan.fail(with: error, at: moment, draw: draw) }
         // Processes with the same store are due at the same time: one renews, and the others use the result.
-        if error.code == .pending || error.underlying is OperationInProgress {
+        if error.code == .pending || error.reason == .busy {
             metrics.count(.pending)
             environment.logger.log(
                 level: level(at: moment.wall), "renewal is pending",

@@ -25,16 +25,6 @@ import Testing
         #expect(help.status == 0 && help.stdout == output.stdout, "\(help)")
     }
 
-    /// An upgrade leaves nothing of the versions that were two programs.
-    @Test func uninstallRemovesTheFormerSecondProgram() throws {
-        let former = prefix + "/libexec/certprov/certprov-full"
-        try FileManager.default.createDirectory(
-            atPath: prefix + "/libexec/certprov", withIntermediateDirectories: true)
-        try Data().write(to: URL(filePath: former))
-        #expect(try sandbox.run([Self.script, "--remove", prefix]).status == 0)
-        #expect(!FileManager.default.fileExists(atPath: prefix + "/libexec/certprov"))
-    }
-
     @Test func theManualDocumentsEverySubcommandAndOption() throws {
         let manual = String(decoding: try contents(prefix + "/share/man/man1/certprov.1"), as: UTF8.self)
         for command in ["list", "fetch", "delete", "explain", "connect", "providers", "check", "renew"] {

@@ -126,7 +126,7 @@ import Testing
             }
             try fixture.directory.write(bytes, to: file)
             let reading = try error { _ = try fixture.storage().record(named: "record") }
-            #expect(reading.underlying is DamagedContent == (damage != "version"), "\(damage): \(reading)")
+            #expect((reading.reason == .damaged) == (damage != "version"), "\(damage): \(reading)")
             do throws(CertificateProviderError) {
                 try fixture.storage().removeRecord(named: "record")
                 #expect(damage != "version")
@@ -150,7 +150,7 @@ import Testing
         let provider = try #require(ProviderID(rawValue: parts[1]))
         let error = try error { _ = try fixture.storage(provider).entry(named: parts[2]) }
         #expect(error.code == .storeReadFailed && error.message.contains("damaged"))
-        #expect(error.underlying is DamagedContent)
+        #expect(error.reason == .damaged)
     }
 
     @Test func anotherSealingKeyIsCalledThat() throws {
@@ -162,10 +162,10 @@ import Testing
         try fixture.directory.write(key.reversed(), to: "state/store.key")
         let error = try error { _ = try fixture.storage().entry(named: "entry") }
         #expect(error.code == .storeReadFailed && error.message.contains("sealed with another key"))
-        #expect(error.underlying is DamagedContent)
+        #expect(error.reason == .damaged)
         unlink(fixture.directory["state/store.key"])
         let lost = #expect(throws: CertificateProviderError.self) { _ = try fixture.storage().entry(named: "entry") }
-        #expect(lost?.underlying is DamagedContent)
+        #expect(lost?.reason == .damaged)
         try fixture.directory.write(key, to: "state/store.key")
         #expect(try fixture.storage().entry(named: "entry") != nil)
         #expect(try running.entry(named: "entry") != nil)

@@ -67,7 +67,7 @@ import Testing
         let store = IdentityStore(path: fixture.path, keySource: nil, files: FileSystem(), lockTimeout: .zero)
         let storage = store.storage(for: ProviderID("test"))
         let writing = try error { try storage.setEntry(identity, named: "entry") }
-        #expect(writing.code == .operationNotAllowed && writing.underlying is OperationInProgress, "\(writing)")
+        #expect(writing.code == .operationNotAllowed && writing.reason == .busy, "\(writing)")
         #expect(writing.message.contains("of this process has held"), "\(writing)")
         #expect(try error { try storage.removeEntry(named: "entry") }.code == .operationNotAllowed)
         withExtendedLifetime(held) {}

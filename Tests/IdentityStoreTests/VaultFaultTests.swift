@@ -234,7 +234,7 @@ import Testing
         let vault = try vault(lockTimeout: .zero)
         for attempt in [{ try vault.unlock(self.passcode) }, { try vault.destroy() }] {
             let error = try error(attempt)
-            #expect(error.code == .operationNotAllowed && error.underlying is OperationInProgress, "\(error)")
+            #expect(error.code == .operationNotAllowed && error.reason == .busy, "\(error)")
             #expect(error.message.contains("the process ") && error.message.contains(lock), "\(error)")
         }
         process.closeInput()

@@ -132,7 +132,8 @@ import Testing
         var header = try #require(JSONSerialization.jsonObject(with: Data(file[11..<end])) as? [String: Any])
         header["scrypt"] = cost
         let new = try JSONSerialization.data(withJSONObject: header)
-        let whole = Array(file[..<9]) + [UInt8(new.count >> 8), UInt8(new.count & 0xff)] + new
+        let whole =
+            Array(file[..<9]) + [UInt8(new.count >> 8), UInt8(new.count & 0xff)] + new
             + file[end...].dropLast(SHA256.byteCount)
         return whole + SHA256.hash(data: whole)
     }

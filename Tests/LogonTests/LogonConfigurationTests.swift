@@ -24,7 +24,7 @@ import Testing
         #expect(configuration.host == nil && configuration.port == nil && configuration.securityConfiguration == nil)
         #expect(configuration.userCreationPolicy == .certificate)
         #expect(configuration.farmID == "0" && configuration.urlSuffix.isEmpty && configuration.domain.isEmpty)
-        #expect(configuration.usesHTTPS && configuration.sharesCredentials)
+        #expect(configuration.usesHTTPS)
         #expect(configuration.providers.isEmpty && configuration.warnings.isEmpty)
     }
 
@@ -46,7 +46,7 @@ import Testing
         #expect(configuration.farmID == "7")
         #expect(configuration.urlSuffix == "/ias_relay")
         #expect(configuration.domain == "default")
-        #expect(!configuration.usesHTTPS && !configuration.sharesCredentials)
+        #expect(!configuration.usesHTTPS)
         #expect(configuration.providers.map(\.id) == [mdm, pkcs12])
         #expect(configuration.providers.first?.parameters.names == ["url"])
         let path = try #require(configuration.providers.last?.parameters["path"])

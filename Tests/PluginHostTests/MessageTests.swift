@@ -25,16 +25,15 @@ struct MessageTests {
 
     @Test("The other side learns that content is damaged, and that another process is at work")
     func theReasonOfAnErrorCrosses() throws {
-        for reason in [DamagedContent() as any Error, OperationInProgress()] {
-            let error = CertificateProviderError(.storeReadFailed, "It is not read.", underlying: reason)
+        for reason in [CertificateProviderError.Reason.damaged, .busy] {
+            let error = CertificateProviderError(.storeReadFailed, "It is not read.", reason: reason)
             let line = try JSONEncoder().encode(WireError(error))
             let read = CertificateProviderError(try JSONDecoder().decode(WireError.self, from: line), of: "The plugin")
-            #expect(read.code == .storeReadFailed)
-            #expect(read.underlying.map { "\(type(of: $0))" } == "\(type(of: reason))")
+            #expect(read.code == .storeReadFailed && read.reason == reason)
         }
         let unknown = try JSONDecoder().decode(
             WireError.self, from: Data(#"{"code":"pending","message":"Wait.","reason":"else"}"#.utf8))
-        #expect(CertificateProviderError(unknown, of: "The plugin").underlying == nil)
+        #expect(CertificateProviderError(unknown, of: "The plugin").reason == nil)
     }
 
     @Test func aKeyThatIsNotOneSaysWhy() throws {

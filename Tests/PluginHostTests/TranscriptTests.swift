@@ -1,10 +1,11 @@
 import CertificateProviding
 import Foundation
 import PluginHost
-import PluginProtocol
 import Synchronization
 import TestSupport
 import Testing
+
+@testable import PluginProtocol
 
 /// Documentation/PluginTranscript.md.
 struct Transcript: Sendable {
@@ -183,7 +184,7 @@ struct TranscriptTests {
                     String($0.1)
                 })
         }
-        let common = try names("PluginProtocol/KeyStoreService.swift").union(names("PluginProtocol/Peer.swift"))
+        let common = try Set(KeyOperation.allCases.map(\.rawValue)).union(names("PluginProtocol/Peer.swift"))
         let server = try names("PluginKit/PluginServer.swift").union(common).subtracting(["prompt", "progress"])
         #expect(server.symmetricDifference(ofHost) == [])
         #expect(try names("PluginHost/HostServices.swift").union(common).symmetricDifference(ofPlugin) == [])
@@ -265,7 +266,7 @@ struct TranscriptTests {
             #expect(rejected?.code == .rejected && rejected?.nativeCode == 403)
             #expect(await error { _ = try await provider.getCertificate(none) }?.retryAfter == .seconds(60))
             let busy = await error { _ = try await provider.getCertificate(none) }
-            #expect(busy?.code == .operationNotAllowed && busy?.underlying is OperationInProgress)
+            #expect(busy?.code == .operationNotAllowed && busy?.reason == .busy)
         case "unknown-to-plugin", "unknown-to-host":
             #expect(try stage.provider(sendingUnknown: session == "unknown-to-plugin").getStoredCertificate() == nil)
         case "questions":

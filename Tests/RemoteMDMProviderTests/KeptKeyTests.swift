@@ -147,7 +147,7 @@ import Testing
         let memory = InMemoryStorage()
         _ = try await server.provider(storage: memory).getCertificate(NoUserInteraction())
         let failure = CertificateProviderError(
-            .storeReadFailed, "Input/output error.", underlying: isDamaged ? DamagedContent() : nil)
+            .storeReadFailed, "Input/output error.", reason: isDamaged ? .damaged : nil)
         let log = WarningLog()
         let provider = try server.provider(storage: UnreadableStorage(storage: memory, failure: failure), log: log)
         if isDamaged {

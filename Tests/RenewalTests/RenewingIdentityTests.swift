@@ -367,7 +367,7 @@ import Testing
         "While another process renews, the renewal is pending; another refusal is a failure", arguments: [true, false])
     func anotherProcessIsNoFailure(isBusy: Bool) async throws {
         let busy = CertificateProviderError(
-            .operationNotAllowed, "Another operation is in progress.", underlying: isBusy ? OperationInProgress() : nil)
+            .operationNotAllowed, "Another operation is in progress.", reason: isBusy ? .busy : nil)
         provider.fail(from: .zero, to: .hours(20), with: busy)
         await service().run(on: clock)
         let results = ["pending", "failed"].map { result in

@@ -82,7 +82,7 @@ final class TranscriptProvider: CertificateProvider {
         case "errors":
             throw CertificateProviderError(
                 .operationNotAllowed, "Another process requests it; wait for its end.",
-                underlying: OperationInProgress())
+                reason: .busy)
         case "questions": try await ask(interaction)
         case "secret":
             _ = try environment.secrets.read(.environment("VAULT_TOKEN"))
@@ -149,7 +149,7 @@ final class TranscriptProvider: CertificateProvider {
 
     private func keyOfHost(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         let key = try await hostStore.make(NewKey(.p256, label: "web"), interaction) { _ in }
-        let identity = try Self.identity(key)
+        let identity = try Self.identity(WrappedKey(key: key))
         try await identity.verifyPossession()
         try await hostStore.storeChain(identity.certificateChain, for: key, interaction)
         return identity
@@ -182,6 +182,20 @@ final class TranscriptProvider: CertificateProvider {
                 .notFound, "The vault has no certificate for the key; request one.")
         }
     }
+}
+
+/// A key of the host that the provider has wrapped: the host gets its own key all the same.
+private struct WrappedKey: IdentityKey {
+    let key: any IdentityKey
+
+    var publicKey: PublicKeyInfo { key.publicKey }
+    var signatureSchemes: [SignatureScheme] { key.signatureSchemes }
+    var location: KeyLocation { key.location }
+    var hostKey: KeyReference? { key.hostKey }
+
+    func signature(
+        for message: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
 }
 
 // MARK: - Abilities

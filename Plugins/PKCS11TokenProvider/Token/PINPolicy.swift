@@ -50,7 +50,7 @@ struct PINPolicy: Sendable {
         case .busy:
             throw CertificateProviderError(
                 .operationNotAllowed, "Another login to the token '\(token)' is in progress; try again.",
-                underlying: OperationInProgress())
+                reason: .busy)
         case .refused(let verdict): throw refusal(verdict, token)
         }
     }

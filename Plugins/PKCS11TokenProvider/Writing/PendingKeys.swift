@@ -22,7 +22,7 @@ struct PendingKeys: Sendable {
     /// The number of key pairs that all processes make at a time on one token.
     private static let maximum = 16
 
-    /// What a record has: JSON.
+    /// The content of a record, as JSON.
     private struct Content: Codable {
         var version = PendingKeys.format
         let id: Data
@@ -58,7 +58,9 @@ struct PendingKeys: Sendable {
 
         fileprivate func write(firstLook: Date? = nil) throws(CertificateProviderError) {
             let record: SecretBytes
-            do { record = SecretBytes(copying: try JSONEncoder().encode(Content(id: Data(id), firstLook: firstLook))) } catch {
+            do {
+                record = SecretBytes(copying: try JSONEncoder().encode(Content(id: Data(id), firstLook: firstLook)))
+            } catch {
                 throw CertificateProviderError(
                     .internal, "The record of a pending key pair cannot be encoded.", underlying: error)
             }
@@ -108,7 +110,8 @@ struct PendingKeys: Sendable {
                 else { continue }
                 orphans.append(
                     Entry(
-                        id: Array(content.id), name: name, lease: lease, storage: storage, firstLook: content.firstLook))
+                        id: Array(content.id), name: name, lease: lease, storage: storage, firstLook: content.firstLook)
+                )
             } catch {
                 logger.warning(
                     "cannot read the record of a pending key pair, which may be left on the token",

@@ -1,12 +1,12 @@
 import Glibc
-public import SystemPackage
+package import SystemPackage
 
 /// Reads whole regular files of a bounded size. Refuses other files without waiting for them.
 public enum RegularFile {
     /// The reason why a file was not read. The description completes a sentence such as "… cannot be used: ".
     public enum Failure: Error, Sendable, CustomStringConvertible {
-        /// A system call failed.
-        case systemCall(Errno)
+        /// A system call failed, with this `errno`.
+        case systemCall(Int32)
         /// The path is not a regular file; the value names its type.
         case notRegular(String)
         /// The file is larger than `limit` bytes.
@@ -14,7 +14,7 @@ public enum RegularFile {
 
         public var description: String {
             switch self {
-            case .systemCall(let code): "\(code)"
+            case .systemCall(let code): "\(Errno(rawValue: code))"
             case .notRegular(let kind): "it is \(kind), not a regular file"
             case .tooLarge(let size, let limit): "it has \(size) bytes; the limit is \(limit) bytes"
             }
@@ -22,7 +22,7 @@ public enum RegularFile {
 
         /// Whether the file does not exist.
         public var isMissing: Bool {
-            if case .systemCall(let code) = self { return code == .noSuchFileOrDirectory }
+            if case .systemCall(let code) = self { return code == ENOENT }
             return false
         }
     }
@@ -32,10 +32,10 @@ public enum RegularFile {
     /// - Parameter limit: The maximum size, in bytes.
     /// - Throws: ``Failure``; ``Failure/isMissing`` for a file that does not exist.
     public static func read(_ path: String, atMost limit: Int) throws(Failure) -> [UInt8] {
-        guard !path.utf8.contains(0) else { throw .systemCall(.invalidArgument) }
+        guard !path.utf8.contains(0) else { throw .systemCall(EINVAL) }
         // O_NONBLOCK: opening a named pipe without a writer must not hang.
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
-        guard descriptor >= 0 else { throw .systemCall(Errno(rawValue: errno)) }
+        guard descriptor >= 0 else { throw .systemCall(errno) }
         defer { close(descriptor) }
         return try read(FileDescriptor(rawValue: descriptor), atMost: limit)
     }
@@ -47,7 +47,7 @@ public enum RegularFile {
     /// - Throws: ``Failure``, also for a file that grows beyond the limit while it is read.
     package static func read(_ file: FileDescriptor, atMost limit: Int) throws(Failure) -> [UInt8] {
         let status: Stat
-        do throws(Errno) { status = try file.stat() } catch { throw .systemCall(error) }
+        do throws(Errno) { status = try file.stat() } catch { throw .systemCall(error.rawValue) }
         guard status.type == .regular else { throw .notRegular(kind(of: status.type)) }
         guard status.size <= limit else { throw .tooLarge(status.size, limit: limit) }
         // One byte more than was promised shows the end, or that the file is growing. Read in place: a caller that
@@ -59,7 +59,7 @@ public enum RegularFile {
                 Glibc.read(file.rawValue, buffer.baseAddress.map { $0 + used }, buffer.count - used)
             }
             if count < 0 && errno == EINTR { continue }
-            guard count >= 0 else { throw .systemCall(Errno(rawValue: errno)) }
+            guard count >= 0 else { throw .systemCall(errno) }
             if count == 0 {
                 bytes.removeLast(bytes.count - used)
                 return bytes

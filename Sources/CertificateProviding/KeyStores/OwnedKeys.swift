@@ -196,7 +196,7 @@ public struct OwnedKeys: Sendable {
         guard let contents = try? JSONDecoder().decode(Contents.self, from: data) else {
             throw CertificateProviderError(
                 .storeReadFailed, "The record of the provider's keys is damaged; delete the identity to discard it.",
-                underlying: DamagedContent())
+                reason: .damaged)
         }
         return contents.keys
     }

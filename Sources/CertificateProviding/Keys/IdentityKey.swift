@@ -45,6 +45,10 @@ public protocol IdentityKey: Sendable {
 
     /// Signs on threads of its own and calls back; `nil` for a key that signs in the caller's task only.
     var callbackSigner: (any CallbackSigning)? { get }
+
+    /// In a plugin, the key of its host's key store that this one is, or wraps; `nil` for any other key. The host uses such a key
+    /// itself, and not through the plugin.
+    var hostKey: KeyReference? { get }
 }
 
 extension IdentityKey {
@@ -65,6 +69,8 @@ extension IdentityKey {
     public var digestSigner: (any DigestSigning)? { nil }
     /// `nil`: the default for a key that signs in the caller's task.
     public var callbackSigner: (any CallbackSigning)? { nil }
+    /// `nil`: the default for a key that is not of a plugin's host.
+    public var hostKey: KeyReference? { nil }
 }
 
 /// The ability of an ``IdentityKey`` to sign a digest that the caller has made.

@@ -35,6 +35,24 @@ public struct Parameter<Value: Sendable>: Sendable {
             needs: needs, excludes: excludes, summary: summary, absent: absent
         ) { text, context throws(ParameterProblem) in try parse(text, context) }
     }
+
+    /// Declares a parameter of any type that may be left out; its value is nil then.
+    ///
+    /// - Parameters:
+    ///   - defaultValue: What that means, in words, for the documentation.
+    ///   - isBlankRefused: Whether a blank value is an error. Otherwise it counts as not given.
+    ///   - needs: Conditions that must hold if the parameter is given.
+    ///   - excludes: Names of parameters that must not be given beside it.
+    ///   - parse: Makes the value of the text, which is trimmed and not blank. Does no I/O.
+    public init<Wrapped>(
+        _ name: String, _ kind: ParameterDescriptor.Kind, defaultValue: String? = nil, isBlankRefused: Bool = false,
+        needs: [ParameterCondition] = [], excludes: [String] = [], summary: String,
+        parse: @escaping @Sendable (String, ParameterContext) throws(ParameterProblem) -> Value
+    ) where Value == Wrapped? {
+        self.init(
+            name, kind, absent: .some(nil), defaultValue: defaultValue, isBlankRefused: isBlankRefused, needs: needs,
+            excludes: excludes, summary: summary, parse: parse)
+    }
 }
 
 /// A condition on another parameter.
@@ -156,7 +174,7 @@ extension Parameter where Value == String? {
         isBlankRefused: Bool = false, needs: [ParameterCondition] = [], excludes: [String] = [], summary: String
     ) -> Self {
         Self(
-            name, kind, absent: .some(nil), defaultValue: defaultValue, isBlankRefused: isBlankRefused, needs: needs,
+            name, kind, defaultValue: defaultValue, isBlankRefused: isBlankRefused, needs: needs,
             excludes: excludes, summary: summary
         ) { text, _ in text }
     }
@@ -216,7 +234,7 @@ extension Parameter where Value == SecretSource? {
         summary: String
     ) -> Self {
         Self(
-            name, .secretSource, absent: .some(nil), defaultValue: defaultValue, needs: needs, excludes: excludes,
+            name, .secretSource, defaultValue: defaultValue, needs: needs, excludes: excludes,
             summary: summary
         ) { text, _ throws(ParameterProblem) in
             guard let source = SecretSource(text) else { throw .expected(SecretSource.expectation) }

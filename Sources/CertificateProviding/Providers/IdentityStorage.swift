@@ -5,10 +5,10 @@ import Crypto
 /// The calls read and write small local files: they block for a short, bounded time and may be made from any thread.
 /// Every write is atomic, across a crash and between processes. The name of an entry has 1 to 128 bytes, contains no
 /// `/` or NUL, and does not begin with a dot. While other processes write, a write waits; after ten seconds it throws
-/// `operationNotAllowed` with ``OperationInProgress``.
+/// `operationNotAllowed` with the reason ``CertificateProviderError/Reason/busy``.
 public protocol IdentityStorage: Sendable {
     /// Returns the entry, or `nil` if there is none.
-    /// - Throws: `storeReadFailed` for an entry that cannot be read, with ``DamagedContent`` as the underlying error if it is
+    /// - Throws: `storeReadFailed` for an entry that cannot be read, with ``CertificateProviderError/Reason/damaged`` as the reason if it is
     ///   damaged; errors of the source of the sealing key, such as `vaultLocked`.
     func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity?
 

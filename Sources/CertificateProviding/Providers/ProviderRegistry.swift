@@ -78,7 +78,7 @@ public struct ProviderRegistry: Sendable {
 
     /// The places of further providers and key stores, for errors: a clause; `nil` without a source. Blocks on the file
     /// system at most.
-    public var whereabouts: String? { source?.whereabouts }
+    package var whereabouts: String? { source?.whereabouts }
 
     /// Returns the key stores as providers get them.
     ///

@@ -29,7 +29,9 @@ package struct RecordField: Sendable {
                 buffer[offset] = field.tag
                 buffer.storeBytes(of: UInt32(field.range.count).bigEndian, toByteOffset: offset + 1, as: UInt32.self)
                 offset += headerSize
-                field.withUnsafeBytes { UnsafeMutableRawBufferPointer(rebasing: buffer[offset...]).copyMemory(from: $0) }
+                field.withUnsafeBytes {
+                    UnsafeMutableRawBufferPointer(rebasing: buffer[offset...]).copyMemory(from: $0)
+                }
                 offset += field.range.count
             }
         }

@@ -99,7 +99,8 @@ package struct RejectedSecrets: Sendable {
                 throw CertificateProviderError(
                     .storeReadFailed,
                     "No configured password is sent: the record of rejected passwords is damaged, or was written by a newer certprov; "
-                        + "update certprov, or remove its file from the state directory: records/*/\(RejectedSecrets.recordName)")
+                        + "update certprov, or remove its file from the state directory: records/*/\(RejectedSecrets.recordName)"
+                )
             }
             self = content
         }

@@ -27,7 +27,7 @@ final class SafeDirectory: Sendable {
         ) -> CertificateProviderError {
             CertificateProviderError(
                 isBusy ? .operationNotAllowed : code, message, provider: provider,
-                underlying: isBusy ? OperationInProgress() : nil)
+                reason: isBusy ? .busy : nil)
         }
     }
 

@@ -27,7 +27,9 @@ enum StoredIdentityCoding {
         var fields = identity.certificateChain.map { field(.certificate, $0.derRepresentation) }
         fields += (identity.trust?.certificates ?? []).map { field(.trust, $0.derRepresentation) }
         if let key = identity.privateKey { fields.append(RecordField(Tag.privateKey.rawValue, key)) }
-        fields += identity.attributes.sorted { $0.key < $1.key }.map { field(.attribute, "\($0.key)\0\($0.value)".utf8) }
+        fields += identity.attributes.sorted { $0.key < $1.key }.map {
+            field(.attribute, "\($0.key)\0\($0.value)".utf8)
+        }
         return RecordField.encode(fields)
     }
 

@@ -45,7 +45,7 @@ struct ConnectionRecord: Codable, Sendable {
             return try decoded(try vault.storage(for: provider).record(named: name))
         } catch {
             var error = error
-            if error.underlying is DamagedContent { error.message += " " + withoutBackup }
+            if error.reason == .damaged { error.message += " " + withoutBackup }
             throw error
         }
     }

@@ -6,7 +6,7 @@ extension RegistrationMachine.Refusal {
         CertificateProviderError(
             .operationNotAllowed,
             "Another operation of the application is in progress\(holder.map { ", by \($0)" } ?? ""); wait until it has finished.",
-            underlying: OperationInProgress())
+            reason: .busy)
     }
 
     var error: CertificateProviderError {

@@ -49,7 +49,7 @@ public enum ServerParameter {
     public static func userName(
         _ name: String = "username", needs: [ParameterCondition] = [], summary: String
     ) -> Parameter<String?> {
-        Parameter(name, .string, absent: .some(nil), needs: needs, summary: summary) {
+        Parameter(name, .string, needs: needs, summary: summary) {
             text, _ throws(ParameterProblem) in
             guard text.isUserName else { throw .expected("must not have a colon or a control character (RFC 7617)") }
             return text
@@ -58,7 +58,7 @@ public enum ServerParameter {
 
     /// The proxy for all requests; `nil` if the environment variables decide. ``ProxySettings`` reads it.
     public static let proxy = Parameter<ProxyChoice?>(
-        "proxy", .proxyURL, absent: .some(nil),
+        "proxy", .proxyURL,
         defaultValue: "https_proxy or http_proxy, and no_proxy, of the environment",
         summary: "http://HOST:PORT of the proxy for all requests, or none."
     ) { text, _ throws(ParameterProblem) in

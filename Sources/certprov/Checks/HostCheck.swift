@@ -70,7 +70,7 @@ struct HostCheck {
             }
         }
         // Each further look at the vault would wait for the lock again.
-        if let unlocking, unlocking.underlying is OperationInProgress {
+        if let unlocking, unlocking.reason == .busy {
             return [origin(of: configuration), .error("registration", unlocking)]
         }
         var findings = [origin(of: configuration)]

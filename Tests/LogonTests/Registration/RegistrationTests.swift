@@ -418,7 +418,7 @@ import Testing
         let host = try await RegistrationHost()
         let lease = try host.restartedVault().leaseOperation()
         let error = await failure { try await host.manager.register(host.person) }
-        #expect(error?.code == .operationNotAllowed && error?.underlying is OperationInProgress)
+        #expect(error?.code == .operationNotAllowed && error?.reason == .busy)
         #expect(error?.message.contains("of this process") == true, "\(String(describing: error))")
         withExtendedLifetime(lease) {}
         await host.end()

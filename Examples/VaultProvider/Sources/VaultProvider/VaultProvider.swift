@@ -89,7 +89,7 @@ public final class VaultProvider: CertificateProvider {
         CertificateProviderError(
             .operationNotAllowed,
             "Another process is enrolling with \(settings.server.authority); wait until it has finished.",
-            underlying: OperationInProgress())
+            reason: .busy)
     }
 
     func identity(

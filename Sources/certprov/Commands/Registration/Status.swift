@@ -17,7 +17,7 @@ struct Status: AsyncParsableCommand {
             let (manager, vault) = try context.application()
             // Why it is locked is a part of the status.
             do throws(CertificateProviderError) { try await context.unlock(vault, of: manager) } catch {
-                guard error.code != .vaultDestroyed, !(error.underlying is OperationInProgress) else { throw error }
+                guard error.code != .vaultDestroyed, error.reason != .busy else { throw error }
                 context.remark("the vault stays locked: \(error.message)")
             }
             let state = try await manager.registrationState()
