@@ -66,7 +66,7 @@ logged() { tail -n 1 "$d/log.jsonl" | grep -F -- "$1"; }
 issued() {
     local files lines
     files=$(find "$d/issued" -name '*.pem' | wc -l)
-    lines=$(grep -c '"serial": "[0-9a-f]*", "notes"' "$d/log.jsonl")
+    lines=$(grep -c '"serial": "[0-9a-f]*", "host"' "$d/log.jsonl")
     echo "$files files, $lines lines"
     [ "$files" = "$1" ] && [ "$lines" = "$1" ]
 }

@@ -28,8 +28,7 @@ import Testing
 
     /// A proof that is bound to the connection shows that no other party ends it.
     @Test(arguments: ["1.2", "1.3"]) func tlsGoesThroughToTheServer(version: String) async throws {
-        let server = try await ESTServer.start(
-            "--auth", "basic", "--tls", version, "--binding", "required", "--csrattrs", "challengePassword")
+        let server = try await ESTServer.start("--auth", "basic", "--tls", version, "--binding", "required")
         let proxy = try ProxyServer(Self.wanting)
         let pin = String(decoding: try server.directory.read("server.pin"), as: UTF8.self).filter { !$0.isWhitespace }
         let provider = try provider(server, proxy, Self.credentials.merging(["pin": pin]) { $1 })

@@ -32,8 +32,8 @@ class Authentication:
         self.options, self.digest, self.tokens = options, digest, tokens
         self.modes = set(options.auth.split("+")) - {"none"}
 
-    def check(self, operation, request, certificate, record, challenge):
-        """Ends with 401 or 403, or with the user in the record. Without `challenge` a 401 does not say what it wants.
+    def check(self, operation, request, certificate, record):
+        """Ends with 401 or 403, or with the user in the record.
 
         Re-enrolment stands on the certificate it renews. It needs a password as well only where --auth demands both.
         """
@@ -43,12 +43,12 @@ class Authentication:
         schemes = self.modes - {"certificate"}
         if operation == "simplereenroll" and "certificate" not in self.modes:
             schemes = set()
-        if not schemes and challenge:
+        if not schemes:
             return
         headers = self.refusal(schemes, request, record)
         if headers is not None:
             record["refused"] = "authentication"
-            raise HTTPError(401, "Authentication is required.", headers if challenge else [])
+            raise HTTPError(401, "Authentication is required.", headers)
 
     def refusal(self, schemes, request, record):
         """None if the request is authenticated, else the challenges."""

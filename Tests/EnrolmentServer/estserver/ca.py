@@ -78,12 +78,6 @@ def ca_certificate(subject, public_key, issuer, issuer_key):
     return draft.sign(issuer_key, hashes.SHA256())
 
 
-def self_signed(subject, key, names):
-    """What an appliance that nobody has set up yet shows."""
-    draft = builder(subject, key.public_key(), subject, key, now() - DAY, now() + 3650 * DAY)
-    return draft.add_extension(names, critical=False).sign(key, hashes.SHA256())
-
-
 class Authority:
     """A root and what it issues with: an intermediate, or the root itself."""
 
@@ -124,10 +118,6 @@ class Authority:
     def issued(self, certificate):
         with self.lock:
             return self.leaves.get(certificate.serial_number) == certificate
-
-    def latest(self, subject):
-        with self.lock:
-            return next((leaf for leaf in reversed(self.leaves.values()) if leaf.subject == subject), None)
 
     def rollover_certificates(self, successor):
         """OldWithNew and NewWithOld (RFC 4210, section 4.4): each root's key, certified by the other."""

@@ -9,7 +9,7 @@ from OpenSSL import SSL
 
 from . import ca, est, issuing, tls
 from .delivery import Closed, Wire, deliver
-from .faults import DELIVERY, Faults, distort_headers
+from .faults import DELIVERY, Faults
 from .messages import HTTPError, Reader
 
 NUMBERS = itertools.count(1)
@@ -106,9 +106,10 @@ class Conversation:
 
     def respond(self, request, operation, faults, record):
         if operation == "token":
-            issuing.interrupt(request, operation, faults)
+            issuing.interrupt(request, faults)
             response = self.server.tokens.respond(request, faults, record)
-            distort_headers(response, faults)
+            if faults.has("wrong-type"):
+                response.headers = [("Content-Type", "text/html")]
             return response
         return self.server.est.respond(self.connection, request, operation, faults, record)
 
@@ -128,7 +129,7 @@ class Conversation:
         return {
             "event": "request", "connection": self.number, "request": count, "method": None, "path": None,
             "tls": self.connection.get_protocol_version_name(), "user": None, "client_certificate": shown,
-            "csr_key_sha256": None, "binding": None, "status": None, "serial": None, "notes": [],
+            "csr_key_sha256": None, "binding": None, "status": None, "serial": None,
         }  # fmt: skip
 
     def finish(self, record, status, faults):

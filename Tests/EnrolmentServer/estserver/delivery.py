@@ -66,9 +66,8 @@ class Wire:
         self.wait_for_client()
 
 
-def chunked(body, size=100):
-    parts = [body[start : start + size] for start in range(0, len(body), size)]
-    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+def chunk(data):
+    return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 def endless(wire, response, faults):
@@ -82,9 +81,9 @@ def endless(wire, response, faults):
         while True:
             wire.send(line * 100)
     wire.send(response.head(extra=[("Transfer-Encoding", "chunked")]))
-    wire.send(chunked(response.body, 4096).removesuffix(b"0\r\n\r\n"))
+    wire.send(chunk(response.body))
     while True:
-        wire.send(chunked(line * 100, 6500).removesuffix(b"0\r\n\r\n"))
+        wire.send(chunk(line * 100))
 
 
 def deliver(wire, response, faults):
@@ -93,7 +92,8 @@ def deliver(wire, response, faults):
         endless(wire, response, faults)
     head, body = response.head(), response.body
     if faults.has("chunked"):
-        head, body = response.head(extra=[("Transfer-Encoding", "chunked")]), chunked(body)
+        head = response.head(extra=[("Transfer-Encoding", "chunked")])
+        body = chunk(body[:100]) + chunk(body[100:]) + b"0\r\n\r\n" if len(body) > 100 else chunk(body) + b"0\r\n\r\n"
     elif faults.has("no-length"):
         length = f"Content-Length: {len(body)}".encode()
         head = head.replace(length, b"Connection: close")

@@ -10,12 +10,12 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from . import ca, issuing, tls
-from .der import certs_only
-from .faults import distort_headers, encoded
+from .der import certs_only, oid, sequence
+from .faults import encoded
 from .messages import HTTPError, Response
-from .pending import retry_after
 
 PATH = re.compile(r"/\.well-known/est(?:/([^/?]+))?/(cacerts|simpleenroll|simplereenroll|csrattrs|serverkeygen)")
+CHALLENGE_PASSWORD = "1.2.840.113549.1.9.7"
 CERTS_ONLY = "application/pkcs7-mime; smime-type=certs-only"
 
 
@@ -65,6 +65,8 @@ class ESTServer:
 
     def __init__(self, server):
         self.server, self.options = server, server.options
+        # How often a request for a key is still to wait.
+        self.waits = {}
 
     def respond(self, connection, request, operation, faults, record):
         """The answer to one request. Ends with HTTPError, or with Interruption where a fault wants no answer at all."""
@@ -73,40 +75,37 @@ class ESTServer:
             if request.method != "GET":
                 raise HTTPError(405, f"{operation} takes GET.", [("Allow", "GET")])
             if operation == "csrattrs" and self.options.authenticate_csrattrs:
-                self.authenticate(operation, request, certificate, faults, record)
-            issuing.interrupt(request, operation, faults)
+                self.authenticate(operation, request, certificate, record)
+            issuing.interrupt(request, faults)
             response = self.cacerts(faults) if operation == "cacerts" else self.csrattrs(faults)
         else:
             if request.method != "POST":
                 raise HTTPError(405, f"{operation} takes POST.", [("Allow", "POST")])
-            self.authenticate(operation, request, certificate, faults, record)
+            self.authenticate(operation, request, certificate, record)
             csr = read_csr(request, record)
             self.check_binding(csr, connection, record)
             self.check_content(operation, csr, certificate)
-            issuing.interrupt(request, operation, faults)
-            response = self.pending(csr, certificate, faults, record)
-            response = response or self.enrol(operation, csr, certificate, faults, record)
-        distort_headers(response, faults)
+            issuing.interrupt(request, faults)
+            response = self.pending(record) or self.enrol(operation, csr, faults, record)
         return response
 
-    def authenticate(self, operation, request, certificate, faults, record):
-        challenge = not faults.has("401-without-challenge")
-        self.server.authentication.check(operation, request, certificate, record, challenge)
+    def authenticate(self, operation, request, certificate, record):
+        self.server.authentication.check(operation, request, certificate, record)
 
     def cacerts(self, faults):
         certificates = self.server.authority.certificates
-        if self.server.is_rolled_over or faults.has("rollover"):
+        if self.server.is_rolled_over:
             successor = self.server.successor
-            links = [] if self.options.no_links else self.server.authority.rollover_certificates(successor)
+            links = self.server.authority.rollover_certificates(successor)
             certificates = [*successor.certificates, *links, *certificates]
-        bag = [] if faults.has("empty-bag") else [ca.der(certificate) for certificate in reversed(certificates)]
+        bag = [ca.der(certificate) for certificate in reversed(certificates)]
         return Response(200, [("Content-Type", CERTS_ONLY)], encoded(certs_only(bag), faults))
 
     def csrattrs(self, faults):
-        wishes = self.server.wishes.encoded()
-        if wishes is None:
+        if self.options.binding != "required":
             return Response(204)
-        return Response(200, [("Content-Type", "application/csrattrs")], encoded(wishes, faults))
+        body = encoded(sequence(oid(CHALLENGE_PASSWORD)), faults)
+        return Response(200, [("Content-Type", "application/csrattrs")], body)
 
     def check_binding(self, csr, connection, record):
         if self.options.binding == "off":
@@ -124,31 +123,20 @@ class ESTServer:
             is_same = csr.subject.public_bytes() == certificate.subject.public_bytes()
             if not is_same or alternative_names(csr) != alternative_names(certificate):
                 raise HTTPError(400, "Subject and alternative names are to be those of the client certificate.")
-        unmet = self.server.wishes.unmet(csr) if self.options.enforce_csrattrs else None
-        if unmet:
-            raise HTTPError(400, unmet)
 
-    def pending(self, csr, certificate, faults, record):
-        chosen = faults.get("pending")
-        count = int(chosen["count"]) if chosen else self.options.pending
-        if not count:
-            return None
-        client = record["user"] or (certificate and ca.serial_text(certificate)) or record["csr_subject"]
-        key = record["csr_key_sha256"]
-        if not self.server.pending.waits(key, csr, client, count, record["notes"]):
-            return None
-        later = retry_after(chosen["retry"] if chosen and chosen["retry"] else self.options.retry_after)
-        return Response(202, [("Retry-After", later)] if later is not None else [])
+    def pending(self, record):
+        with self.server.lock:
+            left = self.waits.get(record["csr_key_sha256"], self.options.pending)
+            self.waits[record["csr_key_sha256"]] = max(0, left - 1)
+        return Response(202, [("Retry-After", self.options.retry_after)]) if left else None
 
-    def enrol(self, operation, csr, certificate, faults, record):
+    def enrol(self, operation, csr, faults, record):
         """An answer with a certificate. From here on it counts as issued, whatever becomes of the answer."""
         key, private_key = csr.public_key(), None
         if operation == "serverkeygen":
-            if self.options.serverkeygen == "off":
-                raise HTTPError(404, "Keys are not made here.")
-            private_key = issuing.server_key(key, faults)
+            private_key = issuing.key_like(key)
             key = private_key.public_key()
-        bag = issuing.bag(self.server, csr.subject, alternative_names(csr), key, certificate, faults, record)
+        bag = issuing.bag(self.server, csr.subject, alternative_names(csr), key, faults, record)
         body = encoded(certs_only(bag), faults)
         if private_key is None:
             return Response(200, [("Content-Type", CERTS_ONLY)], body)

@@ -6,55 +6,27 @@ with *N for the first N requests only.
 
 import base64
 import re
-import secrets
-import textwrap
 import threading
 
 from .messages import HTTPError
 
 ENROLMENT = {"simpleenroll", "simplereenroll", "serverkeygen"}
-RETRY = r"(-retry-(?P<retry>(date-)?\d+|absent))?"
 # Each name, and what may follow it.
 BEFORE_ISSUING = {
-    "status": r"-(?P<status>[1-9]\d\d)" + RETRY,
-    "429": "",
+    "status": r"-(?P<status>[1-9]\d\d)(-retry-(?P<retry>\d+))?",
     "redirect": r"-(?P<status>30[12378])-(?P<where>same|other|loop|http)",
-    "401-without-challenge": "",
     "hang": "",
     "half-close": "",
     "close-after-request": "",
-    "pending": r"-(?P<count>\d+)" + RETRY,
 }
 ISSUING = {
-    "old-certificate": "",
     "other-key": "",
-    "other-kind": "",
-    "other-names": "",
-    "wrong-subject": "",
-    "wrong-san": "",
     "untrusted": "",
-    "expired": r"(-(?P<seconds>\d+))?",
-    "not-yet-valid": r"(-(?P<seconds>\d+))?",
-    "rollover": "",
-    "empty-bag": "",
-    "two-leaves": "",
-    "no-intermediate": "",
+    "expired": "",
 }
 BODY = {
-    "garbage": "",
-    "not-base64": "",
-    "raw-der": "",
-    "pem": "",
     "unwrapped": "",
-    "crlf": "",
-    "trailing-nul": "",
-    "created": "",
-    "empty-body": "",
     "wrong-type": "",
-    "no-smime-type": "",
-    "cte": r"(-(?P<value>[a-z0-9-]+))?",
-    "duplicate-status-header": "",
-    "no-keep-alive": "",
 }
 TOKEN = {
     "error": r"-(?P<error>[a-z_]+)(-(?P<status>4\d\d))?",
@@ -75,9 +47,9 @@ DELIVERY = {
     "drip": r"(-(?P<milliseconds>\d+))?",
     "slow-body": r"(-(?P<milliseconds>\d+))?",
     "hang-body": "",
+    "chunked": "",
     "endless": r"(-(?P<framing>length))?",
     "headers-endless": "",
-    "chunked": "",
     "no-length": "",
     "close-after-answer": "",
 }
@@ -96,8 +68,7 @@ def parse(label):
         chosen = next((name for name, match in matches.items() if match), None)
         if chosen is None:
             raise HTTPError(404, f"There is no fault {text}.")
-        # A rollover is one for everybody who asks under this label.
-        operation = parts["operation"] or ("any" if chosen == "rollover" else "enrolment")
+        operation = parts["operation"] or "enrolment"
         times = None if parts["times"] is None else int(parts["times"])
         found.append((chosen, matches[chosen].groupdict(), operation, times))
     return found
@@ -123,7 +94,7 @@ class Faults:
         group = "enrolment" if operation in ENROLMENT else operation
         self.label, self.counter, self.looked = label, counter, {}
         self.chosen = {
-            name: (arguments, times) for name, arguments, wanted, times in parse(label) if wanted in (group, "any")
+            name: (arguments, times) for name, arguments, wanted, times in parse(label) if wanted == group
         }
 
     def get(self, name):
@@ -148,38 +119,8 @@ class Faults:
         return [name for name, arguments in self.looked.items() if arguments is not None]
 
 
-def wrapped(der, newline="\n"):
-    return (newline.join(textwrap.wrap(base64.b64encode(der).decode(), 64)) + newline).encode()
-
-
 def encoded(der, faults):
-    """The base64 of a body, or what the faults make of it."""
-    if faults.has("empty-body"):
-        return b""
-    if faults.has("garbage"):
-        return wrapped(secrets.token_bytes(900))
-    if faults.has("not-base64"):
-        return b"<p>Your request has been received; thank you!</p>\n"
-    if faults.has("raw-der"):
-        return der
-    if faults.has("pem"):
-        return b"-----BEGIN PKCS7-----\n" + wrapped(der) + b"-----END PKCS7-----\n"
+    """The base64 of a body, in lines or in one."""
     if faults.has("unwrapped"):
         return base64.b64encode(der)
-    return wrapped(der, "\r\n" if faults.has("crlf") else "\n") + (b"\0" if faults.has("trailing-nul") else b"")
-
-
-def distort_headers(response, faults):
-    """Applies the faults that are in the headers."""
-    if faults.has("created"):
-        response.status = 201
-    if faults.has("wrong-type") or faults.has("no-smime-type"):
-        kinds = [value for key, value in response.headers if key == "Content-Type"]
-        kind = "text/html" if faults.has("wrong-type") else kinds[0].partition(";")[0]
-        response.headers = [(key, kind if key == "Content-Type" else value) for key, value in response.headers]
-    if (transfer := faults.get("cte")) is not None:
-        response.headers.append(("Content-Transfer-Encoding", transfer["value"] or "quoted-printable"))
-    if faults.has("duplicate-status-header"):
-        response.headers += [("Status", f"{response.status} OK")] * 2
-    if faults.has("no-keep-alive"):
-        response.headers.append(("Connection", "close"))
+    return base64.encodebytes(der)

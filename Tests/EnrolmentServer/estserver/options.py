@@ -3,9 +3,7 @@
 import argparse
 
 from . import faults
-from .csrattrs import Wishes
 from .messages import HTTPError
-from .pending import retry_after
 
 SCHEMES = ("basic", "digest", "bearer", "oauth", "certificate")
 
@@ -19,19 +17,6 @@ def auth(text):
 def digest_algorithm(text):
     if not set(text.split("+")) <= {"MD5", "MD5-sess", "SHA-256", "SHA-256-sess"}:
         raise argparse.ArgumentTypeError("MD5, SHA-256, either with -sess, or several joined by +")
-    return text
-
-
-def retry(text):
-    retry_after(text)
-    return text
-
-
-def wish(text):
-    try:
-        Wishes([text], False).encoded()
-    except (ValueError, KeyError, IndexError):
-        raise argparse.ArgumentTypeError(f"cannot ask for {text}") from None
     return text
 
 
@@ -49,14 +34,8 @@ def parser():
     add("--directory", required=True, help="where certificates and the log go")
     add("--port", type=int, default=0, help="default: any free one")
     add("--tls", choices=("1.2", "1.3", "any"), default="any")
-
-    add("--server-certificate", choices=("right", "expired", "other-host", "self-signed"), default="right")
     add("--ca-key", choices=("rsa", "ec"), default="ec", help="keys of the authorities and the server")
-    add("--root-only", action="store_true", help="the root issues; there is no intermediate")
-    add("--leaf-only", action="store_true", help="answer without the intermediate")
-    add("--no-links", action="store_true", help="after a rollover, cacerts has no OldWithNew and NewWithOld")
-    add("--lifetime", type=int, default=86400, metavar="SECONDS", help="of an issued certificate")
-    add("--serverkeygen", choices=("pkcs8", "pkcs1", "off"), default="pkcs8", help="pkcs1 is labelled PKCS#8 too")
+    add("--serverkeygen", choices=("pkcs8", "pkcs1"), default="pkcs8", help="pkcs1 is labelled PKCS#8 too")
 
     add("--auth", type=auth, default="none", help=f"none, or {', '.join(SCHEMES)}; several with +")
     add("--refuse-clients", choices=("unknown-ca", "close", "close-notify"),
@@ -75,12 +54,8 @@ def parser():
     add("--token-lifetime", type=int, default=3600, metavar="SECONDS", help="for oauth: expires_in")
 
     add("--binding", choices=("required", "optional", "off"), default="optional", help="of the CSR to the connection")
-    add("--csrattrs", type=wish, action="append", default=[], metavar="WISH",
-        help="challengePassword, key:rsa:BITS, key:ec:CURVE, key:ed25519, hash:NAME, extension:OID, oid:OID;"
-        " repeated")  # fmt: skip
-    add("--enforce-csrattrs", action="store_true", help="refuse a CSR that does not follow")
     add("--authenticate-csrattrs", action="store_true", help="csrattrs wants authentication too")
     add("--pending", type=int, default=0, metavar="N", help="answer each CSR with 202 that often")
     add("--fault", type=fault, metavar="NAME[+NAME]", help="on every path without a label, as if it were fault-NAME")
-    add("--retry-after", type=retry, default="1", help="SECONDS, date-SECONDS (an HTTP-date) or absent")
+    add("--retry-after", default="1", help="of an answer 202")
     return parser

@@ -16,12 +16,10 @@ from OpenSSL import crypto
 from . import ca, tls
 from .auth import REALM, Authentication
 from .connection import serve
-from .csrattrs import Wishes
 from .digest import Digest
 from .est import ESTServer
 from .faults import Counter
 from .oauth import TokenEndpoint
-from .pending import PendingRequests
 
 
 class Server:
@@ -32,8 +30,7 @@ class Server:
         self.lock = threading.Lock()
         self.log_file = open(self.directory / "log.jsonl", "a", buffering=1, encoding="utf-8")
 
-        issuing_name = None if options.root_only else "Issuing CA"
-        self.authority = ca.Authority("Root CA", issuing_name, options.ca_key)
+        self.authority = ca.Authority("Root CA", "Issuing CA", options.ca_key)
         self.stranger = ca.Authority("Stranger's Root CA", "Stranger's Issuing CA", "ec")
         self.manufacturer = ca.Authority("Manufacturer", None, "ec")
         self._successor = None
@@ -43,24 +40,17 @@ class Server:
         algorithms = options.digest_algorithm.split("+")
         digest = Digest(REALM, options.user, options.password, algorithms, options.nonce_uses)
         self.authentication = Authentication(options, digest, self.tokens)
-        self.wishes = Wishes(options.csrattrs, options.binding == "required")
-        self.pending = PendingRequests()
         self.counter = Counter()
         self.est = ESTServer(self)
         self.prepare()
 
     def take_certificate(self, authority):
         """Makes the server's own certificate, and uses it for connections from now on."""
-        kind, key = self.options.server_certificate, ca.new_key(self.options.ca_key)
+        key = ca.new_key(self.options.ca_key)
         addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", "::1")]
-        names = [x509.DNSName("localhost"), *addresses] if kind != "other-host" else [x509.DNSName("elsewhere.example")]
-        names = x509.SubjectAlternativeName(names)
-        validity = (-86400, -60) if kind == "expired" else (0, 30 * 86400)
-        if kind == "self-signed":
-            chain = [ca.self_signed(ca.name("localhost"), key, names)]
-        else:
-            leaf = authority.issue(ca.name("localhost"), key.public_key(), names, *validity, server=True)
-            chain = [leaf, *authority.intermediates]
+        names = x509.SubjectAlternativeName([x509.DNSName("localhost"), *addresses])
+        leaf = authority.issue(ca.name("localhost"), key.public_key(), names, ends=30 * 86400, server=True)
+        chain = [leaf, *authority.intermediates]
         successors = self._successor.certificates if self._successor else []
         trusted = [*self.authority.certificates, *successors, self.manufacturer.root]
         if self.options.refuse_clients == "unknown-ca":
@@ -100,12 +90,15 @@ class Server:
         """The authority after a rollover: a root of the same name, made when first asked for."""
         with self.lock:
             if self._successor is None:
-                issuing_name = None if self.options.root_only else "Issuing CA 2"
-                self._successor = ca.Authority("Root CA", issuing_name, self.options.ca_key)
+                self._successor = ca.Authority("Root CA", "Issuing CA 2", self.options.ca_key)
                 for certificate in self._successor.certificates:
                     self.context.get_cert_store().add_cert(crypto.X509.from_cryptography(certificate))
                 self.write("new-ca.pem", ca.pem(self._successor.root))
             return self._successor
+
+    @property
+    def authority_in_use(self):
+        return self.successor if self.is_rolled_over else self.authority
 
     def issued(self, certificate):
         return self.authority.issued(certificate) or bool(self._successor and self._successor.issued(certificate))
@@ -114,10 +107,7 @@ class Server:
         leaf = authority.issue(subject, key, names, *validity)
         serial = ca.serial_text(leaf)
         self.write(f"issued/{serial}.pem", ca.pem(leaf))
-        if record["serial"] is None:
-            record["serial"] = serial
-        else:
-            record["other_serials"] = [*record.get("other_serials", []), serial]
+        record["serial"] = serial
         return leaf
 
     def write(self, name, content):

@@ -1,17 +1,23 @@
 /// The faults of a responder, by the label of a path: `fault-NAME+NAME`. A name may begin with the operation that it is for,
-/// else it is for enrolment, and may end with `*N` for the first N requests only. The names are those of
-/// `Tests/EnrolmentServer`, whose README describes them.
+/// else it is for enrolment, and may end with `*N` for the first N requests only. A request that is refused for its
+/// credentials meets no fault, but `close-after-answer`.
 struct ESTFault {
     enum Name: String, CaseIterable {
-        // Nothing is issued.
+        // Nothing is issued. `status-NNN`, `pending-N` and `429` may end with `-retry-5`, `-retry-date-5` or
+        // `-retry-absent`. `redirect-NNN-` ends with `same` (to the path without the fault), `other` (the same server by its
+        // other name, which is another origin), `http` or `loop`. `hang` sends no answer.
         case status, tooMany = "429", redirect, hang, halfClose = "half-close"
         case closeAfterRequest = "close-after-request", pending
-        // It is issued, but …
+        // It is issued, but: it is the client's own certificate, or the last one for the subject; for somebody else; with
+        // the subject as PrintableString and one more alternative name; by the stranger; by the new root, which `cacerts`
+        // then has with the links; a minute ago, in an hour (`-SECONDS` for another time); the answer has none, a second
+        // one for somebody else, the leaf alone.
         case oldCertificate = "old-certificate", otherKey = "other-key", otherKind = "other-kind"
         case otherNames = "other-names", wrongSubject = "wrong-subject", untrusted, expired
         case notYetValid = "not-yet-valid", rollover, emptyBag = "empty-bag", twoLeaves = "two-leaves"
         case noIntermediate = "no-intermediate"
-        // It is issued, and the answer …
+        // It is issued, and the answer cannot be read, is written otherwise, has odd headers, is the last one (announced, or
+        // not), ends after N octets (`cut-N`), comes slowly (`drip-MS`, `slow-body-MS`), without a body, or never ends.
         case garbage, notBase64 = "not-base64", rawDER = "raw-der", pem, unwrapped, crlf
         case trailingNUL = "trailing-nul", created, emptyBody = "empty-body", wrongType = "wrong-type"
         case noSMIMEType = "no-smime-type", encoding = "cte", duplicateStatusHeader = "duplicate-status-header"

@@ -3,8 +3,8 @@ import CryptoExtras
 import SwiftASN1
 import X509
 
-/// A responder's demands on requests (RFC 7030, section 4.5.2), in the words of `Tests/EnrolmentServer`: `challengePassword`,
-/// `key:rsa:3072`, `key:ec:P-384`, `key:ed25519`, `hash:sha384`, `extension:OID`.
+/// A responder's demands on requests (RFC 7030, section 4.5.2): `challengePassword`, `key:rsa:3072`, `key:ec:P-384`,
+/// `key:ed25519`, `hash:sha384`, `extension:OID`.
 struct ESTWishes {
     private let words: [[String]]
 
