@@ -5,7 +5,6 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 FUZZ_SECONDS ?= 600
 SIMULATION ?= .build/renewal-simulation.svg
-HOSTS ?= 10000
 
 # Debian packages for the build, the demonstration, the tests and the benchmarks.
 # The libraries and tools of the toolchain itself.
@@ -32,7 +31,6 @@ INSTALL_PACKAGES := $(BUILD_PACKAGES) python3
 PACKAGE_PACKAGES := $(BUILD_PACKAGES) python3 openssl debootstrap
 DEB_PACKAGES := $(INSTALL_PACKAGES) dpkg-dev lintian
 DEB_TEST_PACKAGES := $(DEB_PACKAGES) openssl debootstrap mount util-linux
-REGISTRATIONS_PACKAGES := $(BUILD_PACKAGES) $(SERVER_PACKAGES)
 BENCH_PACKAGES := $(BUILD_PACKAGES) $(SERVER_PACKAGES) curl openssl python3 time softhsm2 opensc gnutls-bin gcc libc6-dev $(ENROLMENT_PACKAGES)
 
 # Statically linked Swift and C++ runtimes: one file to install, and less to do at each start. The linker takes the first
@@ -47,7 +45,7 @@ RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC) -Xlin
 SCRATCH_PATH ?=
 ONE_FOLDER = $(if $(SCRATCH_PATH),--scratch-path "$(SCRATCH_PATH)" --disable-build-manifest-caching)
 
-.PHONY: help demo demo-registration smoke example test test-release check interfaces docs soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation registrations clean toolchain deb deb-test
+.PHONY: help demo demo-registration smoke example test test-release check interfaces docs soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain deb deb-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -78,9 +76,6 @@ example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: two services
 	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Examples/PlatformServer/run
 	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" \
 	    Examples/PlatformServer/run-certprov
-	$(SWIFT) build --product RegistrationSimulation
-	@"$$($(SWIFT) build --show-bin-path)/RegistrationSimulation" \
-	    "$$($(SWIFT) build --package-path Examples/PlatformServer $(ONE_FOLDER) --show-bin-path)/platform-server" 200
 	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Tests/AuthorInSwift/run
 	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Tests/ServiceByThePage/run
 
@@ -111,7 +106,7 @@ check: packages-TEST toolchain lint ## Lint, build, and run the tests that take 
 
 soak: packages-TEST toolchain ## All tests with their loops at full length, and the sanitizers: hours
 	CERTPROV_TEST_LENGTH=soak $(MAKE) --no-print-directory test
-	$(MAKE) --no-print-directory sanitize fuzz registrations
+	$(MAKE) --no-print-directory sanitize fuzz
 
 # The suites, each in a process of its own: most of their time they wait for other processes, so that several run at a time,
 # the long ones first. And PKCS#11 modules find their tokens by environment variables, which they read once.
@@ -233,13 +228,6 @@ simulation: packages-BUILD toolchain ## Draw what 100,000 hosts that renew ask o
 	@mkdir -p $(STATIC) && ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(STATIC)/
 	$(SWIFT) build $(RELEASE) --product RenewalSimulation
 	@"$$($(SWIFT) build $(RELEASE) --show-bin-path)/RenewalSimulation" $(SIMULATION)
-
-registrations: packages-REGISTRATIONS toolchain ## Register HOSTS hosts with one platform server, which restarts in the middle
-	@mkdir -p $(STATIC) && ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(STATIC)/
-	$(SWIFT) build $(RELEASE) --product RegistrationSimulation
-	$(SWIFT) build --package-path Examples/PlatformServer -c release
-	@"$$($(SWIFT) build $(RELEASE) --show-bin-path)/RegistrationSimulation" \
-	    "$$($(SWIFT) build --package-path Examples/PlatformServer -c release --show-bin-path)/platform-server" $(HOSTS)
 
 clean: ## Remove everything that was built
 	rm -rf .build Examples/.build Examples/PlatformServer/.build Benchmarks/.build

@@ -366,13 +366,6 @@ let package = Package(
         .executableTarget(
             name: "RenewalSimulation", dependencies: ["CertificateProviding", "Renewal"],
             path: "Tests/RenewalSimulation"),
-        // What `make registrations` runs, against the platform server of the examples.
-        .executableTarget(
-            name: "RegistrationSimulation",
-            dependencies: [
-                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "ProviderTransport", "TestSupport",
-                .product(name: "Logging", package: "swift-log"),
-            ], path: "Tests/RegistrationSimulation"),
         .testTarget(
             name: "RenewalTests",
             dependencies: [
