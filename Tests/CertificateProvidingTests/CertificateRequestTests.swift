@@ -191,38 +191,20 @@ import X509
 
     /// The key's error arrives unchanged.
     @Test func theKeysErrorIsPassedOn() async throws {
-        struct Gone: IdentityKey {
-            let publicKey: PublicKeyInfo
-            let signatureSchemes = [SignatureScheme.ecdsaP256SHA256]
-            let location = KeyLocation.token
-            func signature(
-                for message: [UInt8], using scheme: SignatureScheme
-            ) async throws(CertificateProviderError) -> [UInt8] {
-                throw CertificateProviderError(.tokenNotPresent, "Gone.")
-            }
+        let gone = TestKey(key) { _, _ throws(CertificateProviderError) in
+            throw CertificateProviderError(.tokenNotPresent, "Gone.")
         }
         let names = try CertificateRequest.Names(subject: "CN=x")
         await #expect {
-            _ = try await CertificateRequest(names, key: Gone(publicKey: key.publicKey))
+            _ = try await CertificateRequest(names, key: gone)
         } throws: { ($0 as? CertificateProviderError)?.code == .tokenNotPresent }
     }
 
     @Test func aSignatureOfAnotherKeyIsNoRequest() async throws {
-        struct Mixed: IdentityKey {
-            let publicKey: PublicKeyInfo
-            let other: any IdentityKey
-            var signatureSchemes: [SignatureScheme] { other.signatureSchemes }
-            let location = KeyLocation.token
-            func signature(
-                for message: [UInt8], using scheme: SignatureScheme
-            ) async throws(CertificateProviderError) -> [UInt8] {
-                try await other.signature(for: message, using: scheme)
-            }
-        }
         let other = try TestAuthority().issue("other").key
         let names = try CertificateRequest.Names(subject: "CN=x")
         await #expect {
-            _ = try await CertificateRequest(names, key: Mixed(publicKey: key.publicKey, other: other))
+            _ = try await CertificateRequest(names, key: TestKey(other, publicKey: key.publicKey))
         } throws: { ($0 as? CertificateProviderError)?.code == .keyMismatch }
     }
 }

@@ -154,7 +154,16 @@ import Testing
         let host = Host()
         try await enrol(host)
         let before = try #require(try host.memory.record(named: "keys"))
-        var environment = ProviderEnvironment.testing(storage: FlakyStorage(storage: host.storage))
+        let hasFailed = Mutex(false)
+        let flaky = HookedStorage(host.storage) { call, _ throws(CertificateProviderError) in
+            guard case .record = call else { return }
+            let isFirst = hasFailed.withLock { hasFailed in
+                defer { hasFailed = true }
+                return !hasFailed
+            }
+            if isFirst { throw CertificateProviderError(.storeReadFailed, "Input/output error.") }
+        }
+        var environment = ProviderEnvironment.testing(storage: flaky)
         environment.keyStores = KeyStores(schemes: []) { _ in nil }
         let keys = OwnedKeys(host.keys.store, environment, record: "keys")
         #expect(throws: CertificateProviderError.self) { try keys.destroyAllStored(and: host.current) }
@@ -204,7 +213,12 @@ private struct Host {
     private init(_ memory: InMemoryStorage, _ device: Device, _ place: String) {
         self.memory = memory
         self.device = device
-        let storage = PoweredStorage(storage: memory, power: power)
+        let storage = HookedStorage(memory) { [power] call, _ throws(CertificateProviderError) in
+            switch call {
+            case .record, .updateRecord, .updatedRecord: try power.spend()
+            case .entry, .setEntry: break
+            }
+        }
         self.storage = storage
         var environment = ProviderEnvironment.testing(storage: storage)
         environment.keyStores = KeyStores(schemes: ["test"]) { [power] location in
@@ -261,44 +275,6 @@ private final class Power: Sendable {
             return steps == 0
         }
         if isOff { throw CertificateProviderError(.internal, "The process was killed.") }
-    }
-}
-
-private struct PoweredStorage: StorageWrapper {
-    var wrapped: any IdentityStorage { storage }
-    let storage: InMemoryStorage
-    let power: Power
-
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
-        try power.spend()
-        return try storage.record(named: name)
-    }
-
-    func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) {
-        try power.spend()
-        try storage.updateRecord(named: name, change)
-        try power.spend()
-    }
-}
-
-/// Fails to read a record once.
-private final class FlakyStorage: StorageWrapper {
-    var wrapped: any IdentityStorage { storage }
-    private let storage: any IdentityStorage
-    private let hasFailed = Mutex(false)
-
-    init(storage: any IdentityStorage) { self.storage = storage }
-
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
-        guard
-            hasFailed.withLock({ hasFailed in
-                defer { hasFailed = true }
-                return hasFailed
-            })
-        else { throw CertificateProviderError(.storeReadFailed, "Input/output error.") }
-        return try storage.record(named: name)
     }
 }
 

@@ -61,7 +61,7 @@ import Testing
         #expect(!text.contains("s3cret") && text.contains("pin=<redacted>"))
         let errors = [
             parameters.invalid("pin", "is odd", provider: provider),
-            error { () throws(CertificateProviderError) in
+            failure {
                 try parameters.refuseUnknown(knowing: [], provider: provider)
             },
         ]
@@ -70,16 +70,11 @@ import Testing
         }
     }
 
-    private func error(_ body: () throws(CertificateProviderError) -> Void) -> CertificateProviderError? {
-        do throws(CertificateProviderError) { try body() } catch { return error }
-        return nil
-    }
-
     @Test("An unknown parameter is refused")
     func unknownOnesAreRefused() throws {
         let known = [Parameter.string("path", .path, summary: "").descriptor]
         try ProviderParameters(["path": .init("x")]).refuseUnknown(knowing: known, provider: provider)
-        let error = error { () throws(CertificateProviderError) in
+        let error = failure {
             try ProviderParameters(["pa\u{1b}th": .init("x")]).refuseUnknown(knowing: known, provider: provider)
         }
         #expect(error?.code == .unsupportedParameter && error?.provider == provider)
@@ -228,19 +223,6 @@ import Testing
 }
 
 @Suite struct IdentityTests {
-    /// Claims to be one key and signs with another, or not at all.
-    private struct LyingKey: IdentityKey {
-        let publicKey: PublicKeyInfo
-        let signer: any IdentityKey
-        var signatureSchemes: [SignatureScheme]
-        let location = KeyLocation(rawValue: "elsewhere")
-        func signature(
-            for message: [UInt8], using scheme: SignatureScheme
-        ) async throws(CertificateProviderError) -> [UInt8] {
-            try await signer.signature(for: message, using: scheme)
-        }
-    }
-
     @Test(
         "A key that signs with another private key or not at all fails the possession check",
         arguments: TestAuthority.KeyKind.allCases)
@@ -250,15 +232,8 @@ import Testing
         for (signer, schemes, code) in [
             (other.key, mine.key.signatureSchemes, .keyMismatch), (mine.key, [], .unsupportedAlgorithm),
         ] as [(any IdentityKey, [SignatureScheme], CertificateProviderError.Code)] {
-            let key = LyingKey(publicKey: mine.key.publicKey, signer: signer, signatureSchemes: schemes)
-            let liar = try Identity(
-                certificateChain: mine.certificateChain, key: key, provenance: mine.provenance)
-            do throws(CertificateProviderError) {
-                try await liar.verifyPossession()
-                Issue.record("the lie was not found out")
-            } catch {
-                #expect(error.code == code)
-            }
+            let liar = try mine.with(TestKey(signer, publicKey: mine.key.publicKey, signatureSchemes: schemes))
+            #expect(await failure { try await liar.verifyPossession() }?.code == code)
         }
         try await mine.verifyPossession()
     }

@@ -223,12 +223,6 @@ import Testing
     }
 
     @Test func asksOnlyWherePromptIsTheSource() async throws {
-        struct Answer: UserInteraction {
-            func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-                SecretBytes(utf8: "answer to \(prompt)")
-            }
-            func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { false }
-        }
         #expect(try error(.prompt).code == .interactionRequired)
         // A secret that no person is asked for may block, so it is read on the executor.
         let count = Mutex(0)
@@ -237,7 +231,8 @@ import Testing
             count.withLock { $0 += 1 }
             job()
         }
-        let answer = try await environment.secret(from: .prompt, prompt: "PIN", interaction: Answer())
+        let answer = try await environment.secret(
+            from: .prompt, prompt: "PIN", interaction: Person { "answer to \($0)" })
         #expect(answer == SecretBytes(utf8: "answer to PIN") && count.withLock { $0 } == 0)
         let variable = try await environment.secret(
             from: .environment("X"), prompt: "PIN", interaction: NoUserInteraction())

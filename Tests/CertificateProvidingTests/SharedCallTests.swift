@@ -110,9 +110,4 @@ import Testing
         var isSet: Bool { value.load(ordering: .acquiring) }
         func set() { value.store(true, ordering: .releasing) }
     }
-
-    private func code(_ body: () async throws -> Void) async -> CertificateProviderError.Code? {
-        do { try await body() } catch { return (error as? CertificateProviderError)?.code }
-        return nil
-    }
 }

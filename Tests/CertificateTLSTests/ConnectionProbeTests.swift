@@ -30,9 +30,7 @@ import Testing
     /// As of a token that knows no PSS, without which TLS 1.3 has nothing for an RSA key.
     @Test(arguments: Version.allCases) func aKeyWithoutPSSIsNotForTLS13(version: Version) async throws {
         let issued = try Pair.of(.rsa2048).client
-        let key = RestrictedKey(inner: issued.key, signatureSchemes: [.rsaPKCS1SHA256])
-        let identity = try Identity(
-            certificateChain: issued.certificateChain, key: key, provenance: issued.provenance)
+        let identity = try issued.with(TestKey(issued.key, signatureSchemes: [.rsaPKCS1SHA256]))
         let configuration = try authority.get().serverConfiguration().only(version)
         try await withEventLoops { group in
             try await withServer(configuration, on: group) { port in

@@ -168,10 +168,7 @@ import Testing
         }
         #expect(credentials.current.identity.fingerprint == old.fingerprint)
 
-        let liar = try Identity(
-            certificateChain: old.certificateChain,
-            key: Liar(publicKey: old.certificate.publicKey, inner: try authority.issue("other").key),
-            provenance: old.provenance)
+        let liar = try old.with(TestKey(authority.issue("other").key, publicKey: old.certificate.publicKey))
         await #expect { try await credentials.update(to: liar) } throws: {
             ($0 as? CertificateProviderError)?.code == .keyMismatch
         }
@@ -183,10 +180,8 @@ import Testing
     func theProbeIsSignedAsInTLS() async throws {
         let pair = try Pair.of(.rsa2048)
         let credentials = RotatingTLSCredentials(try TLSCredentials(pair.server))
-        let key = RestrictedKey(inner: pair.client.key, signatureSchemes: [.rsaPSSPSSSHA256, .rsaPSSRSAESHA256])
-        let picky = try Identity(
-            certificateChain: pair.client.certificateChain, key: key, provenance: pair.client.provenance)
-        try await credentials.update(to: picky)
+        let key = TestKey(pair.client.key, signatureSchemes: [.rsaPSSPSSSHA256, .rsaPSSRSAESHA256])
+        try await credentials.update(to: pair.client.with(key))
         #expect(credentials.current.identity.fingerprint == pair.client.fingerprint)
     }
 
@@ -220,17 +215,4 @@ import Testing
 
 private final class Rotation: Sendable {
     let isOver = Atomic(false)
-}
-
-/// Signs with another key than the one it shows.
-private struct Liar: IdentityKey {
-    var publicKey: PublicKeyInfo
-    var inner: any IdentityKey
-    var signatureSchemes: [SignatureScheme] { inner.signatureSchemes }
-    var location: KeyLocation { .token }
-    func signature(
-        for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
-        try await inner.signature(for: message, using: scheme)
-    }
 }

@@ -50,26 +50,24 @@ import Testing
 
     @Test func refusesAKeyWithoutASchemeForTLS() throws {
         let identity = try Pair.of(.rsa2048).client
-        let restricted = RestrictedKey(inner: identity.key, signatureSchemes: [.rsaPSSPSSSHA256])
-        let other = try Identity(
-            certificateChain: identity.certificateChain, key: restricted, provenance: identity.provenance)
+        let other = try identity.with(TestKey(identity.key, signatureSchemes: [.rsaPSSPSSSHA256]))
         expect(.unsupportedAlgorithm, "rsa_pss_pss_sha256", from: other)
     }
 
-    @Test func refusesAKeyThatIsOnlyForPSS() async throws {
-        let certificate = try await OpenSSL.certificate(keyOptions: [
+    @Test func refusesAKeyThatIsOnlyForPSS() throws {
+        let certificate = try OpenSSL.certificate(keyOptions: [
             "rsa-pss", "-pkeyopt", "rsa_keygen_bits:2048", "-pkeyopt", "rsa_keygen_pubexp:65537",
         ])
         let identity = try Identity(
-            certificateChain: [certificate], key: Impostor(publicKey: certificate.publicKey),
+            certificateChain: [certificate], key: nonsense(for: certificate.publicKey),
             provenance: .init(provider: ProviderID("test")))
         expect(.unsupportedAlgorithm, "id-RSASSA-PSS", from: identity)
     }
 
-    @Test func refusesACurveThatTLSDoesNotHave() async throws {
-        let certificate = try await OpenSSL.certificate(keyOptions: ["ec", "-pkeyopt", "ec_paramgen_curve:secp256k1"])
+    @Test func refusesACurveThatTLSDoesNotHave() throws {
+        let certificate = try OpenSSL.certificate(keyOptions: ["ec", "-pkeyopt", "ec_paramgen_curve:secp256k1"])
         let identity = try Identity(
-            certificateChain: [certificate], key: Impostor(publicKey: certificate.publicKey),
+            certificateChain: [certificate], key: nonsense(for: certificate.publicKey),
             provenance: .init(provider: ProviderID("test")))
         expect(.unsupportedAlgorithm, "use RSA, EC (P-256, P-384, P-521) or Ed25519", from: identity)
     }
@@ -121,45 +119,30 @@ import Testing
         kind: TestAuthority.KeyKind
     ) throws {
         let (identity, other) = (try Pair.of(kind).client, try Pair.of(kind).server)
-        let impostor = Impostor(publicKey: identity.certificate.publicKey, exported: other.key)
-        let mixed = try Identity(
-            certificateChain: identity.certificateChain, key: impostor, provenance: identity.provenance)
+        let mixed = try identity.with(
+            TestKey(other.key, publicKey: identity.certificate.publicKey, exporter: other.key.exporter))
         expect(.keyMismatch, "does not match its certificate", from: mixed)
     }
 
     @Test func refusesAKeyThatIsExportedAsNonsense() throws {
         let identity = try Pair.of(.p256).client
-        let broken = try Identity(
-            certificateChain: identity.certificateChain, key: Impostor(publicKey: identity.certificate.publicKey),
-            provenance: identity.provenance)
+        let broken = try identity.with(nonsense(for: identity.certificate.publicKey))
         expect(.unsupportedAlgorithm, "cannot load its key", from: broken)
     }
 
     @Test("TLS credentials drop repeated and unknown signature schemes")
     func dropsRepetitions() throws {
         let identity = try authority.get().issue("one")
-        let stuttering = RestrictedKey(
-            inner: identity.key, signatureSchemes: [.ecdsaP256SHA256, .ecdsaP256SHA256, .init(rawValue: 0xfefe)])
-        let other = try Identity(
-            certificateChain: identity.certificateChain, key: stuttering, provenance: identity.provenance)
-        #expect(try TLSCredentials(other).signatureAlgorithms == [.ecdsaSecp256R1Sha256])
+        let stuttering = TestKey(
+            identity.key, signatureSchemes: [.ecdsaP256SHA256, .ecdsaP256SHA256, .init(rawValue: 0xfefe)])
+        #expect(try TLSCredentials(identity.with(stuttering)).signatureAlgorithms == [.ecdsaSecp256R1Sha256])
     }
 }
 
-/// Shows one public key, and exports another key, or three bytes that are none.
-private struct Impostor: IdentityKey, KeyExporting {
-    var exporter: (any KeyExporting)? { self }
-    var publicKey: PublicKeyInfo
-    var exported: (any IdentityKey)?
-    var signatureSchemes: [SignatureScheme] { exported?.signatureSchemes ?? [.ecdsaP256SHA256] }
-    var location: KeyLocation { .file }
-    func pkcs8Representation() throws(CertificateProviderError) -> SecretBytes {
-        guard let exported = exported?.exporter else { return SecretBytes(copying: [1, 2, 3]) }
-        return try exported.pkcs8Representation()
+/// A key that is exported as three bytes that are none.
+private func nonsense(for publicKey: PublicKeyInfo) throws -> TestKey {
+    struct Nonsense: KeyExporting {
+        func pkcs8Representation() -> SecretBytes { SecretBytes(copying: [1, 2, 3]) }
     }
-    func signature(
-        for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
-        throw CertificateProviderError(.internal, "This key does not sign.")
-    }
+    return TestKey(try SoftwareKey.generate(.p256, location: .file), publicKey: publicKey, exporter: Nonsense())
 }

@@ -11,9 +11,8 @@ import Testing
     private enum Source: CaseIterable { case fixed, rotating }
 
     private func withoutPSS(_ identity: Identity) throws -> TLSCredentials {
-        let key = RestrictedKey(inner: identity.key, signatureSchemes: [.rsaPKCS1SHA256, .rsaPKCS1SHA384])
-        return try TLSCredentials(
-            Identity(certificateChain: identity.certificateChain, key: key, provenance: identity.provenance))
+        try TLSCredentials(
+            identity.with(TestKey(identity.key, signatureSchemes: [.rsaPKCS1SHA256, .rsaPKCS1SHA384])))
     }
 
     /// Both sides offer both versions, but for the one with such a key.

@@ -44,19 +44,6 @@ func eventually(
     Issue.record("the condition does not come true", sourceLocation: sourceLocation)
 }
 
-/// Returns the error that must be thrown.
-func failure<T>(
-    sourceLocation: SourceLocation = #_sourceLocation, _ body: () async throws -> T
-) async -> CertificateProviderError? {
-    do {
-        _ = try await body()
-        Issue.record("nothing was thrown", sourceLocation: sourceLocation)
-        return nil
-    } catch {
-        return error as? CertificateProviderError
-    }
-}
-
 /// Makes providers whose identity depends on their parameter `path`, and records what becomes of them.
 final class ProviderMaker: Sendable {
     struct State {
@@ -141,22 +128,6 @@ final class ProviderMaker: Sendable {
     }
 }
 
-/// Collects the log's errors.
-struct ErrorLog: LogHandler {
-    let lines: Lines
-    final class Lines: Sendable { let all = Mutex<[String]>([]) }
-    var metadata: Logger.Metadata = [:]
-    var logLevel = Logger.Level.error
-    subscript(metadataKey key: String) -> Logger.Metadata.Value? {
-        get { metadata[key] }
-        set { metadata[key] = newValue }
-    }
-    func log(event: LogEvent) {
-        guard event.level == .error else { return }
-        lines.all.withLock { $0.append("\(event.message) \(event.metadata?["reason"].map { "\($0)" } ?? "")") }
-    }
-}
-
 /// A service with an application, whose property file changes.
 final class ReloadHost: Sendable {
     enum Form: String, CaseIterable, Sendable { case properties, plist }
@@ -167,7 +138,7 @@ final class ReloadHost: Sendable {
     let server: PlatformServer
     let maker = ProviderMaker()
     let time = PassedTime()
-    let errors = ErrorLog.Lines()
+    let log = TestLog()
     let person = Person(passcode)
     let path: String
     let logon: CertprovLogon
@@ -182,10 +153,9 @@ final class ReloadHost: Sendable {
         maker.state.withLock { $0.identities = identities }
         try Self.text(form, Self.all(settings, directory, server)).write(
             toFile: path, atomically: true, encoding: .utf8)
-        let errors = errors
         logon = try CertprovLogon(
             configuredBy: path, adding: [maker.descriptor(ProviderID("test")), maker.descriptor(ProviderID("other"))],
-            logger: Logger(label: "test") { _ in ErrorLog(lines: errors) },
+            logger: log.logger,
             secrets: SecretReader { $0 == "PASSCODE" ? passcode : nil },
             store: IdentityStore(path: directory["state"]), sleep: time.sleep,
             transport: Transport(retryPolicy: time.policy)
@@ -230,6 +200,9 @@ final class ReloadHost: Sendable {
         let line = try #require(lines.firstIndex { $0.hasPrefix("\(key)=") || $0.hasPrefix("<key>\(key)<") })
         return "\(path):\(line + 1): "
     }
+
+    /// What was logged as an error.
+    var errors: [String] { log.lines.filter { $0.level == .error }.map(\.text) }
 
     func end() async {
         await logon.manager.shutdown()

@@ -426,11 +426,11 @@ import Testing
             for _ in 0..<10 { try await look() }
             #expect(name() == "one.example")
             let place = try host.place(of: "Port")
-            let errors = host.errors.all.withLock(\.self)
+            let errors = host.errors
             #expect(errors.count == 1 && errors[0].contains(place), "\(errors)")
             try FileManager.default.removeItem(atPath: host.path)
             for _ in 0..<5 { try await look() }
-            #expect(host.errors.all.withLock(\.self).count == 2 && name() == "one.example")
+            #expect(host.errors.count == 2 && name() == "one.example")
             try host.configure(["Host": "three.example"])
             for _ in 0..<2 { try await look() }
             #expect(name() == "three.example")

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import TestSupport
 import Testing
 
 /// The output and the effects of `fetch`, `delete`, `explain`, `providers` and `check`.

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import TestSupport
 import Testing
 
 /// Which configuration a command finds, and what it makes of one without mistakes.

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import TestSupport
 import Testing
 
 /// `certprov connect` against OpenSSL's server.
@@ -33,7 +34,7 @@ import Testing
             ["/bin/sh", "-c", #"cd "$1" && log=$2 && shift 2 && exec "$@" >"$log" 2>&1"#, "sh", sandbox.path, log]
                 + command)
         defer {
-            kill(server.pid, SIGKILL)
+            server.kill()
             _ = server.wait()
         }
         var port: Substring?

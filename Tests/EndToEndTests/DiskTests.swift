@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import TestSupport
 import Testing
 
 /// Disks that are full or read-only, and directories that the user may not write to.
@@ -13,10 +14,7 @@ import Testing
     private static let namespace: [String]? = {
         for command in [["unshare", "-m"], ["unshare", "-rm"]] {
             let trial = ["/bin/sh", "-c", "mount -t tmpfs -o size=64k certprov /mnt"]
-            let environment = ["PATH": "/usr/sbin:/usr/bin:/sbin:/bin"]
-            if let output = try? Subprocess(command + trial, environment: environment).wait(), output.status == 0 {
-                return command
-            }
+            if (try? Subprocess.run(command + trial)) != nil { return command }
         }
         print("DiskTests: no mount namespace can be made here, so full and read-only disks are NOT TESTED.")
         return nil

@@ -32,12 +32,12 @@ import Testing
         let out = sandbox.path + "/out"
         let fetched = try sandbox.certprov(["fetch", "--out", out, "--export-key"] + configuration)
         #expect(fetched.status == 0 && fetched.stderr.isEmpty, "\(fetched)")
-        try TestSupport.Subprocess.run([
+        try Subprocess.run([
             "openssl", "verify", "-purpose", "sslclient", "-CAfile", server.directory["ca.pem"], "-untrusted",
             out + "/current/chain.pem", out + "/current/certificate.pem",
         ])
         // The server knows a client by the fetched certificate.
-        try TestSupport.Subprocess.run([
+        try Subprocess.run([
             "curl", "--silent", "--fail", "--cacert", server.directory["ca.pem"], "--cert",
             out + "/current/identity.pem",
             "https://localhost:\(server.port)/.well-known/est/cacerts",
@@ -58,7 +58,7 @@ import Testing
         for (server, transcript) in zip(servers, page.transcripts) {
             // Any free port.
             let command = server.replacing(" --port 8443", with: "").replacing("Tests/", with: "exec Tests/")
-            let process = try SpawnedProcess(["/bin/sh", "-c", command], in: sandbox.path + "/home")
+            let process = try Subprocess(["/bin/sh", "-c", command], in: sandbox.path + "/home")
             let line = try #require(process.readLine())
             let ready = try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any]
             let port = try #require(ready?["port"] as? Int)

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import TestSupport
 
 /// Identities that `openssl` makes, once per run, in a directory that goes with the process.
 ///
@@ -17,7 +18,7 @@ enum Fixtures {
 
     private static func make() throws -> String {
         var template = Array("/tmp/certprov-fixtures-XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else { throw RunnerError(description: "mkdtemp: \(errno)") }
+        guard mkdtemp(&template) != nil else { throw Subprocess.Failure(description: "mkdtemp: \(errno)") }
         let path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
         setenv("CERTPROV_E2E_FIXTURES", path, 1)
         atexit {
@@ -29,8 +30,8 @@ enum Fixtures {
         let environment = [
             "PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PW": password, "DIRECTORY": path,
         ]
-        let output = try Subprocess(["/bin/sh", "-euc", script], environment: environment).wait()
-        guard output.status == 0 else { throw RunnerError(description: "\(output)") }
+        let output = try Subprocess(["/bin/sh", "-euc", script], environment: environment, .captured()).wait()
+        guard output.status == 0 else { throw Subprocess.Failure(description: "\(output)") }
         return path
     }
 

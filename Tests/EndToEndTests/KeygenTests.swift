@@ -254,7 +254,7 @@ import Testing
     @Test func killedItLeavesNoKeyWithoutARequest() throws {
         let socket = sandbox.path + "/p11-kit"
         let configuration = try #require(variables["SOFTHSM2_CONF"])
-        let server = try SpawnedProcess([
+        let server = try Subprocess([
             "SOFTHSM2_CONF=" + configuration, "p11-kit", "server", "-f", "-n", socket, "-p", TokenTests.library,
             "pkcs11:token=demo",
         ])

@@ -1,4 +1,5 @@
 import Glibc
+import TestSupport
 
 /// Kills processes at moments that are spread over their whole run, however long that takes while much else is going on.
 ///

@@ -183,7 +183,9 @@ final class TLSServer: Sendable {
             let lines = text.split(separator: "\n", omittingEmptySubsequences: false).dropLast()
             port = lines.first { $0.hasPrefix("ACCEPT") }?.split(separator: ":").last
         }
-        guard let port else { throw RunnerError(description: "openssl s_server does not start: \(process.wait())") }
+        guard let port else {
+            throw Subprocess.Failure(description: "openssl s_server does not start: \(process.wait())")
+        }
         self.port = String(port)
     }
 

@@ -56,7 +56,9 @@ import Testing
                 bind(service, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
             }
         }
-        guard isBound == 0, Glibc.listen(service, 8) == 0 else { throw RunnerError(description: "listen: \(errno)") }
+        guard isBound == 0, Glibc.listen(service, 8) == 0 else {
+            throw Subprocess.Failure(description: "listen: \(errno)")
+        }
         return service
     }
 }

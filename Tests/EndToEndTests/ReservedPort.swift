@@ -1,4 +1,5 @@
 import Glibc
+import TestSupport
 import Testing
 
 /// A TCP port of this host that no other test has, for as long as this object lives: for a server that is given its port
@@ -35,7 +36,7 @@ final class ReservedPort: CustomStringConvertible {
             reason = errno
             close(descriptor)
         }
-        throw RunnerError(description: "no port can be reserved: \(String(cString: strerror(reason)))")
+        throw Subprocess.Failure(description: "no port can be reserved: \(String(cString: strerror(reason)))")
     }
 
     deinit { close(descriptor) }

@@ -1,6 +1,6 @@
 import Foundation
-import TestSupport
 import Glibc
+import TestSupport
 import Testing
 
 /// A directory of a test's own, with an identity store and a configuration of its own; it goes with its owner.
@@ -9,7 +9,7 @@ final class Sandbox: Sendable {
 
     init() throws {
         var template = Array("/tmp/certprov-e2e-XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else { throw RunnerError(description: "mkdtemp: \(errno)") }
+        guard mkdtemp(&template) != nil else { throw Subprocess.Failure(description: "mkdtemp: \(errno)") }
         path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
         for name in ["state", "config", "home"] { mkdir(path + "/" + name, 0o700) }
         if BuiltCommand.isPlugged { try installPlugins() }
@@ -28,7 +28,7 @@ final class Sandbox: Sendable {
             let source = try write(script, to: "plugin-\(id)")
             // By another process: what this one has open for writing, its other children have too.
             let installed = try Subprocess(
-                ["install", "-m", "700", source, "\(path)/plugins/certprov-plugin-\(id)"], environment: environment
+                ["install", "-m", "700", source, "\(path)/plugins/certprov-plugin-\(id)"], .captured()
             ).wait()
             try #require(installed.status == 0, "\(installed)")
         }
@@ -55,7 +55,7 @@ final class Sandbox: Sendable {
             openssl pkcs8 -topk8 -nocrypt -in $1/ec.key -outform der -out "$HOME/key"
             openssl x509 -in $1/ec.pem -outform der -out "$HOME/certificate"
             """, Fixtures.path(""))
-        guard made.status == 0 else { throw RunnerError(description: "\(made)") }
+        guard made.status == 0 else { throw Subprocess.Failure(description: "\(made)") }
     }
 
     /// Runs the command to its end.
@@ -93,7 +93,7 @@ final class Sandbox: Sendable {
             try write(lines.joined(), to: "variables.new")
             try #require(rename(path + "/variables.new", path + "/variables") == 0)
         }
-        return try Subprocess(arguments, environment: environment, seconds: seconds)
+        return try Subprocess(arguments, environment: environment, in: nil, .captured(), seconds: seconds)
     }
 
     /// Writes a file in the sandbox and returns its path.

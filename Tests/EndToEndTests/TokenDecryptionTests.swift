@@ -17,7 +17,7 @@ import Testing
         let host = try TokenHost(module)
         var variables = host.variables
         (variables["CERTPROV_TEST_DECRYPTION"], variables["CERTPROV_TEST_PIN"]) = (module.rawValue, host.pin)
-        try await TestSupport.Subprocess.runTests(
+        try await Subprocess.runTests(
             ["withinTheProcessOfTheToken"], of: "EndToEndTests.TokenDecryptionTests/withinTheProcessOfTheToken",
             with: variables.map { "\($0)=\($1)" }, through: host.entrance)
         #expect(try host.leftInTPM().isEmpty)

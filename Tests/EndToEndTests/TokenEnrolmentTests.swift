@@ -101,7 +101,7 @@ import Testing
     @Test func killedAtRandomMomentsItLeavesNothingInTheToken() async throws {
         let server = try await ESTServer.start("--auth", "basic")
         let socket = sandbox.path + "/p11-kit"
-        let tokens = try SpawnedProcess(
+        let tokens = try Subprocess(
             ["SOFTHSM2_CONF=\(sandbox.path)/softhsm2.conf"]
                 + ["p11-kit", "server", "-f", "-n", socket, "-p", TokenTests.library, "pkcs11:token=host"])
         try #require(tokens.readLine() != nil)

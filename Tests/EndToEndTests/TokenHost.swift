@@ -46,13 +46,13 @@ final class TokenHost: Sendable {
     /// Whether opencryptoki can have the namespaces that its daemon needs.
     static let runsOpencryptoki =
         geteuid() == 0
-        && (try? TestSupport.Subprocess.run(["unshare", "--mount-proc", "--ipc", "--pid", "--fork", "true"])) != nil
+        && (try? Subprocess.run(["unshare", "--mount-proc", "--ipc", "--pid", "--fork", "true"])) != nil
     static let whyNoOpencryptoki: Comment =
         "opencryptoki was not run: its daemon belongs to the whole host, and only root can make namespaces for it"
 
     let sandbox: Sandbox
     private let module: Module
-    private let process: SpawnedProcess
+    private let process: Subprocess
     let variables: [String: String]
     /// The command that starts a program.
     let entrance: [String]
@@ -67,13 +67,13 @@ final class TokenHost: Sendable {
         try #require(mkdir(sandbox.path + "/token", 0o700) == 0)
         let script = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .appending(path: "TokenHosts/token-host").path
-        process = try SpawnedProcess(
+        process = try Subprocess(
             [script] + (between.map { [$0.rawValue] } ?? []) + [module.rawValue, sandbox.path + "/token"])
         var (variables, entrance): ([String: String], [String]) = ([:], [])
         var isReady = false
         while !isReady {
             guard let line = process.readLine() else {
-                throw RunnerError(description: "token-host \(module) does not start")
+                throw Subprocess.Failure(description: "token-host \(module) does not start")
             }
             let words = line.split(separator: " ", maxSplits: 1).map(String.init)
             switch words.first {

@@ -157,7 +157,7 @@ private final class Service: Sendable {
     private static let pause = String(TestLength.rounds(200, soak: 0))
 
     let module: String
-    let process: SpawnedProcess
+    let process: Subprocess
     private let state: Lines
 
     private final class Lines: Sendable {
@@ -173,7 +173,7 @@ private final class Service: Sendable {
         let preloaded = ProcessInfo.processInfo.environment["LD_PRELOAD"]
         variables["LD_PRELOAD"] = [preloaded, variables["LD_PRELOAD"]].compactMap(\.self).joined(separator: ":")
         let uri = "pkcs11:token=host;object=soak?module-name=\(module)"
-        let process = try SpawnedProcess(
+        let process = try Subprocess(
             variables.map { "\($0)=\($1)" } + [program, "soak", uri, host.pin, host.sandbox.store, Self.pause])
         let state = Lines()
         (self.module, self.process, self.state) = (module, process, state)

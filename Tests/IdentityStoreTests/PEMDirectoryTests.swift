@@ -168,15 +168,6 @@ import Testing
 }
 
 @Suite struct PEMFilesTests {
-    private struct TokenKey: IdentityKey {
-        let publicKey: PublicKeyInfo
-        let signatureSchemes: [SignatureScheme] = []
-        let location = KeyLocation.token
-        func signature(
-            for message: [UInt8], using scheme: SignatureScheme
-        ) async throws(CertificateProviderError) -> [UInt8] { [] }
-    }
-
     @Test(arguments: TestAuthority.KeyKind.allCases) func opensslReadsThem(kind: TestAuthority.KeyKind) throws {
         let directory = try TemporaryDirectory()
         let identity = try Samples.identity("pem", kind: kind)
@@ -191,9 +182,7 @@ import Testing
 
     @Test func aKeyThatCannotLeaveItsHome() throws {
         let software = try Samples.identity("token")
-        let identity = try Identity(
-            certificateChain: software.certificateChain, key: TokenKey(publicKey: software.key.publicKey),
-            provenance: software.provenance)
+        let identity = try software.with(TestKey(software.key))
         #expect(try PEMFiles(identity, exportingKey: false).files.count == 2)
         let error = try error { _ = try PEMFiles(identity, exportingKey: true) }
         #expect(error.code == .unsupportedAlgorithm && error.message.contains("cannot leave its token"))

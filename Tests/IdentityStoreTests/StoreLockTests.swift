@@ -78,7 +78,7 @@ import Testing
         let directory = try TemporaryDirectory()
         let root = try #require(try SafeDirectory.open(directory.path))
         // flock(1) holds the lock for as long as the shell, which says that it has it, waits for our end of the pipe.
-        let process = try SpawnedProcess([
+        let process = try Subprocess([
             "flock", "--no-fork", directory[".lock"], "sh", "-c", "echo locked; read line",
         ])
         #expect(process.readLine() == "locked")

@@ -229,7 +229,7 @@ import Testing
         try vault().create(passcode: passcode)
         let lock = directory["state/applications/app/.lock"]
         // flock(1) holds the lock for as long as the shell waits for our end of the pipe.
-        let process = try SpawnedProcess(["flock", "--no-fork", lock, "sh", "-c", "echo locked; read line"])
+        let process = try Subprocess(["flock", "--no-fork", lock, "sh", "-c", "echo locked; read line"])
         #expect(process.readLine() == "locked")
         let vault = try vault(lockTimeout: .zero)
         for attempt in [{ try vault.unlock(self.passcode) }, { try vault.destroy() }] {

@@ -23,10 +23,10 @@ import Testing
 
     private func guess(
         _ passcode: String, _ limit: Int, _ parameters: ScryptParameters = .current
-    ) throws -> SpawnedProcess {
+    ) throws -> Subprocess {
         let program = URL(filePath: "/proc/self/exe").resolvingSymlinksInPath().deletingLastPathComponent()
             .appending(path: "VaultGuesser").path
-        return try SpawnedProcess([
+        return try Subprocess([
             program, directory["state"], "app", passcode, String(limit), String(parameters.logarithmOfCost),
         ])
     }

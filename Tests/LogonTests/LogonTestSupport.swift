@@ -6,36 +6,6 @@ import Testing
 
 @testable import Logon
 
-/// Runs `body`, which must fail, and returns how.
-func failure<T>(
-    sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> T
-) -> CertificateProviderError? {
-    do {
-        _ = try body()
-        Issue.record("nothing was thrown", sourceLocation: sourceLocation)
-    } catch let error as CertificateProviderError {
-        return error
-    } catch {
-        Issue.record("not a CertificateProviderError: \(error)", sourceLocation: sourceLocation)
-    }
-    return nil
-}
-
-/// As above, for what suspends.
-func failure<T>(
-    sourceLocation: SourceLocation = #_sourceLocation, _ body: () async throws -> T
-) async -> CertificateProviderError? {
-    do {
-        _ = try await body()
-        Issue.record("nothing was thrown", sourceLocation: sourceLocation)
-    } catch let error as CertificateProviderError {
-        return error
-    } catch {
-        Issue.record("not a CertificateProviderError: \(error)", sourceLocation: sourceLocation)
-    }
-    return nil
-}
-
 /// A file of settings in one of the two forms.
 enum FileForm: String, CaseIterable, Sendable {
     case properties, plist

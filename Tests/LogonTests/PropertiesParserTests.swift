@@ -1,4 +1,5 @@
 import CertificateProviding
+import TestSupport
 import Testing
 
 @testable import Logon

@@ -11,7 +11,7 @@ import Testing
         "https://user:secret@localhost/token", "https://localhost/token#part", "https:///token",
     ])
     func onlyHTTPSIsTaken(url: String) async {
-        let error = await failure { _ = try TokenEndpoint(url, trust: ServerTrust(trustAnchors: .system)) }
+        let error = failure { _ = try TokenEndpoint(url, trust: ServerTrust(trustAnchors: .system)) }
         #expect(error?.code == .configurationInvalid)
         #expect(error?.message.contains("secret") == false)
     }
@@ -58,7 +58,7 @@ import Testing
         }
         #expect(try server.grants().count == 1)
         for (url, user) in [("https://proxy:3128", nil), ("http://me:s3cret@proxy:3128", nil), (proxy.url, "a:b")] {
-            let error = await failure { _ = try endpoint.through(proxy: url, user: user) }
+            let error = failure { _ = try endpoint.through(proxy: url, user: user) }
             #expect(error?.code == .configurationInvalid && error?.message.contains("s3cret") == false)
         }
     }
@@ -77,7 +77,7 @@ import Testing
     {
         let endpoint = try TokenEndpoint("https://localhost/token", trust: ServerTrust(trustAnchors: .system))
         let client = try OAuthClient("client", secret: ESTServer.secret)
-        let error = await failure { _ = try AccessTokenSource(endpoint, client: client, scopes: ["good", scope]) }
+        let error = failure { _ = try AccessTokenSource(endpoint, client: client, scopes: ["good", scope]) }
         #expect(error?.code == .configurationInvalid)
     }
 
@@ -86,9 +86,9 @@ import Testing
         let endpoint = try TokenEndpoint("https://localhost/token", trust: ServerTrust(trustAnchors: .system))
         let nameOnly = try OAuthClient("client", secret: nil)
         #expect(
-            await failure { _ = try AccessTokenSource(endpoint, client: nameOnly) }?.code == .configurationInvalid)
-        #expect(await failure { _ = try OAuthClient("", secret: nil) }?.code == .configurationInvalid)
+            failure { _ = try AccessTokenSource(endpoint, client: nameOnly) }?.code == .configurationInvalid)
+        #expect(failure { _ = try OAuthClient("", secret: nil) }?.code == .configurationInvalid)
         let empty = SecretBytes(copying: [])
-        #expect(await failure { _ = try OAuthClient("client", secret: empty) }?.code == .configurationInvalid)
+        #expect(failure { _ = try OAuthClient("client", secret: empty) }?.code == .configurationInvalid)
     }
 }

@@ -57,8 +57,3 @@ final class Clock: Sendable {
 
     func advance(_ duration: Duration) { offset.withLock { $0 += duration } }
 }
-
-func failure(_ body: () async throws -> Void) async -> CertificateProviderError? {
-    do { try await body() } catch { return error as? CertificateProviderError }
-    return nil
-}

@@ -39,8 +39,8 @@ struct CardTests {
     @Test(arguments: Card.Slot.allCases) func anIdentityIsFetched(slot: Card.Slot) throws {
         let out = card.file("out-" + slot.rawValue)
         let output = try certprov(["fetch", "--out", out] + card.options(card.uri(slot)))
-        #expect(output.status == 0 && output.errors.isEmpty, "\(output)")
-        #expect(output.output.contains("CN=holder1-" + slot.rawValue), "\(output)")
+        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+        #expect(output.stdout.contains("CN=holder1-" + slot.rawValue), "\(output)")
         #expect(FileManager.default.fileExists(atPath: out + "/current/chain.pem"))
     }
 
@@ -122,7 +122,7 @@ struct CardTests {
         let pins = try card.pins
         for pin in [nil, "pin"] {
             let output = try certprov(["fetch"] + card.options(card.uri(.cardAuthentication), pin: pin))
-            #expect(output.status == 0 && output.errors.isEmpty, "\(output)")
+            #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
         }
         let provider = try card.provider(.cardAuthentication, hasPIN: false)
         #expect(try provider.getStoredCertificate()?.key.uri?.contains("id=%04") == true)
@@ -133,7 +133,7 @@ struct CardTests {
     @Test func loginNeverRefusesAKeyThatNeedsALogin() throws {
         let never = "login=never"
         let output = try certprov(["fetch"] + card.options(card.uri(.authentication), pin: nil, never))
-        #expect(output.status == 77 && output.errors.contains("'login' is 'never'"), "\(output)")
+        #expect(output.status == 77 && output.stderr.contains("'login' is 'never'"), "\(output)")
         let free = try certprov(["fetch"] + card.options(card.uri(.cardAuthentication), pin: nil, never))
         #expect(free.status == 0, "\(free)")
     }
@@ -174,7 +174,7 @@ struct CardTests {
             #expect(error?.code == .rejected, "\(String(describing: error))")
             #expect(error?.message.contains("C_Sign: CKR_USER_NOT_LOGGED_IN") == true, "\(String(describing: error))")
             let output = try certprov(["fetch", "--force"] + card.options(card.uri(slot)))
-            #expect(output.status == 77 && output.errors.contains("refuses to use the key"), "\(output)")
+            #expect(output.status == 77 && output.stderr.contains("refuses to use the key"), "\(output)")
         }
         #expect(try await identity.key.signsValidly())
         #expect(try card.triesLeft == Card.tries)
@@ -191,7 +191,7 @@ struct CardTests {
                 card.file("server.key"), "-out", identity, "-days", "2", "-subj", "/CN=localhost", "-addext",
                 "subjectAltName=DNS:localhost",
             ])
-            let server = try SpawnedProcess([
+            let server = try Subprocess([
                 "openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", identity, "-key", card.file("server.key"),
                 "-Verify", "3", "-verify_return_error", "-CAfile", card.file("ca.pem"), "-www",
             ])
@@ -244,7 +244,7 @@ struct CardTests {
             }
             try card.takeOut()
             try card.putIn()
-            let isBack = try await eventually { try certprov(["list"] + options).output.contains("type=private") }
+            let isBack = try await eventually { try certprov(["list"] + options).stdout.contains("type=private") }
             #expect(isBack)
         }
         #expect(try await eventually { try certprov(["fetch"] + options).status == 0 })
@@ -256,13 +256,13 @@ struct CardTests {
         try card.stopService()
         for command in ["list", "fetch"] {
             let output = try certprov([command] + card.options("pkcs11:", pin: nil))
-            #expect(output.status == 69 && output.errors.contains("start pcscd"), "\(output)")
+            #expect(output.status == 69 && output.stderr.contains("start pcscd"), "\(output)")
         }
         #expect(await failure { _ = try await identity.key.signsValidly() } != nil)
         try card.startService()
         #expect(
             try await eventually {
-                try certprov(["list"] + card.options(token, pin: nil)).output.contains("holder1-9e")
+                try certprov(["list"] + card.options(token, pin: nil)).stdout.contains("holder1-9e")
             })
         #expect(try await eventually { (try? await identity.key.signsValidly()) ?? false })
     }

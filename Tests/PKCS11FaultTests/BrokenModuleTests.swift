@@ -18,14 +18,14 @@ import Testing
     /// The same signature succeeds after the new start, so that no caller notices.
     @Test(arguments: answers) func aBrokenSignatureIsMadeAfterANewStart(answer: CK_RV) async throws {
         let module = try FaultyModule.withIdentity()
-        let log = Log()
+        let log = TestLog()
         let identity = try await module.provider(logger: log.logger).getCertificate(NoUserInteraction())
         let starts = module.calls("C_Initialize")
         module.control.break_down("C_Sign", answer)
         #expect(try await identity.key.signsValidly())
         #expect(module.calls("C_Initialize") == starts + 1)
-        let warnings = log.messages.filter { $0.contains("started again") }
-        #expect(warnings.count == 1, "\(log.messages)")
+        let warnings = log.warnings.filter { $0.contains("started again") }
+        #expect(warnings.count == 1, "\(log.text)")
         #expect(module.control.tries_left(0) == 3 && module.control.pins() == 1 + 2)
     }
 
@@ -271,26 +271,5 @@ import Testing
             #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .pinIncorrect)
         }
         #expect(module.control.pins() == 1 && module.calls("C_Initialize") <= max(starts, 1))
-    }
-}
-
-/// Records the log.
-private final class Log: Sendable {
-    private let lines = Mutex<[String]>([])
-    var messages: [String] { lines.withLock(\.self) }
-    var logger: Logger { Logger(label: "test") { _ in Handler(log: self) } }
-
-    private struct Handler: LogHandler {
-        let log: Log
-        var metadata = Logger.Metadata()
-        var logLevel = Logger.Level.warning
-        subscript(metadataKey key: String) -> Logger.Metadata.Value? {
-            get { metadata[key] }
-            set { metadata[key] = newValue }
-        }
-        func log(
-            level: Logger.Level, message: Logger.Message, metadata: Logger.Metadata?, source: String, file: String,
-            function: String, line: UInt
-        ) { log.lines.withLock { $0.append("\(message)") } }
     }
 }

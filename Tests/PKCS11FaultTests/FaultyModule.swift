@@ -177,22 +177,12 @@ extension IdentityKey {
     }
 }
 
-/// The code of the error that `body` throws; `nil` when it throws none.
 /// Does it again where a busy host has not let it come to its end in time: ten times at most.
 func inTime<T>(_ body: () async throws -> T) async throws -> T {
     for _ in 1..<10 {
         do { return try await body() } catch let error as CertificateProviderError where error.code == .timedOut {}
     }
     return try await body()
-}
-
-func code(_ body: () async throws -> Void) async -> CertificateProviderError.Code? {
-    do {
-        try await body()
-        return nil
-    } catch {
-        return (error as? CertificateProviderError)?.code ?? .init(rawValue: "\(error)")
-    }
 }
 
 extension Result where Failure == any Error {

@@ -122,7 +122,7 @@ import Testing
         module.control.set_flags(0, CK_FLAGS(CKF_PROTECTED_AUTHENTICATION_PATH), 0)
         module.control.slow_down("C_Login", 10_000)
         let provider = try module.provider(pin: nil, ["timeout": "5", "uri": "pkcs11:token=alpha"])
-        let reader = PINPad()
+        let reader = Person(confirming: true)
         try await inTime {
             if looksForKey {
                 _ = try await provider.key(for: FaultyModule.rsaIdentity.get().key.publicKey, reader)
@@ -130,16 +130,7 @@ import Testing
                 _ = try await provider.getCertificate(reader)
             }
         }
-        #expect(reader.requests.withLock { $0 } == 1)
-    }
-
-    private final class PINPad: UserInteraction {
-        let requests = Mutex(0)
-        func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-            try await NoUserInteraction().requestSecret(prompt)
-        }
-        func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { true }
-        func report(_ progress: String) { requests.withLock { $0 += 1 } }
+        #expect(reader.reports.count == 1)
     }
 
     @Test func aPersonHearsHowManyTriesThereAre() async throws {

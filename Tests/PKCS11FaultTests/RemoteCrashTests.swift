@@ -128,8 +128,8 @@ import Testing
         for child in server.children { kill(child, SIGKILL) }
     }
 
-    private func startServer(_ socket: String) throws -> SpawnedProcess {
-        let server = try SpawnedProcess([
+    private func startServer(_ socket: String) throws -> Subprocess {
+        let server = try Subprocess([
             "p11-kit", "server", "-f", "-n", socket, "--provider", FaultyModuleLibrary.path(), "pkcs11:",
         ])
         try #require(server.readLine()?.contains(socket) == true)

@@ -59,13 +59,17 @@ import Testing
         module.control.set_token(1, "beta", "0002", "5678")
         try module.add(FaultyModule.authority.get().issue("other"), to: 1)
         let provider = try module.provider(pin: nil)
-        let swapper = Swapper { module.control.insert(0, 1) }
-        #expect(await code { _ = try await provider.getCertificate(swapper) } == .interactionRequired)
+        func swapper(_ token: Int32) -> Person {
+            Person { _ in
+                module.control.insert(0, token)
+                return FaultyModule.pin
+            }
+        }
+        #expect(await code { _ = try await provider.getCertificate(swapper(1)) } == .interactionRequired)
         #expect(module.control.pins() == 0)
         // Also where the next thing would be a key.
         let key = try FaultyModule.authority.get().issue("key").key.publicKey
-        let back = Swapper { module.control.insert(0, 0) }
-        #expect(await code { _ = try await provider.key(for: key, back) } != nil)
+        #expect(await code { _ = try await provider.key(for: key, swapper(0)) } != nil)
         #expect(module.control.tries_left(0) == 3 && module.control.tries_left(1) == 3)
     }
 
@@ -168,16 +172,4 @@ import Testing
     private func choice(_ provider: PKCS11TokenProvider) async -> CertificateProviderError.Code? {
         if case .failure(let error) = await provider.listIdentities().choice { error.code } else { nil }
     }
-}
-
-/// A person who changes the tokens while being asked.
-private struct Swapper: UserInteraction {
-    let swap: @Sendable () -> Void
-
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        swap()
-        return SecretBytes(utf8: FaultyModule.pin)
-    }
-
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { true }
 }

@@ -95,16 +95,7 @@ import Testing
             _ = try await first.signature(for: [1], using: .ecdsaP256SHA256)
         }
         // Through a key that hides what it is.
-        struct Wrapped: IdentityKey {
-            let key: any IdentityKey
-            var publicKey: PublicKeyInfo { key.publicKey }
-            var signatureSchemes: [SignatureScheme] { key.signatureSchemes }
-            var location: KeyLocation { KeyLocation(rawValue: "elsewhere") }
-            func signature(
-                for message: [UInt8], using scheme: SignatureScheme
-            ) async throws(CertificateProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
-        }
-        try await provider.discard(Wrapped(key: second), NoUserInteraction())
+        try await provider.discard(TestKey(second), NoUserInteraction())
         #expect(try tokens.count(.several) == 0)
     }
 

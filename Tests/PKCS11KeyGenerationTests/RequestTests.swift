@@ -24,7 +24,7 @@ import Testing
         let folder = try TemporaryDirectory()
         let file = try folder.write(request.pemRepresentation.utf8, to: "request.pem")
         let text = String(
-            decoding: try TestSupport.Subprocess.run(
+            decoding: try Subprocess.run(
                 ["openssl", "req", "-verify", "-in", file, "-noout", "-text", "-nameopt", "RFC2253,utf8,-esc_msb"]),
             as: UTF8.self)
         #expect(text.contains("CN=a\\, b,"), "\(text)")

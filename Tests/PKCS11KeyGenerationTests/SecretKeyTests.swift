@@ -32,7 +32,7 @@ import Testing
         withExtendedLifetime(tokens) {}
     }
 
-    private func startTokens(in folder: TemporaryDirectory) throws -> SpawnedProcess {
+    private func startTokens(in folder: TemporaryDirectory) throws -> Subprocess {
         mkdir(folder["tokens"], 0o700)
         let configuration = try folder.write("directories.tokendir = \(folder["tokens"])\n".utf8, to: "c.conf")
         let variable = "SOFTHSM2_CONF=" + configuration
@@ -44,7 +44,7 @@ import Testing
         let module = folder["extracting.so"]
         try Subprocess.run(["cc", "-shared", "-fPIC", "-I/usr/include/p11-kit-1", "-o", module, source, "-ldl"])
         let socket = folder["socket"]
-        let server = try SpawnedProcess([
+        let server = try Subprocess([
             variable, "EXTRACTED_MODULE=" + Self.library, "EXTRACTED_KEY=" + folder["key"], "p11-kit", "server", "-f",
             "-n", socket, "-p", module, "pkcs11:token=apart",
         ])

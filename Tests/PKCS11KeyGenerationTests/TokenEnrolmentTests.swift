@@ -199,7 +199,7 @@ import Testing
         let silent = ["key-pin-source": "", "subject": "CN=asked"]
         let provider = try host.provider(.estasked, silent)
         await expect(code: .interactionRequired) { _ = try await provider.getCertificate(NoUserInteraction()) }
-        let identity = try await provider.getCertificate(Person())
+        let identity = try await provider.getCertificate(Person(EmptyTokens.pin))
         #expect(try provider.getStoredCertificate()?.certificate == identity.certificate)
         // Another process would have to ask again.
         await expect(code: .interactionRequired) { _ = try host.provider(.estasked, silent).getStoredCertificate() }
@@ -229,7 +229,7 @@ import Testing
     /// its legacy provider.
     @Test func aKeyThatDecryptsIsMadeForSCEP() async throws {
         let depot = try TemporaryDirectory()
-        let server = try SpawnedProcess([
+        let server = try Subprocess([
             Self.tests + "/SCEPServer/scep-server", "--depot", depot.path, "-challenge", "secret", "-allowrenew", "0",
         ])
         let line = try #require(server.readLine())
@@ -395,7 +395,7 @@ import Testing
                 "username": "", "password-source": "", "key-pin-source": "",
                 "client-certificate": "pkcs11:token=asked;object=device?module-path=\(tokens.module)",
             ])
-        let person = TestSupport.Person(EmptyTokens.pin)
+        let person = Person(EmptyTokens.pin)
         try server.verify(try await provider.getCertificate(person))
         #expect(person.questions == ["PIN for the token 'asked'"])
     }
@@ -420,12 +420,4 @@ import Testing
             #expect(error?.message.contains("'uri'") == false, "\(String(describing: error))")
         }
     }
-}
-
-/// Knows the PIN.
-private struct Person: UserInteraction {
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        SecretBytes(utf8: EmptyTokens.pin)
-    }
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { false }
 }

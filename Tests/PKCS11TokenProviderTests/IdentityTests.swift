@@ -22,14 +22,11 @@ import Testing
     }
 
     @Test(arguments: TestModule.installed) func aPersonMayGiveUp(module: TestModule) async throws {
-        struct Refusal: UserInteraction {
-            func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-                throw CertificateProviderError(.userCancelled, "No.")
-            }
-            func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { false }
+        let refusal = Person { _ throws(CertificateProviderError) in
+            throw CertificateProviderError(.userCancelled, "No.")
         }
         let provider = try TokenSetup(module, .closed, pin: .none).provider()
-        #expect(await failure { _ = try await provider.getCertificate(Refusal()) }?.code == .userCancelled)
+        #expect(await failure { _ = try await provider.getCertificate(refusal) }?.code == .userCancelled)
     }
 
     @Test(arguments: TestModule.installed) func loginNeverHasNoKey(module: TestModule) async throws {

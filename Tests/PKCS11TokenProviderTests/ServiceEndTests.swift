@@ -22,7 +22,7 @@ import Testing
         let module = TestModule.softhsm
         let uri = "pkcs11:token=\(module.label(.main));object=p256"
         for round in 0..<Self.rounds {
-            let service = try SpawnedProcess([Self.program, module.library, uri, farm.file("pin"), way])
+            let service = try Subprocess([Self.program, module.library, uri, farm.file("pin"), way])
             try #require(service.readLine() == "ready", "round \(round)")
             service.send(SIGTERM)
             let status = service.wait(seconds: 600)

@@ -195,16 +195,14 @@ import X509
         #expect(try provider.getStoredCertificate()?.certificate == identity.certificate)
     }
 
-    @Test func anEntryWithoutAKey() throws {
-        struct Keyless: StorageWrapper {
-            let wrapped: any IdentityStorage = InMemoryStorage()
-            let chain: [X509Certificate]
-            func entry(named name: String) -> StoredIdentity? {
-                StoredIdentity(certificateChain: chain, privateKey: nil)
-            }
-        }
+    @Test func anEntryWithoutAKey() async throws {
         for chain in [[], try Samples.identity("x").certificateChain] {
-            let provider = try PKCS12FileProvider.testing("/x", storage: Keyless(chain: chain))
+            let file = try fixture(Samples.identity("x"))
+            let storage = InMemoryStorage()
+            let provider = try PKCS12FileProvider.testing(file.path, storage: storage)
+            _ = try await provider.fetch()
+            let name = try #require(try storage.entryNames().first)
+            try storage.setEntry(StoredIdentity(certificateChain: chain, privateKey: nil), named: name)
             #expect {
                 try provider.getStoredCertificate()
             } throws: { ($0 as? CertificateProviderError)?.code == .storeReadFailed }

@@ -40,7 +40,7 @@ import Testing
         try directory.install("certprov-plugin-keys", "#!/bin/sh\nexit 3\n".utf8)
         #expect(store.holds(keyURI: reference.uri))
         #expect(!store.holds(keyURI: "other:x"))
-        let failure = await error { try store.destroyStored(reference) }
+        let failure = await failure { try store.destroyStored(reference) }
         #expect(
             failure?.code == .unavailable && failure?.message.contains("status 3") == true,
             "\(String(describing: failure))")
@@ -97,7 +97,7 @@ import Testing
         let (store, reference, key) = try oneKey("{}")
         try await store.check(NoUserInteraction())
         #expect(try requests() == ["key.find"])
-        let refused = await error {
+        let refused = await failure {
             let new = NewKey(.p256, label: "", guarantees: [.neverExportable])
             _ = try await store.make(new, NoUserInteraction()) { _ in }
         }
@@ -106,7 +106,7 @@ import Testing
         let chain = [try Zoo.authority.get().certify(key.publicKey.derRepresentation, as: "one")]
         #expect(store.certificates != nil)
         try await store.storeChain(chain, for: found, NoUserInteraction())
-        #expect(await error { _ = try await store.identity("one:k", NoUserInteraction()) }?.code == .notFound)
+        #expect(await failure { _ = try await store.identity("one:k", NoUserInteraction()) }?.code == .notFound)
         #expect(try store.destroyStored(reference))
         #expect(try requests() == ["key.find", "key.storeChain", "key.destroy"])
         await host.shutdown()
@@ -121,7 +121,7 @@ import Testing
         #expect(store.certificates == nil)
         let chain = [try authority.certify(key.publicKey.derRepresentation, as: "one")]
         try await store.storeChain(chain, for: found, NoUserInteraction())
-        let other = await error {
+        let other = await failure {
             try await store.storeChain([authority.root], for: found, NoUserInteraction())
         }
         #expect(other?.code == .keyMismatch)
@@ -167,9 +167,9 @@ import Testing
         #expect(found.use == .pkcs1Decryption && found.digestSigner == nil)
         let ciphertext = try DecryptionScheme.rsaPKCS1.opensslEncrypt([1, 2, 3], for: key.publicKey)
         #expect(try await decrypter.decrypt(ciphertext, using: .rsaPKCS1) == SecretBytes(copying: [1, 2, 3]))
-        let scheme = await error { _ = try await decrypter.decrypt(ciphertext, using: .rsaOAEPSHA256) }
+        let scheme = await failure { _ = try await decrypter.decrypt(ciphertext, using: .rsaOAEPSHA256) }
         #expect(scheme?.code == .unsupportedAlgorithm)
-        let use = await error {
+        let use = await failure {
             _ = try await store.make(NewKey(.rsa2048, label: "", use: .oaepDecryption), NoUserInteraction()) { _ in }
         }
         #expect(use?.code == .unsupportedAlgorithm)
@@ -187,7 +187,8 @@ import Testing
             var ciphertext = try scheme.opensslEncrypt([1, 2, 3], for: key.publicKey)
             #expect(try await decrypter.decrypt(ciphertext, using: scheme) == SecretBytes(copying: [1, 2, 3]))
             ciphertext[100] ^= 1
-            #expect(await error { _ = try await decrypter.decrypt(ciphertext, using: scheme) }?.code == .malformedData)
+            #expect(
+                await failure { _ = try await decrypter.decrypt(ciphertext, using: scheme) }?.code == .malformedData)
         }
         await host.shutdown()
     }
@@ -206,7 +207,7 @@ import Testing
                 try await signer.signature(forDigest: digest, using: scheme),
             ]
             for signature in signatures { try scheme.opensslVerify(signature, ofDigest: digest, by: key.publicKey) }
-            let short = await error { _ = try await signer.signature(forDigest: digest.dropLast(), using: scheme) }
+            let short = await failure { _ = try await signer.signature(forDigest: digest.dropLast(), using: scheme) }
             #expect(short?.code == .malformedData)
         }
         await host.shutdown()
@@ -216,7 +217,7 @@ import Testing
     func anEd25519KeyOfAPluginSignsWholeMessages() async throws {
         let key = try await store.make(NewKey(.ed25519, label: "test"), NoUserInteraction()) { _ in }
         #expect(key.digestSigner == nil && key.use == .signing)
-        let large = await error {
+        let large = await failure {
             _ = try await key.signature(for: [UInt8](repeating: 7, count: 2_000_000), using: .ed25519)
         }
         #expect(large?.message.contains("larger than 1048576 bytes") == true, "\(String(describing: large))")

@@ -227,11 +227,17 @@ struct TranscriptTests {
 
     private static let probe = Array("probe".utf8)
 
+    /// A user who cannot be asked.
+    private static func listener(_ onReport: @escaping @Sendable () -> Void) -> Person {
+        Person(confirming: nil, canAsk: false, onReport: onReport)
+    }
+
     private static func play(_ session: String, on stage: Stage) async throws {
-        let (user, none, storage) = (User(), NoUserInteraction(), stage.storage)
-        func isPending(_ interaction: User) async throws {
+        let (none, storage) = (NoUserInteraction(), stage.storage)
+        let user = Person { $0.contains("Your name") ? "alice" : "s3cret" }
+        func isPending(_ interaction: Person) async throws {
             let provider = try stage.provider()
-            #expect(await error { _ = try await provider.getCertificate(interaction) }?.code == .pending)
+            #expect(await failure { _ = try await provider.getCertificate(interaction) }?.code == .pending)
         }
         switch session {
         case "obtain":
@@ -254,7 +260,7 @@ struct TranscriptTests {
             try provider.deleteStoredCertificate()
             #expect(try provider.getStoredCertificate() == nil)
             let choice = await provider.listing?.listIdentities().choice
-            #expect(await error { _ = try choice?.get() }?.code == .notFound)
+            #expect(await failure { _ = try choice?.get() }?.code == .notFound)
         case "updated":
             let provider = try stage.provider()
             var updates = try #require(provider.updates).announcements().makeAsyncIterator()
@@ -262,31 +268,31 @@ struct TranscriptTests {
             #expect(try provider.getStoredCertificate() == nil)
         case "errors":
             let provider = try stage.provider()
-            let rejected = await error { _ = try await provider.getCertificate(none) }
+            let rejected = await failure { _ = try await provider.getCertificate(none) }
             #expect(rejected?.code == .rejected && rejected?.nativeCode == 403)
-            #expect(await error { _ = try await provider.getCertificate(none) }?.retryAfter == .seconds(60))
-            let busy = await error { _ = try await provider.getCertificate(none) }
+            #expect(await failure { _ = try await provider.getCertificate(none) }?.retryAfter == .seconds(60))
+            let busy = await failure { _ = try await provider.getCertificate(none) }
             #expect(busy?.code == .operationNotAllowed && busy?.reason == .busy)
         case "unknown-to-plugin", "unknown-to-host":
             #expect(try stage.provider(sendingUnknown: session == "unknown-to-plugin").getStoredCertificate() == nil)
         case "questions":
             try await isPending(user)
             let heard = ["Connecting to vault.example.com", "Waiting for the approval 2.5 seconds"]
-            #expect(user.heard == heard.map { "The plugin 'vault': \($0)" })
+            #expect(user.reports == heard.map { "The plugin 'vault': \($0)" })
         case "no-user":
             let provider = try stage.provider()
-            #expect(await error { _ = try await provider.getCertificate(none) }?.code == .interactionRequired)
+            #expect(await failure { _ = try await provider.getCertificate(none) }?.code == .interactionRequired)
         case "secret":
             let provider = try stage.provider()
-            #expect(await error { _ = try await provider.getCertificate(none) }?.code == .rejected)
+            #expect(await failure { _ = try await provider.getCertificate(none) }?.code == .rejected)
         case "records":
             let theirs = SecretBytes(utf8: "theirs")
-            try await isPending(User { try? storage.updateRecord(named: "orders") { _ in theirs } })
+            try await isPending(listener { try? storage.updateRecord(named: "orders") { _ in theirs } })
             #expect(try storage.record(named: "orders") == SecretBytes(utf8: "mine"))
         case "entries":
-            try await isPending(User {})
+            try await isPending(listener {})
         case "leases":
-            try await isPending(User { _ = try? storage.leaseRecord(named: "orders") })
+            try await isPending(listener { _ = try? storage.leaseRecord(named: "orders") })
             #expect(try storage.leaseRecord(named: "orders")?.isUnsettled == true)
         case "obtain-key-of-host":
             let identity = try await stage.provider().getCertificate(none)
@@ -302,7 +308,7 @@ struct TranscriptTests {
             let leaf = try Zoo.authority.get().certify(old.publicKey.derRepresentation, as: "old")
             try await store.storeChain([leaf, try Zoo.authority.get().intermediate], for: old, none)
             let provider = try stage.provider()
-            #expect(await error { _ = try await provider.getCertificate(none) }?.code == .notFound)
+            #expect(await failure { _ = try await provider.getCertificate(none) }?.code == .notFound)
             #expect(try await store.list().map(\.reference.uri) == ["hsm:rsa", "hsm:web"])
         case "keys-of-plugin":
             try await useKeys(try stage.keyStore("vault:", pinSource: .environment("VAULT_PIN"), parameter: "key"))
@@ -322,9 +328,14 @@ struct TranscriptTests {
             #expect(key.digestSigner == nil && key.use == .signing)
             #expect(store.certificates == nil && store.properties.guarantees == [.neverExportable])
         case "cancel":
-            let (provider, user) = (try stage.provider(), User(isSilent: true))
-            let task = Task { await error { _ = try await provider.getCertificate(user) } }
-            while !user.isAsked { await Task.yield() }
+            let provider = try stage.provider()
+            let user = Person { _ throws(CertificateProviderError) in
+                // Until the question is cancelled.
+                try? await Task.sleep(for: .seconds(60))
+                throw CertificateProviderError(.userCancelled, "The question was cancelled.")
+            }
+            let task = Task { await failure { _ = try await provider.getCertificate(user) } }
+            while user.timesAsked == 0 { await Task.yield() }
             task.cancel()
             #expect(await task.value?.code == .userCancelled)
         default: Issue.record("The host's part of the session '\(session)' is missing.")
@@ -417,42 +428,5 @@ private final class Stage: Sendable {
         let environment = environment
         let stores = try ProviderRegistry(keyStores: [descriptor]).keyStores([scheme: parameters]) { _ in environment }
         return try stores.store(uri, pinSource: pinSource, parameter: parameter)
-    }
-}
-
-/// A user who answers as the page says.
-private final class User: UserInteraction {
-    private let state = Mutex((heard: [String](), isAsked: false))
-    private let onReport: @Sendable () -> Void
-    private let isSilent: Bool
-    let canAsk: Bool
-
-    init(isSilent: Bool = false) { (self.isSilent, canAsk, onReport) = (isSilent, true, {}) }
-
-    /// - Parameter onReport: Called when the plugin shows its progress.
-    init(onReport: @escaping @Sendable () -> Void) { (self.onReport, canAsk, isSilent) = (onReport, false, false) }
-
-    var heard: [String] { state.withLock { $0.heard } }
-    var isAsked: Bool { state.withLock { $0.isAsked } }
-
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        state.withLock { $0.isAsked = true }
-        guard isSilent else { return SecretBytes(utf8: "s3cret") }
-        // Until the question is cancelled.
-        try? await Task.sleep(for: .seconds(60))
-        throw CertificateProviderError(.userCancelled, "The question was cancelled.")
-    }
-
-    func requestText(_ prompt: String) async throws(CertificateProviderError) -> String { "alice" }
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { true }
-    func choose(_ question: String, among choices: [String]) async throws(CertificateProviderError) -> Int { 1 }
-
-    func report(_ progress: String) {
-        state.withLock { $0.heard.append(progress) }
-        onReport()
-    }
-
-    func report(_ progress: String, remaining: Duration) {
-        state.withLock { $0.heard.append("\(progress) \(remaining / .seconds(1)) seconds") }
     }
 }

@@ -100,9 +100,3 @@ final class Zoo: Sendable {
         return line.prefix(max(0, count)).split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
     }
 }
-
-/// Returns the error of `body`.
-func error(_ body: () async throws -> Void) async -> CertificateProviderError? {
-    do { try await body() } catch { return error as? CertificateProviderError }
-    return nil
-}

@@ -24,7 +24,7 @@ import Testing
         try provider.deleteStoredCertificate()
         await provider.shutdown()
         #expect(zoo.processes.isEmpty)
-        #expect(await error { _ = try provider.getStoredCertificate() }?.code == .operationNotAllowed)
+        #expect(await failure { _ = try provider.getStoredCertificate() }?.code == .operationNotAllowed)
     }
 
     @Test func aPluginUsesWhatTheHostOffers() async throws {
@@ -49,7 +49,7 @@ import Testing
         // One that does not answer them says so.
         let deaf = try Zoo("ignores what it does not know")
         let silent = try deaf.provider(["timeout": "20"], of: deaf.host.sendingUnknownMessages(true))
-        let error = await error { _ = try await silent.getCertificate(NoUserInteraction()) }
+        let error = await failure { _ = try await silent.getCertificate(NoUserInteraction()) }
         #expect(
             error?.code == .protocolError && error?.message.contains("plugin verify") == true,
             "\(String(describing: error))")
@@ -186,7 +186,7 @@ import Testing
         ] {
             let zoo = try Zoo(behaviour)
             let provider = try zoo.provider(["timeout": behaviour.hasPrefix("hangs") ? "2" : "300"])
-            let failure = await error { try await call(provider) }
+            let failure = await failure { try await call(provider) }
             #expect(failure?.code == code, "\(behaviour): \(String(describing: failure))")
             #expect(failure?.message.contains("plugin 'zoo'") == true && failure?.provider == Zoo.id)
             await provider.shutdown()
@@ -229,7 +229,7 @@ import Testing
     @Test func aStoredIdentityOfAPluginSignsBeforeItIsUsed() async throws {
         let zoo = try Zoo("a signature that does not verify")
         let provider = try zoo.provider()
-        #expect(await error { _ = try provider.getStoredCertificate() }?.code == .keyMismatch)
+        #expect(await failure { _ = try provider.getStoredCertificate() }?.code == .keyMismatch)
         await provider.shutdown()
     }
 
@@ -328,7 +328,7 @@ import Testing
         let host = PluginHost(
             PluginDirectories([zoo.directory.path]), launcher: launcher,
             logger: ProviderEnvironment.testing().logger)
-        let error = await error { _ = try host.describe(Zoo.id) }
+        let error = await failure { _ = try host.describe(Zoo.id) }
         #expect(error?.code == .configurationInvalid, "\(String(describing: error))")
         #expect(
             error?.message.contains("other users may write to \(launcher)") == true, "\(String(describing: error))")
@@ -340,7 +340,7 @@ import Testing
         let provider = try zoo.provider()
         try Zoo.write("exits at hello with 3", to: zoo.directory)
         var messages: [String] = []
-        for _ in 0..<7 { messages.append(await error { _ = try provider.getStoredCertificate() }?.message ?? "none") }
+        for _ in 0..<7 { messages.append(await failure { _ = try provider.getStoredCertificate() }?.message ?? "none") }
         #expect(messages[4].contains("status 3"), "\(messages)")
         #expect(messages[5].contains("5 times within a minute") && messages[5].contains("status 3"), "\(messages)")
         #expect(messages[6] == messages[5])
@@ -355,7 +355,7 @@ import Testing
         // The process is the old one still.
         _ = try await provider.getCertificate(NoUserInteraction())
         await zoo.host.shutdown()
-        #expect(await error { _ = try await provider.getCertificate(NoUserInteraction()) }?.code == .protocolError)
+        #expect(await failure { _ = try await provider.getCertificate(NoUserInteraction()) }?.code == .protocolError)
         await provider.shutdown()
     }
 
@@ -369,9 +369,9 @@ import Testing
         let trace = zoo.directory["run"]
         try zoo.directory.install("certprov-plugin-zoo", "#!/bin/sh\ntouch \(trace)\n".utf8)
         await zoo.host.shutdown()
-        let late = await error { _ = try await provider.getCertificate(NoUserInteraction()) }
+        let late = await failure { _ = try await provider.getCertificate(NoUserInteraction()) }
         #expect(late?.code == .configurationInvalid && late?.message.contains("SHA-256") == true)
-        #expect(await error { _ = try zoo.provider(settings) }?.code == .configurationInvalid)
+        #expect(await failure { _ = try zoo.provider(settings) }?.code == .configurationInvalid)
         #expect(!FileManager.default.fileExists(atPath: trace))
         await provider.shutdown()
     }
@@ -395,7 +395,7 @@ import Testing
     @Test func aCancelledRequestEndsSoon() async throws {
         let zoo = try Zoo("hangs at obtain")
         let provider = try zoo.provider(["timeout": "300"])
-        let task = Task { await error { _ = try await provider.getCertificate(NoUserInteraction()) } }
+        let task = Task { await failure { _ = try await provider.getCertificate(NoUserInteraction()) } }
         while zoo.processes.count < 2 { try await Task.sleep(for: .milliseconds(1)) }
         task.cancel()
         // At its deadline it would be `timedOut`.
@@ -409,7 +409,7 @@ import Testing
         let zoo = try Zoo("hangs at obtain")
         let provider = try zoo.provider(["timeout": "300"])
         for _ in 0..<2 {
-            let task = Task { await error { _ = try await provider.getCertificate(NoUserInteraction()) } }
+            let task = Task { await failure { _ = try await provider.getCertificate(NoUserInteraction()) } }
             while zoo.plugins.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
             task.cancel()
             #expect(await task.value?.code == .userCancelled)
@@ -457,7 +457,7 @@ import Testing
     private static func misbehaveAtRandom() async throws -> String? {
         let one = try #require(cases.randomElement())
         let zoo = try Zoo(one.behaviour)
-        let failure = await error {
+        let failure = await failure {
             let provider = try zoo.provider(["timeout": "2"])
             let uses = Task {
                 for _ in 0..<3 {
@@ -500,7 +500,7 @@ import Testing
             for behaviour in ["none", "crashes at obtain", "closes standard output", "hangs at hello"] {
                 let zoo = try Zoo(behaviour)
                 let provider = try? zoo.provider(["timeout": "1"])
-                _ = await error { _ = try await provider?.getCertificate(NoUserInteraction()) }
+                _ = await failure { _ = try await provider?.getCertificate(NoUserInteraction()) }
                 await provider?.shutdown()
                 await zoo.host.shutdown()
                 #expect(zoo.processes.isEmpty)

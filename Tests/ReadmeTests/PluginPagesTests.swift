@@ -147,7 +147,7 @@ import Testing
             }
             let host = host()
             let provider = try lockedProvider(host)
-            #expect(await self.code { _ = try await provider.getCertificate(Person("open sesame")) } == code)
+            #expect(await failure { try await provider.getCertificate(Person("open sesame")) }?.code == code)
             await provider.shutdown()
             await host.shutdown()
         }
@@ -263,11 +263,6 @@ import Testing
 
     private func host() -> PluginHost {
         PluginHost(PluginDirectories([directory.path]), logger: ProviderEnvironment.testing().logger)
-    }
-
-    private func code(_ body: () async throws -> Void) async -> CertificateProviderError.Code? {
-        do { try await body() } catch { return (error as? CertificateProviderError)?.code }
-        return nil
     }
 
     /// Runs the command in the directory, and returns both its outputs.

@@ -20,7 +20,11 @@ import Testing
         let server = try ESTResponder(.basic)
         let clock = TurnedClock()
         let provider = try server.provider(["password-source": "prompt"], clock: clock)
-        _ = try await provider.getCertificate(SlowPerson(clock: clock))
+        let slow = Person { _ in
+            try? await clock.retryPolicy.sleep(.seconds(1000))
+            return ESTServer.password
+        }
+        _ = try await provider.getCertificate(slow)
         #expect(clock.waits == [.seconds(1000)])
     }
 
@@ -53,16 +57,4 @@ import Testing
         }
         #expect(error?.code == .timedOut)
     }
-}
-
-/// A person who has to look for the password first.
-private struct SlowPerson: UserInteraction {
-    let clock: TurnedClock
-
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        try? await clock.retryPolicy.sleep(.seconds(1000))
-        return SecretBytes(utf8: ESTServer.password)
-    }
-
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { false }
 }

@@ -61,7 +61,7 @@ import Testing
     func aPersonConfirmsOnce() async throws {
         let server = try ESTResponder(.bearer)
         let storage = InMemoryStorage()
-        let person = Administrator(answering: true)
+        let person = Person(confirming: true)
         _ = try await server.provider(storage: storage, settings([:])).getCertificate(person)
         let arguments = ["openssl", "x509", "-in", "ca.pem", "-noout", "-fingerprint", "-sha256"]
         let text = String(decoding: try Subprocess.run(arguments, in: server.directory.path), as: UTF8.self)
@@ -89,7 +89,7 @@ import Testing
         let server = try ESTResponder(.bearer)
         let storage = InMemoryStorage()
         let provider = try server.provider(storage: storage, settings([:]))
-        let person = Administrator(answering: answer)
+        let person = Person(confirming: answer)
         #expect(await code { _ = try await provider.getCertificate(person) } == expected)
         #expect(person.questions.count == 1)
         #expect(server.requests.map(\.operation) == [.cacerts])
@@ -104,7 +104,7 @@ import Testing
         let storage = InMemoryStorage()
         for settings in [settings(["ca-fingerprint": try fingerprint("ca.pem", of: server)]), settings([:])] {
             let provider = try server.provider(storage: storage, settings)
-            let person = Administrator(answering: true)
+            let person = Person(confirming: true)
             #expect(await code { _ = try await provider.getCertificate(person) } == .serverNotTrusted)
             // And is not remembered.
             #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
@@ -128,7 +128,7 @@ import Testing
     func moreThanAPersonCanCompareIsNotShown() async throws {
         let server = try ESTResponder()
         let provider = try server.provider(settings([:]))
-        let person = Administrator(answering: true)
+        let person = Person(confirming: true)
         let authorities = try (1...5).map { try CertifiedKey("Root \($0)", key: TestKeys.makeP256()).certificate }
         let environment = ProviderEnvironment.testing()
         let trust = try AuthorityTrust(

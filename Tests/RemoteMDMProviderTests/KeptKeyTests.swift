@@ -59,7 +59,7 @@ import Testing
         let first = try server.provider(
             storage: storage, ["key": "vault:"], keyStores: [(vault, InMemoryStorage())])
         #expect(await code { _ = try await first.getCertificate(NoUserInteraction()) } == .pending)
-        let log = WarningLog()
+        let log = TestLog()
         let second = try server.provider(storage: storage, log: log)
         // The server takes this for another request.
         #expect(await code { _ = try await second.getCertificate(NoUserInteraction()) } == .pending)
@@ -102,7 +102,7 @@ import Testing
     func whatCannotBeReadIsDeletedAllTheSame() async throws {
         let server = try ESTResponder(.basic)
         let storage = OneIdentity()
-        let log = WarningLog()
+        let log = TestLog()
         let provider = try server.provider(storage: storage, log: log)
         _ = try await provider.getCertificate(NoUserInteraction())
         try storage.updateRecord(named: "enrolment-") { _ in SecretBytes(copying: [2, 1, 2]) }
@@ -148,8 +148,11 @@ import Testing
         _ = try await server.provider(storage: memory).getCertificate(NoUserInteraction())
         let failure = CertificateProviderError(
             .storeReadFailed, "Input/output error.", reason: isDamaged ? .damaged : nil)
-        let log = WarningLog()
-        let provider = try server.provider(storage: UnreadableStorage(storage: memory, failure: failure), log: log)
+        let log = TestLog()
+        let unreadable = HookedStorage(memory) { call, _ throws(CertificateProviderError) in
+            if case .entry = call { throw failure }
+        }
+        let provider = try server.provider(storage: unreadable, log: log)
         if isDamaged {
             try provider.deleteStoredCertificate()
         } else {
@@ -226,13 +229,4 @@ import Testing
             transport: Transport(retryPolicy: TurnedClock().retryPolicy))
         return provider
     }
-}
-
-/// Reads no entry.
-private struct UnreadableStorage: StorageWrapper {
-    var wrapped: any IdentityStorage { storage }
-    let storage: InMemoryStorage
-    let failure: CertificateProviderError
-
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? { throw failure }
 }

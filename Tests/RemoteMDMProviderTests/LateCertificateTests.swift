@@ -56,9 +56,7 @@ import Testing
     func aKeyThatIsElsewhereIsNamed() async throws {
         let server = try await Front("TLSv1.2")
         let own = try TestAuthority().issue("client", kind: .rsa2048)
-        let key = try #require(own.key as? SoftwareKey)
-        let identity = try Identity(
-            certificateChain: own.certificateChain, key: UnexportableKey(key: key), provenance: own.provenance)
+        let identity = try own.with(TestKey(own.key))
         let trust = ServerTrust(trustAnchors: .pemFile(server.directory["anchors.pem"]))
         let url = try #require(ServerURL("https://localhost:\(server.port)"))
         let session = AuthenticatingSession(url, .init(trust: trust, credentials: try TLSCredentials(identity)), .none)
@@ -76,7 +74,7 @@ import Testing
         let backend: ESTServer
         let directory: TemporaryDirectory
         let port: Int
-        private let process: SpawnedProcess
+        private let process: Subprocess
 
         init(_ version: String) async throws {
             backend = try await ESTServer.start("--auth", "none")
@@ -95,7 +93,7 @@ import Testing
                 let port = Int.random(in: 20_000..<30_000)
                 try directory.write(
                     Self.configuration(directory.path, port, backend, version).utf8, to: "apache.conf")
-                let process = try SpawnedProcess([
+                let process = try Subprocess([
                     LateCertificateTests.apache, "-DFOREGROUND", "-f", directory["apache.conf"],
                 ])
                 // It removes the file of its id when the port is taken, and never writes it.

@@ -128,8 +128,9 @@ import Testing
         let server = try await ESTServer.start("--auth", "oauth")
         let provider = try server.provider(settings(server, ["client-secret-source": ""]))
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .interactionRequired)
-        _ = try await provider.getCertificate(Answer())
-        #expect(server.issued == 1)
+        let person = Person("estsecret")
+        _ = try await provider.getCertificate(person)
+        #expect(server.issued == 1 && person.questions.allSatisfy { $0.contains("estclient") })
     }
 
     @Test func parametersThatDoNotFitAreRefused() async throws {
@@ -152,13 +153,4 @@ import Testing
         #expect(await code { _ = try server.provider(plain) } == .configurationInvalid)
         _ = try server.provider(settings(server))
     }
-}
-
-private struct Answer: UserInteraction {
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        guard prompt.contains("estclient") else { throw CertificateProviderError(.internal, prompt) }
-        return SecretBytes(utf8: "estsecret")
-    }
-
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { false }
 }

@@ -21,7 +21,7 @@ import Testing
     @Test("If the server refuses the current certificate, the password renews", arguments: refusals, ["1.2", "1.3"])
     func thePasswordRenewsInstead(refusal: String, version: String) async throws {
         let server = try await ESTServer.start("--auth", "basic", "--refuse-clients", refusal, "--tls", version)
-        let (storage, log) = (InMemoryStorage(), WarningLog())
+        let (storage, log) = (InMemoryStorage(), TestLog())
         let provider = try server.provider(storage: storage, log: log)
         let first = try await provider.getCertificate(NoUserInteraction())
         #expect(log.warnings.isEmpty)
@@ -98,7 +98,7 @@ import Testing
     func theDeviceCertificateRenewsInstead(status: Int?, version: String) async throws {
         let server = try ESTResponder(
             .certificate, .init(tls: version, refusesOwnClients: status == nil, ownClientStatus: status))
-        let log = WarningLog()
+        let log = TestLog()
         let provider = try server.provider(storage: InMemoryStorage(), Self.device(server), log: log)
         let first = try await provider.getCertificate(NoUserInteraction())
         let second = try await provider.getCertificate(NoUserInteraction())
@@ -184,7 +184,7 @@ import Testing
     @Test(arguments: ["nothing", "expired"])
     func aClientCertificateThatCannotBeUsedIsLeftOut(name: String) async throws {
         let server = try ESTResponder(.basic, .init(refusesOwnClients: true))
-        let (storage, log) = (InMemoryStorage(), WarningLog())
+        let (storage, log) = (InMemoryStorage(), TestLog())
         _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
         let expired = try CertifiedKey(
             "expired", key: .generate(.p256, location: .file), notAfter: Date(timeIntervalSinceNow: -60))
@@ -209,11 +209,13 @@ import Testing
         let authority = try TestAuthority()
         let (shown, own) = (try authority.issue("server"), try authority.issue("client"))
         let server = try DemandingServer(shown, version)
-        let slow = try Identity(
-            certificateChain: own.certificateChain,
-            key: EndlessKey(publicKey: own.key.publicKey) { [process = server.process] in process.stop() },
-            provenance: own.provenance)
-        let session = server.session(presenting: try TLSCredentials(slow))
+        let slow = TestKey(own.key) { [process = server.process] _, _ throws(CertificateProviderError) in
+            process.stop()
+            // Until the task is cancelled.
+            for await _ in AsyncStream<Never>.makeStream().stream {}
+            throw CertificateProviderError(.userCancelled, "cancelled")
+        }
+        let session = server.session(presenting: try TLSCredentials(own.with(slow)))
         let error = await #expect(throws: CertificateProviderError.self) {
             try await session.connect(before: .now() + .seconds(600))
         }
@@ -223,10 +225,10 @@ import Testing
     @Test func aPersonTypesThePasswordOnce() async throws {
         let server = try ESTResponder(.basic, .init(refusesOwnClients: true))
         let provider = try server.provider(storage: InMemoryStorage(), ["password-source": "prompt"])
-        let person = Typist(ESTServer.password)
+        let person = Person(ESTServer.password)
         _ = try await provider.getCertificate(person)
         _ = try await provider.getCertificate(person)
-        #expect(person.prompts.count == 2 && server.issued == 2)
+        #expect(person.questions.count == 2 && server.issued == 2)
     }
 
     /// Other than with TLS 1.3, the alert always arrives.
@@ -267,7 +269,7 @@ import Testing
     @Test(arguments: ["1.2", "1.3"]) func aServerThatIsNotTrustedGetsNothing(version: String) async throws {
         let server = try ESTResponder(.basic)
         let stranger = try ESTResponder(.basic, .init(tls: version, refusesOwnClients: true))
-        let (storage, log) = (OneIdentity(), WarningLog())
+        let (storage, log) = (OneIdentity(), TestLog())
         _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
         let anchors = ["trust-anchors": server.directory["ca.pem"]]
         let provider = try stranger.provider(storage: storage, anchors, log: log)
@@ -280,7 +282,7 @@ import Testing
     @Test(arguments: ["status-401", "close-after-request", "csrattrs-no-keep-alive+close-after-request"])
     func anAnswerOfHTTPIsNoRefusalOfTheCertificate(fault: String) async throws {
         let server = try ESTResponder(.basic)
-        let (storage, log) = (OneIdentity(), WarningLog())
+        let (storage, log) = (OneIdentity(), TestLog())
         _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
         let before = server.requests.count
         let provider = try server.provider(storage: storage, label: "fault-\(fault)", log: log)
@@ -331,42 +333,4 @@ import Testing
         #expect(responder.received.map(\.type) == ["19", "19"])
         #expect(responder.received.last?.certificate != first.certificate.derRepresentation)
     }
-}
-
-/// Never comes to the end of a signature.
-private struct EndlessKey: IdentityKey {
-    let publicKey: PublicKeyInfo
-    let signatureSchemes = [SignatureScheme.ecdsaP256SHA256]
-    let location = KeyLocation.token
-    let hasBegun: @Sendable () -> Void
-
-    init(publicKey: PublicKeyInfo, hasBegun: @escaping @Sendable () -> Void) {
-        (self.publicKey, self.hasBegun) = (publicKey, hasBegun)
-    }
-
-    func signature(
-        for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
-        hasBegun()
-        // Until the task is cancelled.
-        for await _ in AsyncStream<Never>.makeStream().stream {}
-        throw CertificateProviderError(.userCancelled, "cancelled")
-    }
-}
-
-/// Types the same secret each time.
-private final class Typist: UserInteraction {
-    private let secret: String
-    private let heard = Mutex([String]())
-
-    init(_ secret: String) { self.secret = secret }
-
-    var prompts: [String] { heard.withLock(\.self) }
-
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        heard.withLock { $0.append(prompt) }
-        return SecretBytes(utf8: secret)
-    }
-
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { false }
 }

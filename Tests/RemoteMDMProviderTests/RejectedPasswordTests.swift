@@ -83,13 +83,17 @@ import Testing
     @Test("A rejection is recorded before the key of the request is destroyed")
     func aRejectionIsWrittenFirst() async throws {
         let server = try ESTResponder(.basic, .init(password: "another"))
-        let storage = LoggedStorage()
+        let names = Mutex<[String]>([])
+        let storage = HookedStorage { call, name in
+            if case .updatedRecord(isChanged: true) = call { names.withLock { $0.append(name) } }
+        }
         let provider = try server.provider(storage: storage)
         #expect(await failure(provider)?.code == .rejected)
         #expect(try await provider.keys.store.list().isEmpty)
-        let noted = try #require(storage.written.firstIndex(of: RejectedSecrets.recordName))
-        let destroyed = try #require(storage.written.lastIndex { $0.hasPrefix("keys-") })
-        #expect(noted < destroyed, "\(storage.written)")
+        let written = names.withLock(\.self)
+        let noted = try #require(written.firstIndex(of: RejectedSecrets.recordName))
+        let destroyed = try #require(written.lastIndex { $0.hasPrefix("keys-") })
+        #expect(noted < destroyed, "\(written)")
     }
 
     @Test("A proxy's rejection counts although its answer is cut off")
@@ -167,7 +171,7 @@ import Testing
         #expect(await failure(try server.provider(storage: storage)) == nil)
         try RejectedSecrets(in: storage).insert(
             SecretBytes(utf8: ESTServer.password), for: "password \(ESTServer.user)@localhost:\(server.port)")
-        let log = WarningLog()
+        let log = TestLog()
         #expect(await failure(try server.provider(storage: storage, log: log)) == nil)
         let last = try #require(server.requests.last)
         #expect(last.operation == .simplereenroll && last.authorization == nil)
@@ -294,25 +298,6 @@ import Testing
         let error = await failure(try server.provider(storage: storage))
         #expect(error?.code == .storeReadFailed && error?.message.contains("newer certprov") == true)
         #expect(server.requests.allSatisfy { $0.authorization == nil })
-    }
-}
-
-/// Has the names of the records in the order in which they are changed.
-private final class LoggedStorage: StorageWrapper {
-    var wrapped: any IdentityStorage { storage }
-    private let storage = InMemoryStorage()
-    private let names = Mutex<[String]>([])
-
-    var written: [String] { names.withLock(\.self) }
-
-    func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) {
-        try storage.updateRecord(named: name) { content throws(CertificateProviderError) in
-            let new = try change(content)
-            if new != nil { names.withLock { $0.append(name) } }
-            return new
-        }
     }
 }
 

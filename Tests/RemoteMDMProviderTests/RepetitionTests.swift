@@ -116,7 +116,7 @@ import Testing
 
     @Test func aWaitForADecisionIsCountedDown() async throws {
         let server = try ESTResponder(.basic, .init(pending: 1, retryAfter: "3"))
-        let (clock, person) = (TurnedClock(), Administrator(answering: nil))
+        let (clock, person) = (TurnedClock(), Person(confirming: nil))
         _ = try await server.provider(clock: clock).getCertificate(person)
         #expect(person.waits == [3, 2, 1, 0].map { .seconds($0) })
         #expect(clock.waits == [1, 1, 1].map { .seconds($0) })

@@ -95,7 +95,7 @@ import Testing
         }
         #expect(error?.code == .configurationInvalid && error?.message.contains("'ca-fingerprint'") == true)
         #expect(server.requests.isEmpty)
-        let person = Administrator(answering: true)
+        let person = Person(confirming: true)
         _ = try await provider.getCertificate(person)
         #expect(person.questions.count == 1)
         _ = try await self.provider(settings, storage: storage).getCertificate(NoUserInteraction())
@@ -105,7 +105,7 @@ import Testing
     func withNothingThereIsNothingToAsk() async throws {
         let provider = try provider([:])
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
-        let person = Administrator(answering: true)
+        let person = Person(confirming: true)
         #expect(await code { _ = try await provider.getCertificate(person) } == .serverNotTrusted)
         #expect(person.questions.isEmpty && server.requests.isEmpty)
     }

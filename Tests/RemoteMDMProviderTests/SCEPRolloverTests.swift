@@ -100,10 +100,10 @@ import Testing
         let settings = ["ca-fingerprint": ""]
         let nobody = try provider(server, settings)
         #expect(await code { _ = try await nobody.getCertificate(NoUserInteraction()) } == .configurationInvalid)
-        let no = Administrator(answering: false)
+        let no = Person(confirming: false)
         #expect(await code { _ = try await nobody.getCertificate(no) } == .userCancelled)
         #expect(Set(server.operations) == ["GetCACert"])
-        let yes = Administrator(answering: true)
+        let yes = Person(confirming: true)
         _ = try await provider(server, storage: storage, settings).getCertificate(yes)
         let text = CAFingerprint.text(of: try CertifiedKey.authority.get().certificate)
         #expect(yes.questions.count == 1 && yes.questions.first?.contains(text) == true)

@@ -116,7 +116,7 @@ import Testing
         let recorder = RecordingTransport(server.transport)
         let client = SCEPClient.testing(
             try SCEPConfiguration(trusting: server.authority), transport: recorder.transport)
-        for key: any IdentityKey in [try TestKeys.p256.get(), UnexportableKey(key: try TestKeys.rsa.get())] {
+        for key: any IdentityKey in [try TestKeys.p256.get(), TestKey(try TestKeys.rsa.get())] {
             let error = await #expect(throws: CertificateProviderError.self) {
                 try await client.enrol(.testing(key: key))
             }

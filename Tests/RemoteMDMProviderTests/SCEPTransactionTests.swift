@@ -87,7 +87,7 @@ import X509
     @Test func aRenewalCertifiesAKeyThatCannotDecrypt() async throws {
         let responder = try SCEPResponder()
         let current = try await identity(responder)
-        let new = UnexportableKey(key: try TestKeys.otherRSA.get())
+        let new = TestKey(try TestKeys.otherRSA.get())
         let leaf = try await client(responder).enrol(.testing(key: new, current: current)).certificates().first
         #expect(leaf?.publicKey == new.publicKey)
     }

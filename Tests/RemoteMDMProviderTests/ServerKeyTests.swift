@@ -44,16 +44,24 @@ import Testing
     /// A kill between two writes must not leave a certificate without its key.
     @Test func theKeyIsStoredBeforeItsCertificate() async throws {
         let server = try ESTResponder(.basic)
-        let storage = WatchedStorage()
+        let entries = Mutex([StoredIdentity]())
+        let observer = Mutex<(@Sendable (StoredIdentity) -> Void)?>(nil)
+        let storage = HookedStorage { call, _ in
+            guard case .setEntry(let entry) = call else { return }
+            observer.withLock(\.self)?(entry)
+            entries.withLock { $0.append(entry) }
+        }
         for count in 1...2 {
             let provider = try server.provider(storage: storage, Self.settings)
-            storage.onEntry { entry in
-                let key = try? OwnedKey(entry).map { try provider.keys.storedKey($0) }
-                #expect(key != nil, "The entry is written before its key.")
+            observer.withLock {
+                $0 = { entry in
+                    let key = try? OwnedKey(entry).map { try provider.keys.storedKey($0) }
+                    #expect(key != nil, "The entry is written before its key.")
+                }
             }
             let identity = try await provider.getCertificate(NoUserInteraction())
-            #expect(storage.written.count == count)
-            let last = try #require(storage.written.last)
+            #expect(entries.withLock(\.self).count == count)
+            let last = try #require(entries.withLock(\.self).last)
             let key = try provider.keys.storedKey(#require(OwnedKey(last)))
             #expect(try RemoteMDMProvider.identity(last, key).certificate == identity.certificate)
         }
@@ -131,25 +139,5 @@ import Testing
             }
             #expect(error?.code == .protocolError && error?.message.contains("one of each") == true)
         }
-    }
-}
-
-/// Keeps every entry that was ever there.
-private final class WatchedStorage: StorageWrapper {
-    var wrapped: any IdentityStorage { storage }
-    private let storage = InMemoryStorage()
-    private let entries = Mutex([StoredIdentity]())
-
-    private let observer = Mutex<(@Sendable (StoredIdentity) -> Void)?>(nil)
-
-    /// Calls `body` before each entry is written.
-    func onEntry(_ body: @escaping @Sendable (StoredIdentity) -> Void) { observer.withLock { $0 = body } }
-
-    var written: [StoredIdentity] { entries.withLock(\.self) }
-
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
-        observer.withLock(\.self)?(identity)
-        entries.withLock { $0.append(identity) }
-        try storage.setEntry(identity, named: name)
     }
 }

@@ -234,8 +234,9 @@ import Testing
 
     @Test func aKeyThatDoesNotSignIsRefused() async throws {
         provider.answer { issued, _ throws(CertificateProviderError) in
-            try Identity(
-                certificateChain: issued.certificateChain, key: DeadKey(issued.key), provenance: issued.provenance)
+            let dead = TestKey(issued.key) { _, _ in [1, 2, 3] }
+            return try Identity(
+                certificateChain: issued.certificateChain, key: dead, provenance: issued.provenance)
         }
         let service = service()
         await service.run(on: clock)
@@ -305,7 +306,7 @@ import Testing
     @Test("A pending renewal is logged as a warning from the margin on, and the end of the identity as an error")
     func theLogIsMoreUrgentFromTheMarginOn() async throws {
         provider.fail(from: .zero, to: .hours(30), with: CertificateProviderError(.pending, "Later."))
-        let log = LevelLog()
+        let log = TestLog()
         var environment = clock.environment
         (environment.logger, environment.metrics) = (log.logger, metrics)
         let service = RenewingIdentity(
@@ -315,7 +316,7 @@ import Testing
         let failures = provider.attempts.filter { $0 < .hours(30) }
         let expected = failures.map { $0 < .hours(22.8) ? Logger.Level.info : $0 <= .hours(24) ? .warning : .error }
         #expect(Set(expected) == [.info, .warning, .error])
-        let levels = log.levels
+        let levels = log.lines.filter { $0.message.hasPrefix("renewal ") }.map(\.level)
         #expect(Array(levels.prefix(expected.count)) == expected, "\(levels)")
         let expired = try metrics.expectCounter(
             "certprov_renewal_failures_total", [("provider", "issuing"), ("code", "expired")])
@@ -397,17 +398,4 @@ import Testing
         let renewed = try metrics.expectCounter("certprov_renewals_total", label + [("result", "renewed")])
         #expect(renewed.totalValue == Int64(provider.renewals.count))
     }
-}
-
-/// A key that signs nothing.
-private struct DeadKey: IdentityKey {
-    let publicKey: PublicKeyInfo
-    let signatureSchemes: [SignatureScheme]
-    let location = KeyLocation.file
-
-    init(_ key: any IdentityKey) { (publicKey, signatureSchemes) = (key.publicKey, key.signatureSchemes) }
-
-    func signature(
-        for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] { [1, 2, 3] }
 }

@@ -72,8 +72,8 @@ final class TranscriptProvider: CertificateProvider {
         switch session {
         case "obtain": return try Self.identity(hasTrust: true)
         case "obtain-own-key":
-            return try Self.identity(
-                ExampleKey(try SoftwareKey.generate(.p256, location: .token), timeout: .seconds(30)))
+            let key = try SoftwareKey.generate(.p256, location: .token)
+            return try Self.identity(TestKey(key, timeout: .seconds(30), digestSigner: key.digestSigner))
         case "obtain-key-of-host": return try await keyOfHost(interaction)
         case "errors" where number == 1:
             throw CertificateProviderError(

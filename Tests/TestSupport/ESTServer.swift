@@ -7,7 +7,7 @@ import Glibc
 public final class ESTServer: Sendable {
     public let directory: TemporaryDirectory
     public let port: Int
-    private let process: SpawnedProcess
+    private let process: Subprocess
 
     public static let user = "estuser"
     public static let password = "estpwd"
@@ -27,7 +27,7 @@ public final class ESTServer: Sendable {
         directory = try TemporaryDirectory()
         let script = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .appending(path: "EnrolmentServer/est-server").path
-        process = try SpawnedProcess(["/usr/bin/python3", script, "--directory", directory.path] + options)
+        process = try Subprocess(["/usr/bin/python3", script, "--directory", directory.path] + options)
         guard let line = process.readLine(),
             let ready = try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any],
             let port = ready["port"] as? Int

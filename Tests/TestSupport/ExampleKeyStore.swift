@@ -4,7 +4,7 @@ import Synchronization
 /// A key store in memory with every ability that a key store can have. The URI of a key is `SCHEME:LABEL`.
 public final class ExampleKeyStore: KeyStore, CertificateStoring {
     private struct Entry: Sendable {
-        let key: ExampleKey
+        let key: TestKey
         let label: String
         var chain: [X509Certificate] = []
     }
@@ -61,7 +61,10 @@ public final class ExampleKeyStore: KeyStore, CertificateStoring {
         }
         let (label, uri) = (new.label, "\(scheme):\(new.label)")
         // As in a device, RSA takes its time.
-        let key = ExampleKey(made, uri: uri, timeout: made.publicKey.algorithm == .rsa ? .seconds(30) : nil)
+        let isSlow = made.publicKey.algorithm == .rsa
+        let key = TestKey(
+            made, uri: uri, timeout: isSlow ? .seconds(30) : nil, decrypter: made.decrypter,
+            digestSigner: isSlow ? made.digestSigner : nil)
         try await remember(key)
         entries.all.withLock { $0[uri] = Entry(key: key, label: label) }
         return key
@@ -118,26 +121,4 @@ public final class ExampleKeyStore: KeyStore, CertificateStoring {
     public func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
         entry(key).map { ["The private key '\($0.label)' and its certificate."] } ?? []
     }
-}
-
-/// A key that stays where it is. One that takes its time signs digests.
-public struct ExampleKey: IdentityKey {
-    private let key: SoftwareKey
-    public let uri: String?
-    public let signatureTimeout: Duration?
-
-    public init(_ key: SoftwareKey, uri: String? = nil, timeout: Duration? = nil) {
-        (self.key, self.uri, signatureTimeout) = (key, uri, timeout)
-    }
-
-    public var publicKey: PublicKeyInfo { key.publicKey }
-    public var signatureSchemes: [SignatureScheme] { key.signatureSchemes }
-    public var location: KeyLocation { .token }
-    public var use: KeyUse { key.use }
-    public var decrypter: (any KeyDecrypting)? { key.decrypter }
-    public var digestSigner: (any DigestSigning)? { signatureTimeout == nil ? nil : key.digestSigner }
-
-    public func signature(
-        for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
 }

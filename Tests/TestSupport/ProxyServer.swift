@@ -7,7 +7,7 @@ public final class ProxyServer: Sendable {
 
     public let port: Int
     private let directory: TemporaryDirectory
-    private let process: SpawnedProcess
+    private let process: Subprocess
 
     public struct Request: Decodable, Equatable {
         public let method: String
@@ -20,7 +20,7 @@ public final class ProxyServer: Sendable {
         directory = try TemporaryDirectory()
         let script = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .appending(path: "EnrolmentServer/http-proxy").path
-        process = try SpawnedProcess(["/usr/bin/python3", script, "--log", directory["log"]] + options)
+        process = try Subprocess(["/usr/bin/python3", script, "--log", directory["log"]] + options)
         guard let line = process.readLine(),
             let port = try JSONDecoder().decode([String: Int].self, from: Data(line.utf8))["port"]
         else { throw Subprocess.Failure(description: "the proxy did not start") }

@@ -2,35 +2,22 @@ import CertificateProviding
 import Synchronization
 import TestSupport
 
-/// A key that cannot be exported, over one that could be.
-struct HomeKey: IdentityKey {
-    let inner: any IdentityKey
-    /// Runs before each signature; may suspend, and may throw what a token would report.
-    var willSign: @Sendable () async throws(CertificateProviderError) -> Void = {}
-
-    var publicKey: PublicKeyInfo { inner.publicKey }
-    var signatureSchemes: [SignatureScheme] { inner.signatureSchemes }
-    var location: KeyLocation { .token }
-
-    func signature(
-        for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
-        try await willSign()
-        return try await inner.signature(for: message, using: scheme)
-    }
-}
-
 enum KeyHome: String, CaseIterable, Sendable {
     case exportable, atHome
 }
 
 extension Identity {
     /// The same identity with a key that cannot be exported.
+    ///
+    /// - Parameter willSign: Runs before each signature; may suspend, and may throw what a token would report.
     func keptAtHome(
         willSign: @escaping @Sendable () async throws(CertificateProviderError) -> Void = {}
     ) throws -> Identity {
-        try Identity(
-            certificateChain: certificateChain, key: HomeKey(inner: key, willSign: willSign), provenance: provenance)
+        try with(
+            TestKey(key) { [key] message, scheme throws(CertificateProviderError) in
+                try await willSign()
+                return try await key.signature(for: message, using: scheme)
+            })
     }
 
     func kept(_ home: KeyHome) throws -> Identity { home == .atHome ? try keptAtHome() : self }
@@ -66,18 +53,5 @@ final class Gate: Sendable {
             return state.waiting
         }
         for continuation in waiting { continuation.resume() }
-    }
-}
-
-/// Shows other schemes than the key within can do.
-struct RestrictedKey: IdentityKey {
-    var inner: any IdentityKey
-    var signatureSchemes: [SignatureScheme]
-    var publicKey: PublicKeyInfo { inner.publicKey }
-    var location: KeyLocation { .token }
-    func signature(
-        for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
-        try await inner.signature(for: message, using: scheme)
     }
 }

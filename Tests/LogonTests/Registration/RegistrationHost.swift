@@ -18,11 +18,10 @@ final class RegistrationHost: Sendable {
     let server: PlatformServer
     let provider = ScriptedProvider(ProviderID("test"))
     let identity: Identity
-    let person = Person()
+    let person = Person(passcode)
     private let settings: [String: String?]
     private let variables: [String: String]
     private let now: @Sendable () -> Date
-    private let form: FileForm
     private let keyStore = ExampleKeyStore.descriptor(ProviderID("keys"))
     private let made: (LogonManager, DataVault)
 
@@ -30,7 +29,7 @@ final class RegistrationHost: Sendable {
     var vault: DataVault { made.1 }
 
     init(
-        _ form: FileForm = .properties, settings: [String: String?] = [:], variables: [String: String] = [:],
+        settings: [String: String?] = [:], variables: [String: String] = [:],
         retryPolicy: RetryPolicy = RetryPolicy(sleep: { _ in }), now: @escaping @Sendable () -> Date = { Date() }
     ) async throws {
         directory = try TemporaryDirectory()
@@ -42,8 +41,8 @@ final class RegistrationHost: Sendable {
         identity = try authority.issue("client")
         let pem = PEMText.of(authority.root)
         try directory.write(Array(pem.utf8), to: "anchors.pem")
-        (self.settings, self.variables, self.form, self.now) = (settings, variables, form, now)
-        made = try Self.manager(form, settings, variables, directory, server, provider, keyStore, retryPolicy, now)
+        (self.settings, self.variables, self.now) = (settings, variables, now)
+        made = try Self.manager(settings, variables, directory, server, provider, keyStore, retryPolicy, now)
     }
 
     /// The next process, with other settings.
@@ -52,7 +51,7 @@ final class RegistrationHost: Sendable {
         retryPolicy: RetryPolicy = RetryPolicy(sleep: { _ in })
     ) throws -> LogonManager {
         try Self.manager(
-            form, settings.merging(more) { $1 }, self.variables.merging(variables) { $1 }, directory, server, provider,
+            settings.merging(more) { $1 }, self.variables.merging(variables) { $1 }, directory, server, provider,
             keyStore, retryPolicy, now
         ).0
     }
@@ -65,7 +64,7 @@ final class RegistrationHost: Sendable {
     }
 
     private static func manager(
-        _ form: FileForm, _ settings: [String: String?], _ variables: [String: String], _ directory: TemporaryDirectory,
+        _ settings: [String: String?], _ variables: [String: String], _ directory: TemporaryDirectory,
         _ server: PlatformServer, _ provider: ScriptedProvider, _ keyStore: KeyStoreDescriptor,
         _ retryPolicy: RetryPolicy, _ now: @escaping @Sendable () -> Date
     ) throws -> (LogonManager, DataVault) {
@@ -76,8 +75,8 @@ final class RegistrationHost: Sendable {
         ]
         all.merge(settings) { $1 }
         let pairs = all.compactMap { key, value in value.map { (key, $0) } }.sorted { $0.0 < $1.0 }
-        let path = directory["\(UUID().uuidString).\(form.rawValue)"]
-        try Data(form.text(pairs).utf8).write(to: URL(filePath: path))
+        let path = directory["\(UUID().uuidString).properties"]
+        try Data(FileForm.properties.text(pairs).utf8).write(to: URL(filePath: path))
         let parameters = [Parameter.string("path", summary: "Test.").descriptor]
         let registry = try ProviderRegistry(
             [provider, ScriptedProvider(ProviderID("other"))].map { one in
@@ -107,7 +106,7 @@ final class RegistrationHost: Sendable {
     /// The vault of another process.
     func restartedVault() throws -> DataVault {
         try Self.manager(
-            form, settings, variables, directory, server, provider, keyStore, RetryPolicy(sleep: { _ in }), now
+            settings, variables, directory, server, provider, keyStore, RetryPolicy(sleep: { _ in }), now
         ).1
     }
 
@@ -129,22 +128,6 @@ final class RegistrationHost: Sendable {
         await manager.shutdown()
         await server.close()
     }
-}
-
-/// Knows the passcode.
-final class Person: UserInteraction {
-    private let answers = Mutex<[(question: String, answer: String)]>([])
-
-    func answer(_ question: String, with answer: String) { answers.withLock { $0.append((question, answer)) } }
-
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        let known = answers.withLock { $0.last { prompt.contains($0.question) } }?.answer
-        return SecretBytes(utf8: known ?? RegistrationHost.passcode)
-    }
-
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { true }
-    func report(_ progress: String) {}
-    func report(_ progress: String, remaining: Duration) {}
 }
 
 enum PEMText {

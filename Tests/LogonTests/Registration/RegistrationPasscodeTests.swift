@@ -88,26 +88,14 @@ import Testing
         let host = try await RegistrationHost()
         _ = try await host.register()
         let (next, vault) = (try host.restarted(), try host.restartedVault())
-        let error = await failure { try await next.unlock(Destroyer(vault)) }
+        let destroyer = Person { _ throws(CertificateProviderError) in
+            try vault.destroy()
+            return RegistrationHost.passcode
+        }
+        let error = await failure { try await next.unlock(destroyer) }
         #expect(error?.code == .notFound && error?.message.contains("is not registered") == true)
         await next.shutdown()
         await host.end()
-    }
-
-    /// Destroys the vault before it answers.
-    private struct Destroyer: UserInteraction {
-        let vault: DataVault
-
-        init(_ vault: DataVault) { self.vault = vault }
-
-        func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-            try vault.destroy()
-            return SecretBytes(utf8: RegistrationHost.passcode)
-        }
-
-        func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { true }
-        func report(_ progress: String) {}
-        func report(_ progress: String, remaining: Duration) {}
     }
 
     /// Wrong passcodes that no user has typed cost one attempt each, and never the last one: also two in turn, and for a change.

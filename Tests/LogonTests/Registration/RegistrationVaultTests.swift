@@ -25,11 +25,11 @@ import Testing
         }
         // The first one is too short for the server, so that the user is asked again.
         let long = "a passcode of more than thirty characters"
-        let asked = Asked(["too short for it", "too short for it", long, long])
+        let asked = Person(inTurn: ["too short for it", "too short for it", long, long])
         host.provider.obtain(host.identity)
         _ = try await host.manager.register(asked)
         #expect(asked.reports.contains { $0.contains("30 characters") && $0.contains("platform server") })
-        #expect(asked.isExhausted && host.server.connections.count == 1)
+        #expect(asked.timesAsked == 4 && host.server.connections.count == 1)
         #expect(try host.vault.attemptsLeft() == 2)
         #expect(host.manager.registration?.vault.lockTimeout == .seconds(60))
         let next = try host.restarted(retryPolicy: RetryPolicy())
@@ -279,26 +279,4 @@ import Testing
         withExtendedLifetime(lease) {}
         await host.end()
     }
-}
-
-/// A user who gives answers in order.
-private final class Asked: UserInteraction {
-    private let answers: BlockingMutex<[String]>
-    private let reported = BlockingMutex<[String]>([])
-
-    init(_ answers: [String]) { self.answers = BlockingMutex(answers) }
-
-    var canAsk: Bool { true }
-    var reports: [String] { reported.withLock(\.self) }
-    var isExhausted: Bool { answers.withLock(\.isEmpty) }
-
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        let answer = answers.withLock { $0.isEmpty ? nil : $0.removeFirst() }
-        guard let answer else { throw CertificateProviderError(.userCancelled, "No answer is left.") }
-        return SecretBytes(utf8: answer)
-    }
-
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { true }
-    func report(_ progress: String) { reported.withLock { $0.append(progress) } }
-    func report(_ progress: String, remaining: Duration) {}
 }

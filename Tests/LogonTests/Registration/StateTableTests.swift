@@ -45,10 +45,10 @@ private struct Row: CustomTestStringConvertible, Sendable {
 
 /// The provider and the server write into one log if the order of calls counts.
 @Suite struct StateTableTests {
-    @Test("Each row of the state table", arguments: FileForm.allCases, Row.all)
-    fileprivate func row(form: FileForm, row: Row) async throws {
+    @Test("Each row of the state table", arguments: Row.all)
+    fileprivate func row(row: Row) async throws {
         let host = try await RegistrationHost(
-            form, settings: row.settings, variables: ["PASSWORD": PlatformServer.user.1, "CODE": "code-17"])
+            settings: row.settings, variables: ["PASSWORD": PlatformServer.user.1, "CODE": "code-17"])
         host.provider.obtain(host.identity)
         if row.start != .notRegistered { _ = try await host.manager.register(host.person) }
         host.provider.stored(.success(host.identity))

@@ -53,15 +53,15 @@ final class Card: Sendable {
 
     let path: String
     /// Ends when this process does.
-    private let keeper: SpawnedProcess
-    private let processes = Mutex<[SpawnedProcess]>([])
+    private let keeper: Subprocess
+    private let processes = Mutex<[Subprocess]>([])
 
     private init() throws {
         if let obstacle = Self.obstacle { throw Failure(description: obstacle) }
         var template = Array("/tmp/certprov-card-XXXXXX".utf8CString)
         guard mkdtemp(&template) != nil else { throw Failure(description: "mkdtemp: \(errno)") }
         path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        keeper = try SpawnedProcess([
+        keeper = try Subprocess([
             "sh", "-c",
             """
             "$1/up" "$2" >&2 </dev/null && result=ready || result=failed
@@ -191,7 +191,7 @@ extension Card {
 
     private func start(_ name: String, _ command: [String]) throws {
         let script = "echo $$ >\(name).pid; exec ip netns exec piv-card \"$@\" >>\(name).log 2>&1 </dev/null"
-        let process = try SpawnedProcess(["sh", "-c", script, "sh"] + command, in: path)
+        let process = try Subprocess(["sh", "-c", script, "sh"] + command, in: path)
         processes.withLock { $0.append(process) }
     }
 

@@ -1,7 +1,6 @@
 import CertificateProviding
 import Foundation
 import PKCS11TokenProvider
-import Synchronization
 import TestSupport
 import Testing
 
@@ -28,46 +27,19 @@ extension Card {
     }
 }
 
-/// The status and the output of the command.
-struct Output: CustomStringConvertible {
-    var status: Int32?
-    var output, errors: String
-    var description: String { "status \(status.map(String.init) ?? "none")\n\(output)\n\(errors)" }
-}
-
 /// The built command with an identity store of its own.
 struct Command: Sendable {
     private let directory: TemporaryDirectory
-    private let count = Count()
-
-    private final class Count: Sendable {
-        private let value = Mutex(0)
-        func next() -> Int {
-            value.withLock { value in
-                value += 1
-                return value
-            }
-        }
-    }
 
     init() throws { directory = try TemporaryDirectory() }
 
     /// Runs the command to its end.
     func callAsFunction(_ arguments: [String]) throws -> Output {
-        let number = count.next()
-        let names = ["in", "out", "err"].map { "\($0)-\(number)" }
-        for name in names { try directory.write([], to: name) }
         let path = URL(filePath: CommandLine.arguments[0]).deletingLastPathComponent().appending(path: "certprov").path
-        let process = try SpawnedProcess(
-            [
-                "XDG_STATE_HOME=" + directory["state"], "XDG_CONFIG_HOME=" + directory["config"],
-                "HOME=" + directory.path, path,
-            ] + arguments,
-            .files(input: directory[names[0]], output: directory[names[1]], errors: directory[names[2]]))
-        let status = process.wait(seconds: 600)
-        return Output(
-            status: status, output: String(decoding: try directory.read(names[1]), as: UTF8.self),
-            errors: String(decoding: try directory.read(names[2]), as: UTF8.self))
+        let variables = [
+            "XDG_STATE_HOME=" + directory["state"], "XDG_CONFIG_HOME=" + directory["config"], "HOME=" + directory.path,
+        ]
+        return try Subprocess(variables + [path] + arguments, .captured(), seconds: 600).wait()
     }
 }
 
@@ -86,16 +58,6 @@ extension IdentityKey {
         let message = Array("message".utf8)
         let signature = try await signature(for: message, using: scheme)
         return publicKey.isValidSignature(signature, for: message, using: scheme)
-    }
-}
-
-/// The error that `body` throws; `nil` when it throws none.
-func failure(_ body: () async throws -> Void) async -> CertificateProviderError? {
-    do {
-        try await body()
-        return nil
-    } catch {
-        return error as? CertificateProviderError ?? CertificateProviderError(.internal, "\(error)")
     }
 }
 

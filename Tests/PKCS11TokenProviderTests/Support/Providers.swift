@@ -1,7 +1,5 @@
 import CertificateProviding
-import Logging
 import PKCS11TokenProvider
-import Synchronization
 import TestSupport
 
 /// Makes providers as a service would configure them.
@@ -9,7 +7,7 @@ struct TokenSetup: Sendable {
     var uri: String
     var parameters: [String: String] = [:]
     var storage: any IdentityStorage = InMemoryStorage()
-    var log = RecordedLog()
+    var log = TestLog()
 
     /// The identity of the module's first kind on a token, with its PIN in a file.
     init(_ module: TestModule, _ token: TestToken = .main, pin: PIN = .right) throws {
@@ -51,42 +49,4 @@ struct TokenSetup: Sendable {
     }
 
     func identity() async throws -> Identity { try await provider().getCertificate(NoUserInteraction()) }
-}
-
-/// The log lines.
-final class RecordedLog: Sendable {
-    private let lines = Mutex<[String]>([])
-
-    var text: String { lines.withLock { $0.joined(separator: "\n") } }
-
-    var logger: Logger {
-        var logger = Logger(label: "test") { [self] _ in Handler(log: self) }
-        logger.logLevel = .trace
-        return logger
-    }
-
-    private struct Handler: LogHandler {
-        let log: RecordedLog
-        var metadata: Logger.Metadata = [:]
-        var logLevel: Logger.Level = .trace
-
-        subscript(metadataKey key: String) -> Logger.Metadata.Value? {
-            get { metadata[key] }
-            set { metadata[key] = newValue }
-        }
-
-        func log(event: LogEvent) {
-            log.lines.withLock { $0.append("\(event.level): \(event.message) \(event.metadata ?? [:])") }
-        }
-    }
-}
-
-/// Returns the error that `body` throws.
-func failure(_ body: () async throws -> Void) async -> CertificateProviderError? {
-    do {
-        try await body()
-        return nil
-    } catch {
-        return error as? CertificateProviderError
-    }
 }

@@ -10,7 +10,7 @@ import Testing
 /// `openssl s_server` that demands a client certificate.
 struct DemandingServer {
     let url: ServerURL
-    let process: SpawnedProcess
+    let process: Subprocess
     private let certificate: X509Certificate
     /// Goes with the server.
     private let directory: TemporaryDirectory
@@ -22,7 +22,7 @@ struct DemandingServer {
         let key = try #require(identity.key.exporter)
         try directory.write(Array(certificate.pemRepresentation.utf8), to: "server.pem")
         try directory.write(key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "server.key")
-        process = try SpawnedProcess([
+        process = try Subprocess([
             "openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", directory["server.pem"], "-key",
             directory["server.key"], "-keyform", "DER", "-Verify", "1", version,
         ])

@@ -29,7 +29,7 @@ extension ESTPeer {
     func provider(
         storage: any IdentityStorage = InMemoryStorage(), label: String = "", _ settings: [String: String] = [:],
         clock: TurnedClock = TurnedClock(), retryPolicy: RetryPolicy? = nil, variables: [String: String] = [:],
-        log: WarningLog = WarningLog(), keyStores: [(KeyStoreDescriptor, any IdentityStorage)] = []
+        log: TestLog = TestLog(), keyStores: [(KeyStoreDescriptor, any IdentityStorage)] = []
     ) throws -> RemoteMDMProvider {
         var environment = ProviderEnvironment.testing(
             storage: storage,
@@ -48,9 +48,4 @@ extension ESTPeer {
             parameters: ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }),
             transport: Transport(network: reach, retryPolicy: retryPolicy ?? clock.retryPolicy))
     }
-}
-
-func code(_ body: () async throws -> Void) async -> CertificateProviderError.Code? {
-    do { try await body() } catch { return (error as? CertificateProviderError)?.code ?? .internal }
-    return nil
 }

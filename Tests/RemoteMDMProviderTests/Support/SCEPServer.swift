@@ -16,14 +16,14 @@ final class SCEPServer: Sendable {
     let depot: TemporaryDirectory
     let port: Int
     let authority: X509Certificate
-    private let process: SpawnedProcess
+    private let process: Subprocess
 
     init(_ options: [String] = ["-challenge", challenge, "-allowrenew", "0"]) throws {
         depot = try TemporaryDirectory()
         let folder = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent()
         let program = folder.appending(path: "SCEPServer/scep-server").path
-        process = try SpawnedProcess([program, "--depot", depot.path] + options)
+        process = try Subprocess([program, "--depot", depot.path] + options)
         guard let line = process.readLine(),
             let ready = try? JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Int],
             let port = ready["port"]

@@ -27,20 +27,6 @@ enum TestKeys {
     }
 }
 
-/// A key that signs and stays where it is.
-struct UnexportableKey: IdentityKey {
-    let key: SoftwareKey
-    var publicKey: PublicKeyInfo { key.publicKey }
-    var signatureSchemes: [SignatureScheme] { key.signatureSchemes }
-    var location: KeyLocation { .token }
-
-    func signature(
-        for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
-        try await key.signature(for: message, using: scheme)
-    }
-}
-
 /// Passes requests on, and keeps them.
 final class RecordingTransport: Sendable {
     private let sent = Mutex<[HTTPRequest]>([])

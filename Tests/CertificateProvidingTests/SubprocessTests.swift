@@ -2,9 +2,9 @@ import TestSupport
 import Testing
 
 /// Processes that the tests start end on request.
-@Suite struct SpawnedProcessTests {
+@Suite struct SubprocessTests {
     @Test func aProgramEndsWhenItIsTold() async throws {
-        let program = try SpawnedProcess(["sh", "-c", "trap 'exit 7' TERM; echo ready; while :; do read line; done"])
+        let program = try Subprocess(["sh", "-c", "trap 'exit 7' TERM; echo ready; while :; do read line; done"])
         #expect(program.readLine() == "ready")
         program.stop()
         #expect(program.wait(seconds: 0) == 7)
