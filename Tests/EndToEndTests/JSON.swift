@@ -1,4 +1,5 @@
 import Foundation
+import TestSupport
 import Testing
 
 /// A parsed JSON document, walked by key and index.
@@ -54,6 +55,8 @@ extension Output {
         let json = try JSON(parsing: text)
         #expect(json["apiVersion"].string == "certprov/v1", sourceLocation: sourceLocation)
         #expect(json["kind"].string == kind, "\(text)", sourceLocation: sourceLocation)
+        let page = try Page("Documentation/Monitoring.md").text
+        #expect(page.contains("\n### \(kind)\n") || page.contains("`\(kind)`"), sourceLocation: sourceLocation)
         let value = try #require(json.value, sourceLocation: sourceLocation)
         let sorted = try JSONSerialization.data(
             withJSONObject: value, options: [.sortedKeys, .withoutEscapingSlashes])

@@ -111,21 +111,6 @@ import Testing
         }
     }
 
-    @Test func eachKindOfDocumentIsOnThePage() throws {
-        let folder = Page.root.appending(path: "Sources/certprov")
-        let files = FileManager.default.enumerator(atPath: folder.path)?.compactMap { $0 as? String } ?? []
-        let page = try Page(Self.page).text
-        var kinds = 0
-        for file in files where file.hasSuffix(".swift") {
-            let source = try String(contentsOf: folder.appending(path: file), encoding: .utf8)
-            for kind in source.matches(of: #/static let kind = "(\w+)"/#).map(\.1) {
-                kinds += 1
-                #expect(page.contains("\n### \(kind)\n") || page.contains("`\(kind)`"), "\(kind) of \(file)")
-            }
-        }
-        #expect(kinds > 15)
-    }
-
     /// The part of a path before an object that another table has.
     private static func withoutInner(_ path: String) -> String {
         for (inner, rest) in [("identity", "identity"), ("items[]", "items"), ("errors[]", "errors")]

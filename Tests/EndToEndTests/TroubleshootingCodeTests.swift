@@ -57,7 +57,20 @@ import Testing
     init() throws { sandbox = try Sandbox() }
 
     @Test func eachCodeOfThePageIsProvoked() throws {
-        #expect(Self.cases.map(\.code).sorted() == (try Self.statuses()).keys.sorted())
+        let codes = Self.cases.map(\.code).sorted()
+        #expect(codes == (try Self.statuses()).keys.sorted())
+        // Each has a link to its section, which is named like it; the heading of a symptom begins with a capital letter.
+        let links = try Self.page().matches(of: #/(?m)^\| \[`(\w+)`\]\(#(\w+)\)/#)
+        #expect(links.count == codes.count && links.allSatisfy { $0.1.lowercased() == $0.2 })
+        #expect(try Self.page().matches(of: #/(?m)^## ([a-z]\S*)$/#).map { String($0.1) }.sorted() == codes)
+    }
+
+    @Test("The page has each public error code, and the one of the command")
+    func theCodesArePublic() throws {
+        let interface = try String(
+            contentsOf: Page.root.appending(path: "Documentation/Interfaces/CertificateProviding.txt"), encoding: .utf8)
+        let codes = interface.matches(of: #/(?m)^static let CertificateProviderError\.Code\.`?(\w+)`?:/#)
+        #expect(Set(codes.map { String($0.1) } + ["usage"]) == Set(try Self.statuses().keys))
     }
 
     @Test(arguments: cases.map(\.code)) func theMessageLeadsToItsSection(code: String) async throws {
@@ -83,7 +96,7 @@ import Testing
         return try String(contentsOf: root.appending(path: "Documentation/Troubleshooting.md"), encoding: .utf8)
     }
 
-    private static func statuses() throws -> [String: Int32] {
+    static func statuses() throws -> [String: Int32] {
         let rows = try page().matches(of: #/(?m)^\| \[`(\w+)`\]\([^)]*\) \| (\d+) \|/#)
         return try Dictionary(uniqueKeysWithValues: rows.map { (String($0.1), try #require(Int32($0.2))) })
     }
@@ -294,6 +307,6 @@ import Testing
             let line = "\(error.message) [\(error.code)]"
             return Output(status: 77, stdoutBytes: [], stderrBytes: Array(line.utf8))
         }
-        throw RunnerError(description: "the vault is still there")
+        throw Subprocess.Failure(description: "the vault is still there")
     }
 }
