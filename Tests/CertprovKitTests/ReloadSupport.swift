@@ -130,8 +130,6 @@ final class ProviderMaker: Sendable {
 
 /// A service with an application, whose property file changes.
 final class ReloadHost: Sendable {
-    enum Form: String, CaseIterable, Sendable { case properties, plist }
-
     static let passcode = "correct horse battery"
     let directory: TemporaryDirectory
     let authority: TestAuthority
@@ -142,16 +140,17 @@ final class ReloadHost: Sendable {
     let person = Person(passcode)
     let path: String
     let logon: CertprovLogon
-    private let form: Form
+    private let form: FileForm
 
-    init(_ form: Form = .properties, _ settings: [String: String?] = [:], passcode: String = passcode) async throws {
+    init(_ form: FileForm = .properties, _ settings: [String: String?] = [:], passcode: String = passcode) async throws
+    {
         (directory, authority, self.form) = (try TemporaryDirectory(), try TestAuthority(), form)
         server = try await PlatformServer(authority)
         try directory.write(Array(authority.root.pemRepresentation.utf8), to: "ca.pem")
         path = directory["clienthub.\(form.rawValue)"]
         let identities = ["a": try authority.issue("client"), "b": try authority.issue("another")]
         maker.state.withLock { $0.identities = identities }
-        try Self.text(form, Self.all(settings, directory, server)).write(
+        try form.text(Self.all(settings, directory, server)).write(
             toFile: path, atomically: true, encoding: .utf8)
         logon = try CertprovLogon(
             configuredBy: path, adding: [maker.descriptor(ProviderID("test")), maker.descriptor(ProviderID("other"))],
@@ -178,18 +177,9 @@ final class ReloadHost: Sendable {
         return all.compactMap { key, value in value.map { (key, $0) } }.sorted { $0.0 < $1.0 }
     }
 
-    private static func text(_ form: Form, _ pairs: [(String, String)]) -> String {
-        switch form {
-        case .properties: return pairs.map { "\($0)=\($1)\n" }.joined()
-        case .plist:
-            let body = pairs.map { "<key>\($0)</key><string>\($1)</string>\n" }.joined()
-            return "<?xml version=\"1.0\"?>\n<plist version=\"1.0\">\n<dict>\n\(body)</dict>\n</plist>\n"
-        }
-    }
-
     /// Replaces the file, or writes it in place.
     func configure(_ settings: [String: String?] = [:], inPlace: Bool = false) throws {
-        try Self.text(form, Self.all(settings, directory, server)).write(
+        try form.text(Self.all(settings, directory, server)).write(
             toFile: path, atomically: !inPlace, encoding: .utf8)
     }
 

@@ -11,8 +11,8 @@ import TestSupport
 import Testing
 
 @Suite(.timeLimit(.minutes(20))) struct ReloadTests {
-    @Test("A reload takes a changed property file and ignores one without changes", arguments: ReloadHost.Form.allCases)
-    func aChangedFileIsTaken(form: ReloadHost.Form) async throws {
+    @Test("A reload takes a changed property file and ignores one without changes", arguments: FileForm.allCases)
+    func aChangedFileIsTaken(form: FileForm) async throws {
         let host = try await ReloadHost(form)
         let before = host.logon.manager
         #expect(try await !host.logon.reload() && host.logon.manager === before)
@@ -28,7 +28,7 @@ import Testing
         await host.end()
     }
 
-    @Test(arguments: ReloadHost.Form.allCases) func aMistakeChangesNothing(form: ReloadHost.Form) async throws {
+    @Test(arguments: FileForm.allCases) func aMistakeChangesNothing(form: FileForm) async throws {
         let host = try await ReloadHost(form)
         let credentials = try await host.logon.credentials()
         let before = host.logon.manager
@@ -65,8 +65,8 @@ import Testing
 
     @Test(
         "While registered, a reload refuses changes to the settings of the registration",
-        arguments: ReloadHost.Form.allCases)
-    func theRegistrationsSettingsStay(form: ReloadHost.Form) async throws {
+        arguments: FileForm.allCases)
+    func theRegistrationsSettingsStay(form: FileForm) async throws {
         let host = try await ReloadHost(form)
         try await host.logon.manager.register(host.person)
         let before = host.logon.manager

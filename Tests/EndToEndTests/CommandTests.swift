@@ -283,7 +283,7 @@ import Testing
             ConfigurationTests.good(Fixtures.path("ec.p12")) + [
                 ("TrustAnchors", "/nonexistent.pem"), ("ApplicationId", "app"), ("Registration.pin", "/no-pin.pem"),
             ]
-        let path = try sandbox.write(ConfigurationTests.Form.properties.text(settings), to: "clienthub.properties")
+        let path = try sandbox.write(FileForm.properties.text(settings), to: "clienthub.properties")
         let items = try sandbox.certprov("check", "--json", "--config", path).document("CheckReport")["items"].array
         for what in ["TrustAnchors", "registration pin"] {
             #expect(items.first { $0["what"].string == what }?["code"].string == "fileNotFound", "\(items)")

@@ -9,26 +9,6 @@ import Testing
 
     init() throws { sandbox = try Sandbox() }
 
-    /// Settings in either form: each on a line of its own, from line `firstLine` on.
-    enum Form: String, CaseIterable, Sendable {
-        case properties, plist
-
-        var firstLine: Int { self == .properties ? 1 : 4 }
-
-        func text(_ settings: [(String, String)]) -> String {
-            switch self {
-            case .properties: settings.map { "\($0)=\($1)\n" }.joined()
-            case .plist:
-                """
-                <?xml version="1.0" encoding="UTF-8"?>
-                <plist version="1.0">
-                <dict>
-
-                """ + settings.map { "<key>\($0)</key><string>\($1)</string>\n" }.joined() + "</dict>\n</plist>\n"
-            }
-        }
-    }
-
     /// A working configuration, with one line changed or added.
     struct Mistake: Sendable, CustomTestStringConvertible {
         var testDescription: String { "\(key)=\(value)" }
@@ -47,26 +27,16 @@ import Testing
         ]
     }
 
+    /// Further ones are in `LogonConfigurationTests`.
     static let mistakes = [
         Mistake(key: "Host", value: "again.example", line: 7, text: "'Host'"),
         Mistake(key: "Port", value: "0", line: 2, text: "'Port'"),
-        Mistake(key: "Port", value: "65536", line: 2, text: "65535"),
-        Mistake(key: "Port", value: "+1", line: 2, text: "'Port'"),
-        Mistake(key: "Port", value: "http", line: 2, text: "'Port'"),
-        Mistake(key: "CertificateProvider", value: "nosuch", line: 4, text: "installed: mdm, pkcs11, pkcs12"),
-        Mistake(key: "CertificateProvider", value: "pkcs12, pkcs12", line: 4, text: "twice"),
-        Mistake(key: "CertificateProvider", value: "pkcs12,", line: 4, text: "at position 2; remove the comma"),
         Mistake(key: "CertificateProvider.pkcs12.pasword-source", value: "prompt", line: 7, text: "password-source"),
-        Mistake(key: "CertificateProvider.pkcs12.password", value: "s3cret", line: 7, text: "password-source"),
-        Mistake(key: "CertificateProvider.nosuch.path", value: "x", line: 7, text: "installed: mdm, pkcs11, pkcs12"),
-        Mistake(key: "certificateprovider.pkcs12.alias", value: "x", line: 7, text: "CertificateProvider"),
-        Mistake(key: "UserCreationPolicy", value: "sometimes", line: 7, text: "certificate, automatic or manual"),
-        Mistake(key: "HTTPS", value: "yes", line: 7, text: "true or false"),
         Mistake(key: "CertificateProvider.pkcs12.password-source", value: "s3cret", line: 6, text: "file:PATH"),
     ]
 
-    @Test(arguments: Form.allCases, mistakes)
-    func namesFileLineAndKey(form: Form, mistake: Mistake) throws {
+    @Test(arguments: FileForm.allCases, mistakes)
+    func namesFileLineAndKey(form: FileForm, mistake: Mistake) throws {
         var settings = Self.good(Fixtures.path("ec.p12"))
         if mistake.line > settings.count {
             settings.append((mistake.key, mistake.value))

@@ -5,7 +5,6 @@ import Testing
 
 /// Which configuration a command finds, and what it makes of one without mistakes.
 @Suite struct ConfigurationUseTests {
-    private typealias Form = ConfigurationTests.Form
     private let sandbox: Sandbox
 
     init() throws { sandbox = try Sandbox() }
@@ -13,7 +12,7 @@ import Testing
     @Test("A .properties and a .plist file give the same list")
     func bothFormsGiveTheSame() throws {
         let settings = ConfigurationTests.good(Fixtures.path("ec.p12"))
-        let outputs = try Form.allCases.map { form in
+        let outputs = try FileForm.allCases.map { form in
             let path = try sandbox.write(form.text(settings), to: "clienthub.\(form.rawValue)")
             return try sandbox.certprov("list", "--json", "--config", path)
         }
@@ -30,7 +29,7 @@ import Testing
         let files = try zip(
             names, ["config/certprov/clienthub.plist", "config/certprov/clienthub.properties", "named"]
         ).map {
-            let form: Form = $1.hasSuffix("plist") ? .plist : .properties
+            let form: FileForm = $1.hasSuffix("plist") ? .plist : .properties
             return try sandbox.write(form.text(ConfigurationTests.good(Fixtures.path("\($0).p12"))), to: $1)
         }
         func alias(_ arguments: [String], _ variables: [String: String]) throws -> String? {
@@ -63,7 +62,7 @@ import Testing
         } else {
             settings.append(("UserCreationPolicy", policy))
         }
-        let path = try sandbox.write(Form.properties.text(settings), to: "c.properties")
+        let path = try sandbox.write(FileForm.properties.text(settings), to: "c.properties")
         for more in policy == "none" ? [[]] : [[], ["--provider", "pkcs12"]] {
             var messages: Set<String> = []
             for command in [["list"], ["fetch"], ["explain"], ["delete", "--yes"]] {
@@ -82,7 +81,7 @@ import Testing
 
     @Test func unknownKeysAreOnlyAWarning() throws {
         let settings = ConfigurationTests.good(Fixtures.path("ec.p12")) + [("PushURL", "x"), ("host", "y")]
-        let path = try sandbox.write(Form.properties.text(settings), to: "c.properties")
+        let path = try sandbox.write(FileForm.properties.text(settings), to: "c.properties")
         let output = try sandbox.certprov("list", "--config", path)
         #expect(output.status == 0, "\(output)")
         let lines = output.stderr.split(separator: "\n")
@@ -101,7 +100,7 @@ import Testing
         let settings =
             ConfigurationTests.good(Fixtures.path("ec.p12")).dropFirst(2)
             + [("Host", #"a\u001b[31mb"#), ("Port", "1")]
-        let path = try sandbox.write(Form.properties.text(Array(settings)), to: "c\u{1b}[31m.properties")
+        let path = try sandbox.write(FileForm.properties.text(Array(settings)), to: "c\u{1b}[31m.properties")
         for arguments in [["check"], ["list"], ["list", "--provider", "pkcs12"]] {
             let output = try sandbox.certprov(arguments + ["--config", path])
             #expect(!output.description.contains("\u{1b}"), "\(output)")

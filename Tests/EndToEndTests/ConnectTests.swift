@@ -160,7 +160,7 @@ import Testing
     @Test func trustsWhatThePropertyFileTrusts() throws {
         let settings = ConfigurationTests.good(Fixtures.path("ec.p12"))
         let file = try sandbox.write(
-            ConfigurationTests.Form.properties.text(settings + [("TrustAnchors", sandbox.path + "/server.pem")]),
+            FileForm.properties.text(settings + [("TrustAnchors", sandbox.path + "/server.pem")]),
             to: "trust.properties")
         try withServer { port in
             let output = try sandbox.certprov("connect", "localhost:\(port)", "--config", file)

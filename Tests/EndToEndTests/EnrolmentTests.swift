@@ -9,26 +9,9 @@ import Testing
 
     init() throws { sandbox = try Sandbox() }
 
-    private func configure(_ server: ESTServer, _ more: String = "") throws -> [String] {
-        try sandbox.write(ESTServer.password.utf8, to: "password")
-        let file = try sandbox.write(
-            """
-            CertificateProvider = mdm
-            CertificateProvider.mdm.protocol = est
-            CertificateProvider.mdm.url = https://localhost:\(server.port)
-            CertificateProvider.mdm.trust-anchors = \(server.directory["ca.pem"])
-            CertificateProvider.mdm.username = \(ESTServer.user)
-            CertificateProvider.mdm.password-source = file:\(sandbox.path)/password
-            CertificateProvider.mdm.subject = CN=host,O=Example
-            CertificateProvider.mdm.timeout = 600
-            \(more)
-            """.utf8, to: "client.properties")
-        return ["--config", file]
-    }
-
     @Test func anIdentityIsFetchedAndWorks() async throws {
         let server = try await ESTServer.start("--auth", "digest")
-        let configuration = try configure(server)
+        let configuration = try sandbox.configure(server)
         let out = sandbox.path + "/out"
         let fetched = try sandbox.certprov(["fetch", "--out", out, "--export-key"] + configuration)
         #expect(fetched.status == 0 && fetched.stderr.isEmpty, "\(fetched)")
@@ -111,7 +94,7 @@ import Testing
     @Test func aRenewalWithoutARefusedCertificateIsSaid() async throws {
         let server = try await ESTServer.start(
             "--auth", "basic", "--refuse-clients", "unknown-ca", "--tls", "1.2")
-        let configuration = try configure(server)
+        let configuration = try sandbox.configure(server)
         #expect(try sandbox.certprov(["fetch"] + configuration).status == 0)
         let text = "the current certificate was shown"
         let fetched = try sandbox.certprov(["fetch", "--force"] + configuration)
@@ -124,7 +107,7 @@ import Testing
 
     @Test func eachTroubleHasItsStatus() async throws {
         let server = try await ESTServer.start("--auth", "basic", "--pending", "9", "--retry-after", "3600")
-        let configuration = try configure(server)
+        let configuration = try sandbox.configure(server)
         let pending = try sandbox.certprov(["fetch"] + configuration)
         #expect(pending.status == 75 && pending.stderr.contains("has not decided"), "\(pending)")
         let password = try sandbox.write("wrong".utf8, to: "password")

@@ -96,6 +96,25 @@ final class Sandbox: Sendable {
         return try Subprocess(arguments, environment: environment, in: nil, .captured(), seconds: seconds)
     }
 
+    /// Writes a property file for an enrolment.
+    /// - Returns: The option that names it.
+    func configure(_ server: ESTServer, _ more: String = "") throws -> [String] {
+        try write(ESTServer.password.utf8, to: "password")
+        let file = try write(
+            """
+            CertificateProvider = mdm
+            CertificateProvider.mdm.protocol = est
+            CertificateProvider.mdm.url = https://localhost:\(server.port)
+            CertificateProvider.mdm.trust-anchors = \(server.directory["ca.pem"])
+            CertificateProvider.mdm.username = \(ESTServer.user)
+            CertificateProvider.mdm.password-source = file:\(path)/password
+            CertificateProvider.mdm.subject = CN=host,O=Example
+            CertificateProvider.mdm.timeout = 600
+            \(more)
+            """.utf8, to: "client.properties")
+        return ["--config", file]
+    }
+
     /// Writes a file in the sandbox and returns its path.
     @discardableResult
     func write(_ bytes: some Sequence<UInt8>, to name: String, mode: mode_t = 0o600) throws -> String {

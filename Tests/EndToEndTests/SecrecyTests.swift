@@ -142,7 +142,7 @@ import Testing
 
     @Test func aPropertyListOfAnotherNameIsNotReadAsProperties() throws {
         let secret = "hunter2-5f1c"
-        let text = ConfigurationTests.Form.plist.text([("Host", "a"), ("Password", secret)])
+        let text = FileForm.plist.text([("Host", "a"), ("Password", secret)])
         let path = try sandbox.write(text, to: "clienthub.properties")
         for command in ["list", "fetch", "explain", "check"] {
             let output = try sandbox.certprov([command, "--config", path])
@@ -158,7 +158,7 @@ import Testing
     ])
     func aSecretInTheWrongPlaceIsNotRepeated(key: String) throws {
         let secret = "hunter2-5f1c"
-        for form in ConfigurationTests.Form.allCases {
+        for form in FileForm.allCases {
             let path = try sandbox.write(
                 form.text(
                     [("Host", "a"), (key, secret)]

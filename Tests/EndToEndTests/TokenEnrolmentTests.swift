@@ -22,20 +22,12 @@ import Testing
     private var variables: [String: String] { ["SOFTHSM2_CONF": sandbox.path + "/softhsm2.conf"] }
 
     private func configure(_ server: ESTServer, module: String = TokenTests.library) throws -> [String] {
-        try sandbox.write(ESTServer.password.utf8, to: "password")
-        let file = try sandbox.write(
+        try sandbox.configure(
+            server,
             """
-            CertificateProvider = mdm
-            CertificateProvider.mdm.protocol = est
-            CertificateProvider.mdm.url = https://localhost:\(server.port)
-            CertificateProvider.mdm.trust-anchors = \(server.directory["ca.pem"])
-            CertificateProvider.mdm.username = \(ESTServer.user)
-            CertificateProvider.mdm.password-source = file:\(sandbox.path)/password
-            CertificateProvider.mdm.subject = CN=host,O=Example
             CertificateProvider.mdm.key = pkcs11:token=host?module-path=\(module)
             CertificateProvider.mdm.key-pin-source = file:\(sandbox.path)/pin
-            """.utf8, to: "client.properties")
-        return ["--config", file]
+            """)
     }
 
     private func certprov(_ arguments: [String], _ more: [String: String] = [:]) throws -> Output {

@@ -158,14 +158,6 @@ final class FaultyModule: Sendable {
 }
 
 extension IdentityKey {
-    /// Signs with the first scheme, and says whether it was with this key.
-    func signsValidly(_ scheme: SignatureScheme? = nil) async throws -> Bool {
-        guard let scheme = scheme ?? signatureSchemes.first else { return false }
-        let message = Array("message".utf8)
-        let signature = try await signature(for: message, using: scheme)
-        return publicKey.isValidSignature(signature, for: message, using: scheme)
-    }
-
     /// Signs the digest of a message, and says whether it is a signature of the message with this key.
     func signsDigestValidly(_ scheme: SignatureScheme? = nil) async throws -> Bool {
         guard let signer = digestSigner, let scheme = scheme ?? signer.digestSchemes.first,

@@ -40,7 +40,7 @@ import Testing
         try directory.install("certprov-plugin-keys", "#!/bin/sh\nexit 3\n".utf8)
         #expect(store.holds(keyURI: reference.uri))
         #expect(!store.holds(keyURI: "other:x"))
-        let failure = await failure { try store.destroyStored(reference) }
+        let failure = failure { try store.destroyStored(reference) }
         #expect(
             failure?.code == .unavailable && failure?.message.contains("status 3") == true,
             "\(String(describing: failure))")

@@ -260,7 +260,7 @@ struct TranscriptTests {
             try provider.deleteStoredCertificate()
             #expect(try provider.getStoredCertificate() == nil)
             let choice = await provider.listing?.listIdentities().choice
-            #expect(await failure { _ = try choice?.get() }?.code == .notFound)
+            #expect(failure { _ = try choice?.get() }?.code == .notFound)
         case "updated":
             let provider = try stage.provider()
             var updates = try #require(provider.updates).announcements().makeAsyncIterator()

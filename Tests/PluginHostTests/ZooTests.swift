@@ -24,7 +24,7 @@ import Testing
         try provider.deleteStoredCertificate()
         await provider.shutdown()
         #expect(zoo.processes.isEmpty)
-        #expect(await failure { _ = try provider.getStoredCertificate() }?.code == .operationNotAllowed)
+        #expect(failure { _ = try provider.getStoredCertificate() }?.code == .operationNotAllowed)
     }
 
     @Test func aPluginUsesWhatTheHostOffers() async throws {
@@ -139,7 +139,7 @@ import Testing
         var error: CertificateProviderError?
         // A busy machine needs more time for what comes before a request that hangs.
         for timeout in one.codes == [.timedOut] ? [2, 10, 60] : [300] {
-            error = await PluginHostTests.error {
+            error = await failure {
                 let provider = try zoo.provider(["timeout": String(timeout)])
                 _ = try await provider.getCertificate(Person("s3cret"))
             }
@@ -229,7 +229,7 @@ import Testing
     @Test func aStoredIdentityOfAPluginSignsBeforeItIsUsed() async throws {
         let zoo = try Zoo("a signature that does not verify")
         let provider = try zoo.provider()
-        #expect(await failure { _ = try provider.getStoredCertificate() }?.code == .keyMismatch)
+        #expect(failure { _ = try provider.getStoredCertificate() }?.code == .keyMismatch)
         await provider.shutdown()
     }
 
@@ -275,7 +275,7 @@ import Testing
         // One call may meet the end of the old process.
         var error: CertificateProviderError?
         repeat {
-            error = await PluginHostTests.error {
+            error = await failure {
                 let signature = try await key.signature(for: [1, 2, 3], using: .ecdsaP256SHA256)
                 #expect(key.publicKey.isValidSignature(signature, for: [1, 2, 3], using: .ecdsaP256SHA256))
             }
@@ -296,7 +296,7 @@ import Testing
         var error: CertificateProviderError?
         // A busy machine needs more time for what comes before.
         for timeout in [2, 10, 60] {
-            error = await PluginHostTests.error {
+            error = await failure {
                 let provider = try zoo.provider(["timeout": String(timeout)])
                 _ = try await provider.getCertificate(NoUserInteraction())
             }
@@ -328,7 +328,7 @@ import Testing
         let host = PluginHost(
             PluginDirectories([zoo.directory.path]), launcher: launcher,
             logger: ProviderEnvironment.testing().logger)
-        let error = await failure { _ = try host.describe(Zoo.id) }
+        let error = failure { _ = try host.describe(Zoo.id) }
         #expect(error?.code == .configurationInvalid, "\(String(describing: error))")
         #expect(
             error?.message.contains("other users may write to \(launcher)") == true, "\(String(describing: error))")
@@ -340,7 +340,7 @@ import Testing
         let provider = try zoo.provider()
         try Zoo.write("exits at hello with 3", to: zoo.directory)
         var messages: [String] = []
-        for _ in 0..<7 { messages.append(await failure { _ = try provider.getStoredCertificate() }?.message ?? "none") }
+        for _ in 0..<7 { messages.append(failure { _ = try provider.getStoredCertificate() }?.message ?? "none") }
         #expect(messages[4].contains("status 3"), "\(messages)")
         #expect(messages[5].contains("5 times within a minute") && messages[5].contains("status 3"), "\(messages)")
         #expect(messages[6] == messages[5])
@@ -371,7 +371,7 @@ import Testing
         await zoo.host.shutdown()
         let late = await failure { _ = try await provider.getCertificate(NoUserInteraction()) }
         #expect(late?.code == .configurationInvalid && late?.message.contains("SHA-256") == true)
-        #expect(await failure { _ = try zoo.provider(settings) }?.code == .configurationInvalid)
+        #expect(failure { _ = try zoo.provider(settings) }?.code == .configurationInvalid)
         #expect(!FileManager.default.fileExists(atPath: trace))
         await provider.shutdown()
     }

@@ -44,3 +44,13 @@ extension Identity {
         try Identity(certificateChain: certificateChain, key: key, provenance: provenance)
     }
 }
+
+extension IdentityKey {
+    /// Signs with the first scheme, or with another one, and says whether it was with this key.
+    public func signsValidly(_ scheme: SignatureScheme? = nil) async throws -> Bool {
+        guard let scheme = scheme ?? signatureSchemes.first else { return false }
+        let message = Array("message".utf8)
+        let signature = try await signature(for: message, using: scheme)
+        return publicKey.isValidSignature(signature, for: message, using: scheme)
+    }
+}

@@ -39,8 +39,7 @@ final class RegistrationHost: Sendable {
             "server", addresses: [[127, 0, 0, 1]], notAfter: Date(timeIntervalSinceNow: 800_000))
         server = try await PlatformServer(authority, server: leaf)
         identity = try authority.issue("client")
-        let pem = PEMText.of(authority.root)
-        try directory.write(Array(pem.utf8), to: "anchors.pem")
+        try directory.write(authority.root.pemRepresentation.utf8, to: "anchors.pem")
         (self.settings, self.variables, self.now) = (settings, variables, now)
         made = try Self.manager(settings, variables, directory, server, provider, keyStore, retryPolicy, now)
     }
@@ -127,14 +126,6 @@ final class RegistrationHost: Sendable {
     func end() async {
         await manager.shutdown()
         await server.close()
-    }
-}
-
-enum PEMText {
-    static func of(_ certificate: X509Certificate) -> String {
-        "-----BEGIN CERTIFICATE-----\n"
-            + Data(certificate.derRepresentation).base64EncodedString(options: .lineLength64Characters)
-            + "\n-----END CERTIFICATE-----\n"
     }
 }
 

@@ -139,37 +139,6 @@ import Testing
         await host.end()
     }
 
-    @Test("Without user and source, registering needs Passcode.default-allowed")
-    func withoutUserAndSourceThereIsNoPasscode() async throws {
-        let host = try await RegistrationHost()
-        let error = await failure { try await host.manager.register(NoUserInteraction()) }
-        #expect(error?.code == .interactionRequired && host.provider.calls.isEmpty)
-        let open = try host.restarted(["Passcode.default-allowed": "true"])
-        host.provider.obtain(host.identity)
-        _ = try await open.register(NoUserInteraction())
-        // Another process needs no passcode.
-        #expect(
-            try await host.restarted(["Passcode.default-allowed": "true"]).registrationState() == .registeredUnlocked)
-        await host.end()
-    }
-
-    @Test func aPasscodeFromASourceIsTriedOnce() async throws {
-        let host = try await RegistrationHost(
-            settings: ["Passcode.source": "env:PASSCODE", "Passcode.max-attempts": "5"],
-            variables: ["PASSCODE": "correct horse battery"])
-        _ = try await host.register()
-        let wrong = try host.restarted([:], variables: ["PASSCODE": "another one"])
-        for _ in 0..<8 {
-            #expect(await failure { try await wrong.unlock(NoUserInteraction()) }?.code == .wrongPassword)
-        }
-        #expect(try host.vault.attemptsLeft() == 4)
-        // The right one comes back by itself.
-        let right = try host.restarted()
-        try await right.unlock(NoUserInteraction())
-        #expect(try host.vault.attemptsLeft() == 5)
-        await host.end()
-    }
-
     @Test func thePasscodeIsChanged() async throws {
         let host = try await RegistrationHost()
         _ = try await host.register()

@@ -178,29 +178,6 @@ import Testing
         await host.end()
     }
 
-    @Test(arguments: ["automatic", "manual"]) func aPasswordRegisters(policy: String) async throws {
-        let host = try await RegistrationHost(
-            settings: [
-                "UserCreationPolicy": policy, "Registration.username": PlatformServer.user.0,
-                "Registration.activation-code-source": policy == "manual" ? "env:CODE" : nil,
-            ], variables: ["CODE": "code-17"])
-        host.person.answer("Password", with: "wrong")
-        let error = await failure { try await host.manager.register(host.person) }
-        #expect(error?.code == .rejected, "\(String(describing: error))")
-        host.person.answer("Password", with: PlatformServer.user.1)
-        let id = try await host.manager.register(host.person).id  // 10
-        #expect(host.provider.calls.isEmpty && host.server.connections == [id.description: "alice"])
-        #expect(host.server.state.withLock { $0.activationCodes } == (policy == "manual" ? ["code-17"] : []))
-        let answer = try await host.manager.request(HTTPRequest(target: "/hello"))  // 12b
-        #expect(String(decoding: answer.body, as: UTF8.self) == "alice \(id)")
-        // 16b
-        #expect(await failure { try await host.manager.updateCertificate(host.person) }?.code == .noCertificateProvider)
-        #expect(host.provider.calls.isEmpty)
-        try await host.manager.unregister(host.person)
-        #expect(host.server.connections.isEmpty)
-        await host.end()
-    }
-
     /// A password needs TLS, unless the server is on this host.
     @Test("Without TLS, a password registers only at a server on the same host")
     func withoutTLSOnlyWithinTheHost() async throws {

@@ -110,7 +110,7 @@ extension Row {
         $0.provider.deletion(.failure(CertificateProviderError(.deleteFailed, "It is stuck.")))
     }
     private static let trustsAnother: Step = { host in
-        _ = try host.directory.write(Array(PEMText.of(TestAuthority().root).utf8), to: "anchors.pem")
+        _ = try host.directory.write(TestAuthority().root.pemRepresentation.utf8, to: "anchors.pem")
     }
     private static let refusesCertificates: Step = { host in
         host.server.state.withLock { $0.refusesCertificates = true }
@@ -195,7 +195,11 @@ extension Row {
             Row(
                 "10 \(policy)", with: password(policy), event: register, asks: ["POST alice"],
                 state: .registeredUnlocked,
-                check: isRegistered(by: "alice")),
+                check: { host in
+                    try await isRegistered(by: "alice")(host)
+                    let codes = host.server.state.withLock(\.activationCodes)
+                    #expect(codes == (policy == "manual" ? ["code-17"] : []))
+                }),
             Row(
                 "12b \(policy)", .unlocked, with: password(policy), event: request, asks: ["GET alice"],
                 state: .registeredUnlocked),

@@ -51,16 +51,6 @@ extension Card {
     }
 }
 
-extension IdentityKey {
-    /// Signs with the first scheme, and says whether it was with this key.
-    func signsValidly() async throws -> Bool {
-        guard let scheme = signatureSchemes.first else { return false }
-        let message = Array("message".utf8)
-        let signature = try await signature(for: message, using: scheme)
-        return publicKey.isValidSignature(signature, for: message, using: scheme)
-    }
-}
-
 /// Tries again and again, for ten minutes, until `body` says that it is so.
 func eventually(_ body: () async throws -> Bool) async throws -> Bool {
     let end = ContinuousClock.now + .seconds(600)
