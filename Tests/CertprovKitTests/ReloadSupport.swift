@@ -191,7 +191,7 @@ final class ReloadHost: Sendable {
         return "\(path):\(line + 1): "
     }
 
-    /// What was logged as an error.
+    /// The errors in the log.
     var errors: [String] { log.lines.filter { $0.level == .error }.map(\.text) }
 
     func end() async {

@@ -1,7 +1,7 @@
 public import CertificateProviding
 import Synchronization
 
-/// A user who answers as a test says, and remembers what was asked and shown.
+/// A user who answers as a test says, and remembers questions and reports.
 public final class Person: UserInteraction {
     public typealias Answer = @Sendable (_ question: String) async throws(CertificateProviderError) -> String
 

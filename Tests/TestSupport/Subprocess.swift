@@ -3,7 +3,7 @@ import Foundation
 public import Glibc
 import Synchronization
 
-/// What a process has left behind.
+/// The end and the output of a process.
 public struct Output: Sendable, CustomStringConvertible {
     /// `nil` when a signal ended it.
     public var status: Int32?
@@ -35,7 +35,7 @@ public final class Subprocess: Sendable {
         public init(description: String) { self.description = description }
     }
 
-    /// Where a program's standard streams lead.
+    /// The other ends of a program's standard streams.
     public enum Streams: Sendable {
         /// Standard input stays open, and silent, for as long as this object lives; ``readLine()`` reads standard
         /// output.
@@ -164,7 +164,7 @@ public final class Subprocess: Sendable {
             guard waitid(P_PID, id_t(pid), &info, WEXITED | WNOWAIT | WNOHANG) != 0 || info.si_signo != 0 else {
                 return false
             }
-            // While it is not reaped, the id is its own. What it started and did not wait for goes too.
+            // The id is its own until it is reaped. Its children that are left go too.
             if isAlone { Glibc.kill(-pid, SIGKILL) }
             var end: Int32 = 0
             while waitpid(pid, &end, 0) < 0 && errno == EINTR {}
@@ -222,7 +222,7 @@ public final class Subprocess: Sendable {
     }
 }
 
-/// What `/proc` says of it.
+/// Figures from `/proc`.
 extension Subprocess {
     /// The processes that it has started and that have not ended.
     public var children: [pid_t] {

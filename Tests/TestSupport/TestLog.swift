@@ -1,7 +1,7 @@
 public import Logging
 import Synchronization
 
-/// Keeps what is logged.
+/// Keeps the log.
 public final class TestLog: Sendable {
     public struct Line: Sendable {
         public let level: Logger.Level
@@ -15,7 +15,7 @@ public final class TestLog: Sendable {
 
     public var lines: [Line] { heard.withLock(\.self) }
     public var text: String { lines.map { "\($0.level): \($0.text)" }.joined(separator: "\n") }
-    /// What is a warning at least.
+    /// Warnings and errors.
     public var warnings: [String] { lines.filter { $0.level >= .warning }.map(\.text) }
 
     public var logger: Logger {

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Logon
 
-/// The state machine of a registration. What it does, the table of states shows from outside.
+/// The picture of a registration's states. `StateTableTests` shows the machine from outside.
 @Suite struct RegistrationMachineTests {
     typealias Machine = RegistrationMachine
 

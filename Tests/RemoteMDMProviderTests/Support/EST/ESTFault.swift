@@ -8,10 +8,10 @@ struct ESTFault {
         // other name, which is another origin), `http` or `loop`. `hang` sends no answer.
         case status, tooMany = "429", redirect, hang, halfClose = "half-close"
         case closeAfterRequest = "close-after-request", pending
-        // It is issued, but: it is the client's own certificate, or the last one for the subject; for somebody else; with
-        // the subject as PrintableString and one more alternative name; by the stranger; by the new root, which `cacerts`
+        // It is issued, but: it is the client's own certificate, or the last one for the subject; for another party; with
+        // the subject as PrintableString and one more alternative name; by another root; by the new root, which `cacerts`
         // then has with the links; a minute ago, in an hour (`-SECONDS` for another time); the answer has none, a second
-        // one for somebody else, the leaf alone.
+        // one for another party, the leaf alone.
         case oldCertificate = "old-certificate", otherKey = "other-key", otherKind = "other-kind"
         case otherNames = "other-names", wrongSubject = "wrong-subject", untrusted, expired
         case notYetValid = "not-yet-valid", rollover, emptyBag = "empty-bag", twoLeaves = "two-leaves"
