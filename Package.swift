@@ -18,6 +18,7 @@ let package = Package(
         .library(name: "LogonSwiftConfiguration", targets: ["LogonSwiftConfiguration"]),
         .library(name: "CertificateTLS", targets: ["CertificateTLS"]),
         .library(name: "CertificateTLSAsyncHTTPClient", targets: ["CertificateTLSAsyncHTTPClient"]),
+        .library(name: "Enrolment", targets: ["Enrolment"]),
         .library(name: "OAuth", targets: ["OAuth"]),
         .library(name: "PKCS11TokenProvider", targets: ["PKCS11TokenProvider"]),
         .library(name: "PKCS12FileProvider", targets: ["PKCS12FileProvider"]),
@@ -167,10 +168,18 @@ let package = Package(
                 .product(name: "NIOHTTP1", package: "swift-nio"),
             ]
         ),
+        // The engine of every enrolment.
+        .target(
+            name: "Enrolment",
+            dependencies: [
+                "CertificateProviding", "CertificateTLS", "ProviderTransport",
+                .product(name: "Logging", package: "swift-log"),
+            ]
+        ),
         .target(
             name: "RemoteMDMProvider",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "OAuth", "OpenSSLSupport",
+                "CertificateProviding", "CertificateTLS", "Enrolment", "OAuth", "OpenSSLSupport",
                 "ProviderTransport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
@@ -236,7 +245,7 @@ let package = Package(
         .target(
             name: "TestSupport",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "IdentityStore", "ProviderTransport",
+                "CertificateProviding", "CertificateTLS", "Enrolment", "IdentityStore", "ProviderTransport",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
@@ -266,7 +275,7 @@ let package = Package(
             name: "PKCS11KeyGenerationTests",
             dependencies: [
                 "CertificateProviderTesting", "CertificateProviding", "CP11Kit", "IdentityStore", "PKCS11TokenProvider",
-                "RemoteMDMProvider",
+                "Enrolment", "RemoteMDMProvider",
                 "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
             ], exclude: ["extracting-module.c"]),
@@ -321,7 +330,7 @@ let package = Package(
             dependencies: [
                 "COpenSSL", "CertificateProviding", "CertificateTLS", "IdentityStore", "OAuth",
                 "OpenSSLSupport",
-                "RemoteMDMProvider", "ProviderTransport", "Renewal", "TestSupport",
+                "Enrolment", "RemoteMDMProvider", "ProviderTransport", "Renewal", "TestSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
@@ -332,6 +341,9 @@ let package = Package(
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "X509", package: "swift-certificates"),
             ]),
+        .testTarget(
+            name: "EnrolmentTests",
+            dependencies: ["CertificateProviding", "Enrolment", "IdentityStore", "ProviderTransport", "TestSupport"]),
         .testTarget(
             name: "OAuthTests", dependencies: ["CertificateProviding", "CertificateTLS", "OAuth", "TestSupport"]),
         .testTarget(
@@ -427,7 +439,7 @@ let package = Package(
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "CertificateProviding", "IdentityStore", "PKCS11TokenProvider", "RemoteMDMProvider",
+                "CertificateProviding", "Enrolment", "IdentityStore", "PKCS11TokenProvider", "RemoteMDMProvider",
                 "SigningService", "TestPlugin", "TestSupport", "certprov",
             ]),
     ],

@@ -65,8 +65,8 @@ let package = Package(
             name: "VaultProvider",
             dependencies: [
                 .product(name: "CertificateProviding", package: "certprov"),
+                .product(name: "Enrolment", package: "certprov"),
                 .product(name: "ProviderTransport", package: "certprov"),
-                .product(name: "Logging", package: "swift-log"),
             ],
             path: "VaultProvider/Sources/VaultProvider"
         ),

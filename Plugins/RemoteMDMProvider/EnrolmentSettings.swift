@@ -1,22 +1,17 @@
 import CertificateProviding
 import CertificateTLS
-import FoundationEssentials
+import Enrolment
 import ProviderTransport
 
-/// The validated parameters.
+/// The validated parameters that EST and SCEP have in common.
 struct EnrolmentSettings: Sendable {
     enum EnrolmentKind: String, CaseIterable { case est, scep }
     enum PinMode: String, CaseIterable { case both = "pin-and-pki", pinOnly = "pin-only" }
 
-    let enrolmentProtocol: EnrolmentKind
     let server: ServerURL
     /// The trust for the TLS connection.
     let configuredTrust: ConfiguredTrust
     let caFingerprint: [UInt8]?
-    /// SCEP only.
-    let caIdentifier: String?
-    /// SCEP only.
-    let permitsTripleDES: Bool
     let isPinOnly: Bool
     let username: String?
     let passwordSource: SecretSource?
@@ -24,28 +19,17 @@ struct EnrolmentSettings: Sendable {
     let oauth: OAuthSettings?
     let clientCertificate: ClientCertificate?
     let challengeSource: SecretSource?
-    let names: CertificateRequest.Names
-    /// Whether the server makes the key.
-    let asksForKey: Bool
-    /// `nil` if the server may choose.
-    let keyType: KeyType?
-    /// Makes new keys.
-    let keyStore: any KeyStore
     let proxy: ProxySettings
-    /// How long the server may take for all requests of a run, and, in addition, how long a pending request is waited
-    /// for.
-    let timeout: Duration
-    /// The name of the entry in the store. It depends on the server and the subject, which identify the identity.
-    let entryName: String
+    /// What is enrolled. The server may take its timeout for all requests of a run, and, in addition, as long for a decision.
+    let plan: EnrolmentPlan
+    var timeout: Duration { plan.timeout }
 
+    /// - Throws: `configurationInvalid`.
     init(_ parameters: Parameters) throws(CertificateProviderError) {
-        enrolmentProtocol = parameters[EnrolmentParameter.protocol]
         server = parameters[EnrolmentParameter.url]
         configuredTrust = ConfiguredTrust(
             anchors: EnrolmentParameter.trustAnchors, pins: EnrolmentParameter.pin, in: parameters)
         caFingerprint = parameters[EnrolmentParameter.caFingerprint]
-        caIdentifier = parameters[EnrolmentParameter.caIdentifier]
-        permitsTripleDES = parameters[EnrolmentParameter.scepAllow3DES]
         isPinOnly = parameters[EnrolmentParameter.pinMode] == .pinOnly
         username = parameters[EnrolmentParameter.username]
         passwordSource = parameters[EnrolmentParameter.passwordSource]
@@ -53,19 +37,17 @@ struct EnrolmentSettings: Sendable {
         challengeSource = parameters[EnrolmentParameter.challengeSource]
         oauth = try OAuthSettings(parameters, for: server)
         clientCertificate = try ClientCertificate(parameters)
-        names = try Self.names(parameters)
-        keyType = parameters[EnrolmentParameter.keyType]
         proxy = try ProxySettings(parameters)
-        keyStore = parameters[EnrolmentParameter.key]
-        asksForKey = parameters[EnrolmentParameter.serverKeygen]
-        timeout = parameters[EnrolmentParameter.timeout]
-        entryName = StoredIdentity.name(
-            of: [
-                enrolmentProtocol.rawValue, parameters.text(EnrolmentParameter.url) ?? "", names.subjectText,
-                names.alternativeNames.map(\.description).joined(separator: ","),
-            ] + (caIdentifier.map { [$0] } ?? []))
+        let names = try Self.names(parameters)
+        plan = EnrolmentPlan(
+            names: names, keyStore: parameters[EnrolmentParameter.key], keyType: parameters[EnrolmentParameter.keyType],
+            timeout: parameters[EnrolmentParameter.timeout],
+            storageName: StoredIdentity.name(
+                of: [
+                    parameters[EnrolmentParameter.protocol].rawValue, parameters.text(EnrolmentParameter.url) ?? "",
+                    names.subjectText, names.alternativeNames.map(\.description).joined(separator: ","),
+                ] + (parameters[EnrolmentParameter.caIdentifier].map { [$0] } ?? [])))
         try checkServer(parameters)
-        try checkKeys(parameters)
     }
 
     /// The parameter of a secret that a person enters; `nil` if all have other sources.
@@ -89,10 +71,6 @@ struct EnrolmentSettings: Sendable {
 
     /// Checks what is sent to the server, and how the server is authenticated.
     private func checkServer(_ parameters: Parameters) throws(CertificateProviderError) {
-        guard enrolmentProtocol != .est || (server.isSecure && server.query == nil) else {
-            throw parameters.invalid(
-                EnrolmentParameter.url, "must be https://HOST[:PORT][/LABEL] for EST (RFC 7030)")
-        }
         if !server.isSecure {
             if configuredTrust.hasPins {
                 throw parameters.invalid(
@@ -117,47 +95,15 @@ struct EnrolmentSettings: Sendable {
         guard !isPinOnly || configuredTrust.hasPins else {
             throw parameters.invalid(EnrolmentParameter.pinMode, "is pin-only, which needs a 'pin'")
         }
-        guard !isPinOnly || enrolmentProtocol == .scep || caFingerprint == nil else {
-            throw parameters.invalid(
-                EnrolmentParameter.caFingerprint, "is not used with pin-mode=pin-only; remove it")
-        }
-        // The CA fingerprint does not authenticate the TLS connection; only the system trust store would.
-        if enrolmentProtocol == .scep, server.isSecure, !configuredTrust.isConfigured {
-            let reason =
-                "is not sent to a server that only the system trust store authenticates; set 'trust-anchors' or 'pin' "
-                + "as well"
-            if username != nil { throw parameters.invalid(EnrolmentParameter.username, reason) }
-            if bearerSource != nil { throw parameters.invalid(EnrolmentParameter.bearerSource, reason) }
-            if oauth != nil { throw parameters.invalid(EnrolmentParameter.tokenURL, reason) }
-            if clientCertificate != nil { throw parameters.invalid(EnrolmentParameter.clientCertificate, reason) }
-        }
     }
+}
 
-    private func checkKeys(_ parameters: Parameters) throws(CertificateProviderError) {
-        if enrolmentProtocol == .scep, let keyType, !keyType.isRSA {
-            throw CertificateProviderError(
-                .unsupportedAlgorithm,
-                "SCEP needs an RSA key, since the answers are encrypted for it (RFC 8894, section 2.2); set "
-                    + "'key-type' to rsa2048 or larger, or use EST.")
+extension ServerRun {
+    /// Returns the configured trust for the TLS connection; the system trust store's without one.
+    func connectionTrust() async throws(CertificateProviderError) -> ServerTrust {
+        guard settings.server.isSecure else { return ServerTrust(trustAnchors: .system) }
+        return try await environment.executor.run { [settings] () throws(CertificateProviderError) in
+            try settings.configuredTrust.serverTrust(isPinOnly: settings.isPinOnly)
         }
-        guard !asksForKey || keyStore.properties.importsKeys else {
-            throw parameters.invalid(
-                EnrolmentParameter.serverKeygen,
-                "cannot be used with this 'key': its key store takes in no key that was made elsewhere")
-        }
-    }
-
-    /// Returns the trust for the TLS connection. Blocks while the files of trust anchors and pins are read.
-    func trust() throws(CertificateProviderError) -> ServerTrust {
-        // SCEP protects itself, and knows its authority by the fingerprint, the anchors or a person.
-        guard server.isSecure else { return ServerTrust(trustAnchors: .system) }
-        // The system trust store is meant for the web, and is never used implicitly for an enrolment server.
-        guard enrolmentProtocol == .scep || configuredTrust.isConfigured else {
-            throw CertificateProviderError(
-                .configurationInvalid,
-                "No trust anchor is configured for \(server.authority). Set 'trust-anchors' to a PEM file with its "
-                    + "CA, or 'pin' (with pin-mode=pin-only if its CA is not in the system trust store).")
-        }
-        return try configuredTrust.serverTrust(isPinOnly: isPinOnly)
     }
 }

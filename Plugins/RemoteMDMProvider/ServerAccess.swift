@@ -14,8 +14,7 @@ struct ServerAccess: Sendable {
 
     /// - Throws: `configurationInvalid` for a proxy that cannot be used.
     init(
-        _ settings: EnrolmentSettings, _ environment: ProviderEnvironment, _ transport: Transport,
-        through proxies: ProxyChoice = .direct
+        _ settings: EnrolmentSettings, _ transport: Transport, through proxies: ProxyChoice = .direct
     ) throws(CertificateProviderError) {
         server = settings.server
         self.proxies = proxies

@@ -89,6 +89,9 @@ package struct Composition: Sendable {
 
     /// Returns the environment with a part of an identity store.
     package func environment(_ storage: any IdentityStorage) -> ProviderEnvironment {
-        ProviderEnvironment(storage: storage, secrets: secrets, logger: logger, now: now, executor: executor)
+        var environment = ProviderEnvironment(
+            storage: storage, secrets: secrets, logger: logger, now: now, executor: executor)
+        environment.transport = transport
+        return environment
     }
 }

@@ -31,22 +31,22 @@ import Testing
     }
 
     private func enrol(_ host: Host) async throws {
-        try await host.keys.destroyOthers(than: host.current, person)
+        try await host.keys.destroyOthers(than: host.used, person)
         do {
             let key = try await host.keys.make(NewKey(.p256, label: "client"), person)
             try host.use(host.keys.store.reference(to: key))
         } catch {
-            try await host.keys.destroyOthers(than: host.current, person)
+            try await host.keys.destroyOthers(than: host.used, person)
             throw error
         }
-        try await host.keys.destroyOthers(than: host.current, person)
+        try await host.keys.destroyOthers(than: host.used, person)
     }
 
     @Test func aKillAtAnyMomentLeavesNoKeyThatIsNotInTheRecord() async throws {
         try await killed(enrol, enrol) { host in
             let current = try #require(host.current)
             _ = try host.keys.storedKey(current)
-            try await host.keys.destroyOthers(than: current, person)
+            try await host.keys.destroyOthers(than: [current], person)
             #expect(host.uris == [current.uri])
         }
     }
@@ -67,7 +67,7 @@ import Testing
         let handed = try await host.keys.make(NewKey(.p256, label: "handed over"), person)
         _ = try await host.keys.make(NewKey(.p256, label: "left"), person)
         try await host.keys.handOver(host.keys.store.reference(to: handed))
-        try await host.keys.destroyOthers(than: nil, person)
+        try await host.keys.destroyOthers(than: [], person)
         #expect(try host.uris == [#require(handed.uri)])
     }
 
@@ -93,13 +93,13 @@ import Testing
         let host = Host()
         try await enrol(host)
         host.breakStore()
-        await #expect(throws: CertificateProviderError.self) { try await host.keys.destroyOthers(than: nil, person) }
+        await #expect(throws: CertificateProviderError.self) { try await host.keys.destroyOthers(than: [], person) }
         #expect(throws: CertificateProviderError.self) { try host.keys.destroyAllStored(and: nil) }
         let moved = host.with(place: "test:new")
-        try await moved.keys.destroyOthers(than: nil, person)
+        try await moved.keys.destroyOthers(than: [], person)
         // Still in the record, for the day when the store is back.
         host.repairStore()
-        try await moved.keys.destroyOthers(than: nil, person)
+        try await moved.keys.destroyOthers(than: [], person)
         #expect(host.uris.isEmpty)
         try await enrol(host)
         host.breakStore()
@@ -132,7 +132,7 @@ import Testing
             throw CertificateProviderError(.unavailable, "The key store does not answer.")
         }
         let keys = OwnedKeys(host.with(place: "test:new").keys.store, environment, record: "keys")
-        try await keys.destroyOthers(than: nil, person)
+        try await keys.destroyOthers(than: [], person)
         await #expect(throws: CertificateProviderError.self) { try await keys.announceDestruction(and: nil) }
         #expect(opened.withLock(\.self) == [true, true])
     }
@@ -229,6 +229,7 @@ private struct Host {
 
     /// The key of the stored identity.
     var current: KeyReference? { device.state.withLock(\.current) }
+    var used: [KeyReference] { [current].compactMap(\.self) }
 
     func use(_ key: KeyReference) throws(CertificateProviderError) {
         try power.spend()

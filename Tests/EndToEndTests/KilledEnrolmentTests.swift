@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import Foundation
 import Glibc
 import IdentityStore
@@ -36,7 +37,7 @@ private final class KilledEnrolment {
     private let server: ESTServer
     private let isRenewal: Bool
     private let sandbox = Result { try Sandbox() }
-    private let provider: RemoteMDMProvider
+    private let provider: EnrollingProvider
     private let command: [String]
     private var current: X509Certificate?
     private var arrived: [X509Certificate] = []
@@ -60,7 +61,7 @@ private final class KilledEnrolment {
         environment.keyStores = try ProviderRegistry(keyStores: [SealedKeyStore.descriptor]).keyStores { id in
             .testing(storage: store.storage(for: id))
         }
-        provider = try RemoteMDMProvider(
+        provider = try RemoteMDMProvider.make(
             environment: environment,
             parameters: ProviderParameters(settings.mapValues { .init($0) }))
     }

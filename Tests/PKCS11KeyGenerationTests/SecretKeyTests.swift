@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import Foundation
 import Glibc
 import PKCS11TokenProvider
@@ -53,7 +54,7 @@ import Testing
         return server
     }
 
-    private func provider(_ server: ESTServer, _ type: String) throws -> RemoteMDMProvider {
+    private func provider(_ server: ESTServer, _ type: String) throws -> EnrollingProvider {
         let variables = ["PASSWORD": ESTServer.password, "PIN": EmptyTokens.pin]
         let environment = ProviderEnvironment.testing(
             variables: variables, keyStores: [(TokenKeyStore.descriptor, InMemoryStorage())])
@@ -62,7 +63,7 @@ import Testing
             "username": ESTServer.user, "password-source": "env:PASSWORD", "subject": "CN=\(type)", "key-type": type,
             "key": "pkcs11:token=apart?module-path=\(try P11KitClient.path())", "key-pin-source": "env:PIN",
         ]
-        let provider = try RemoteMDMProvider(
+        let provider = try RemoteMDMProvider.make(
             environment: environment, parameters: ProviderParameters(parameters.mapValues { .init($0) }))
         return provider
     }

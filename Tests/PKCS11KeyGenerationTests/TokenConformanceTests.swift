@@ -1,5 +1,6 @@
 import CertificateProviderTesting
 import CertificateProviding
+import Enrolment
 import Foundation
 import PKCS11TokenProvider
 import RemoteMDMProvider
@@ -31,6 +32,22 @@ import Testing
         #expect(report.isPassed && report.results.count > 6, "\(report)")
     }
 
+    /// The engine, with a server that does not exist.
+    @Test func anInventedServersIdentityInTheToken() async throws {
+        let server = try InventedServer()
+        let (storage, tokenStorage) = (InMemoryStorage(), InMemoryStorage())
+        var environment = environment(storage, tokenStorage)
+        environment.secrets = SecretReader { ["PIN": EmptyTokens.pin, "PASS": "open sesame"][$0] }
+        environment.keyStores =
+            ProviderEnvironment.testing(
+                variables: ["PIN": EmptyTokens.pin], keyStores: [(TokenKeyStore.descriptor, tokenStorage)]
+            ).keyStores
+        let before = try tokens.count(.conformance)
+        try await server.checkEnrolment(in: environment, key: place, pinSource: "env:PIN")
+        // The issuer's certificate may be others' issuer too.
+        #expect(try tokens.count(.conformance) - before <= 1)
+    }
+
     /// Its identity is enrolled into the token, and then found there.
     @Test func enrolmentIntoTheTokenAndTheToken() async throws {
         let server = try await ESTServer.start(["--auth", "basic"])
@@ -47,7 +64,8 @@ import Testing
         ) { environment(storage, tokenStorage) }.run()
         #expect(enrolment.isPassed && enrolment.results.count == 13, "\(enrolment)")
 
-        let provider = try RemoteMDMProvider(environment: environment(storage, tokenStorage), parameters: parameters)
+        let provider = try RemoteMDMProvider.make(
+            environment: environment(storage, tokenStorage), parameters: parameters)
         _ = try await provider.getCertificate(NoUserInteraction())
         let token = await ProviderConformance(
             PKCS11TokenProvider.descriptor,

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import Foundation
 import RemoteMDMProvider
 import TestSupport
@@ -21,7 +22,7 @@ import Testing
 
         func provider(
             _ token: EmptyTokens.Name, label: String = "", _ settings: [String: String] = [:], isAway: Bool = false
-        ) throws -> RemoteMDMProvider {
+        ) throws -> EnrollingProvider {
             let variables = [
                 "PASSWORD": ESTServer.password, "WRONG": "wrong", "CHALLENGE": "secret",
                 "OTHERPIN": EmptyTokens.otherPIN, "PIN": EmptyTokens.pin, "EMPTY": "",
@@ -45,7 +46,7 @@ import Testing
             ]
             parameters.merge(settings) { $1 }
             let given = parameters.filter { !$0.value.isEmpty }.mapValues { ProviderParameters.Value($0) }
-            let provider = try RemoteMDMProvider(environment: environment, parameters: ProviderParameters(given))
+            let provider = try RemoteMDMProvider.make(environment: environment, parameters: ProviderParameters(given))
             return provider
         }
     }
@@ -269,7 +270,7 @@ import Testing
         ]) {
             [storage = host.tokenStorage] _ in .testing(storage: storage, variables: variables)
         }
-        let provider = try RemoteMDMProvider(
+        let provider = try RemoteMDMProvider.make(
             environment: environment,
             parameters: ProviderParameters(
                 [

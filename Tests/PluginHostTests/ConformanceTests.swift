@@ -100,6 +100,20 @@ import Testing
         await host.shutdown()
     }
 
+    /// The engine, with a server that does not exist.
+    @Test func anInventedServersIdentityInAPluginsStore() async throws {
+        let host = try host("keys", "TestPlugin")
+        let storage = InMemoryStorage()
+        let descriptor = try #require(try host.keyStore("keys", ProviderParameters()))
+        var environment = ProviderEnvironment.testing(variables: ["PASS": "open sesame"])
+        environment.keyStores = try ProviderRegistry(keyStores: [descriptor]).keyStores(
+            ["keys": ProviderParameters(["timeout": .init("300")])]
+        ) { _ in .testing(storage: storage) }
+        try await InventedServer().checkEnrolment(in: environment, key: "keys:")
+        #expect(try await environment.keyStores.store("keys:").list().isEmpty)
+        await host.shutdown()
+    }
+
     /// A key store that breaks one demand fails the checks that are about it, and no other.
     @Test(arguments: FlawedKeyStore.Flaw.allCases) func aFlawedKeyStoreFails(flaw: FlawedKeyStore.Flaw) async throws {
         let storage = InMemoryStorage()

@@ -17,7 +17,7 @@ import Testing
                 "CertificateTLSAsyncHTTPClient", "IdentityStore",
             ]
         ),
-        ("For providers", ["ProviderTransport", "OAuth", "CertificateProviderTesting"]),
+        ("For providers", ["ProviderTransport", "Enrolment", "OAuth", "CertificateProviderTesting"]),
         ("Built-in providers", ["PKCS12FileProvider", "PKCS11TokenProvider", "RemoteMDMProvider"]),
         ("Plugins", ["PluginHost", "PluginKit", "PluginProtocol"]),
         ("Core", ["CertificateProviding"]),

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import SwiftASN1
 import TestSupport
 import Testing
@@ -52,7 +53,7 @@ import X509
         let names = try CertificateRequest.Names(
             subject: "CN=client", subjectAlternativeNames: names.map { try AlternativeName($0) })
         return try CertificateSigningRequest(
-            derEncoded: await RequestContent(names: names, wishes: wishes).signed(with: key))
+            derEncoded: await RequestContent(names: names, wishes: wishes).signed(with: key).derRepresentation)
     }
 
     private func extensions(

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import Foundation
 import TestSupport
 import Testing
@@ -129,7 +130,7 @@ import Testing
         ]
         parameters.merge(settings) { $1 }
         #expect {
-            _ = try RemoteMDMProvider(
+            _ = try RemoteMDMProvider.make(
                 environment: .testing(storage: InMemoryStorage()),
                 parameters: ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }))
         } throws: { error in

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import RemoteMDMProvider
 import TestSupport
 import Testing

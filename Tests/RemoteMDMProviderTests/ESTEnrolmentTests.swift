@@ -1,5 +1,6 @@
 import CertificateProviding
 import CertificateTLS
+import Enrolment
 import Foundation
 import NIOCore
 import TestSupport

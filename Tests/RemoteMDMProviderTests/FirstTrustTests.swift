@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import TestSupport
 import Testing
 
@@ -131,9 +132,7 @@ import Testing
         let person = Person(confirming: true)
         let authorities = try (1...5).map { try CertifiedKey("Root \($0)", key: TestKeys.makeP256()).certificate }
         let environment = ProviderEnvironment.testing()
-        let trust = try AuthorityTrust(
-            provider.settings, environment, person,
-            try ServerAccess(provider.settings, environment, Transport(retryPolicy: TurnedClock().retryPolicy)))
+        let trust = try AuthorityTrust(provider.settings, environment, person, ESTProtocol.authorityRules)
         try await trust.confirm(Array(authorities.prefix(2)))
         let question = try #require(person.questions.first)
         #expect(authorities.prefix(2).allSatisfy { question.contains(CAFingerprint.text(of: $0)) })

@@ -1,5 +1,6 @@
 import CertificateProviding
 import Crypto
+import Enrolment
 import Foundation
 import SwiftASN1
 import TestSupport

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import CertificateTLS
 import Foundation
 import Glibc
@@ -144,7 +145,7 @@ import Testing
                 """
         }
 
-        func provider(_ settings: [String: String] = [:]) throws -> RemoteMDMProvider {
+        func provider(_ settings: [String: String] = [:]) throws -> EnrollingProvider {
             let key = directory["device.key"]
             chmod(key, 0o600)
             let all = [

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import NIOHTTP1
 import OAuth
 import TestSupport

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import TestSupport
 import Testing
 
@@ -13,7 +14,7 @@ import Testing
 
     private func failure(_ more: [String: String]) -> CertificateProviderError? {
         let all = Self.ordinary.merging(more) { $1 }.mapValues { ProviderParameters.Value($0, origin: "file:1") }
-        do { _ = try RemoteMDMProvider(environment: .testing(), parameters: ProviderParameters(all)) } catch {
+        do { _ = try RemoteMDMProvider.make(environment: .testing(), parameters: ProviderParameters(all)) } catch {
             return error
         }
         return nil
@@ -63,7 +64,7 @@ import Testing
         let environment = ProviderEnvironment.testing(variables: ["SECRET": "s"])
         let all = Self.ordinary.merging(more) { $1 }.filter { !$0.value.isEmpty }
             .mapValues { ProviderParameters.Value($0, origin: "file:1") }
-        let provider = try RemoteMDMProvider(environment: environment, parameters: ProviderParameters(all))
+        let provider = try RemoteMDMProvider.make(environment: environment, parameters: ProviderParameters(all))
         let error = await #expect(throws: CertificateProviderError.self) {
             _ = try await provider.getCertificate(NoUserInteraction())
         }

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import Foundation
 import TestSupport
 import Testing
@@ -15,13 +16,13 @@ import Testing
 
     private func provider(
         _ server: ESTServer, _ proxy: ProxyServer, _ settings: [String: String] = [:], label: String = ""
-    ) throws -> RemoteMDMProvider {
+    ) throws -> EnrollingProvider {
         try server.provider(
             label: label, ["proxy": proxy.url].merging(settings) { $1 },
             variables: ["PROXY_PASSWORD": ProxyServer.password, "WRONG": "wr0ng-secret"])
     }
 
-    private func failure(_ provider: RemoteMDMProvider) async -> CertificateProviderError? {
+    private func failure(_ provider: EnrollingProvider) async -> CertificateProviderError? {
         do { _ = try await provider.getCertificate(NoUserInteraction()) } catch { return error }
         return nil
     }
@@ -123,17 +124,19 @@ import Testing
     @Test func plainRequestsArePassedOn() async throws {
         let server = try await SCEPHTTPServer(SCEPResponder())
         let proxy = try ProxyServer(Self.wanting)
-        func provider(_ settings: [String: String]) throws -> RemoteMDMProvider {
+        func provider(_ settings: [String: String]) throws -> EnrollingProvider {
             let parameters = [
                 "protocol": "scep", "url": server.url, "challenge-source": "env:CHALLENGE", "proxy": proxy.url,
                 "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,
                 "subject": "CN=client,O=Example", "timeout": "600",
             ].merging(settings) { $1 }
-            let provider = try RemoteMDMProvider(
-                environment: .testing(variables: [
-                    "CHALLENGE": SCEPServer.challenge, "PROXY_PASSWORD": ProxyServer.password, "WRONG": "wr0ng-secret",
-                ]), parameters: ProviderParameters(parameters.mapValues { .init($0) }),
-                transport: Transport(retryPolicy: TurnedClock().retryPolicy))
+            let provider = try RemoteMDMProvider.make(
+                environment: .testing(
+                    variables: [
+                        "CHALLENGE": SCEPServer.challenge, "PROXY_PASSWORD": ProxyServer.password,
+                        "WRONG": "wr0ng-secret",
+                    ], transport: Transport(retryPolicy: TurnedClock().retryPolicy)),
+                parameters: ProviderParameters(parameters.mapValues { .init($0) }))
             return provider
         }
         _ = try await provider(Self.credentials).getCertificate(NoUserInteraction())

@@ -1,5 +1,6 @@
 import CertificateProviding
 import CertificateTLS
+import Enrolment
 import Foundation
 import NIOCore
 import Synchronization
@@ -143,8 +144,8 @@ import Testing
         let before = server.requests.count
         let provider = try server.provider(storage: storage, label: "fault-status-401", Self.device(server))
         // The label is part of the name of the stored entry.
-        _ = try storage.entry(named: server.provider(Self.device(server)).settings.entryName).map {
-            try storage.setEntry($0, named: provider.settings.entryName)
+        _ = try storage.entry(named: server.provider(Self.device(server)).plan.storageName).map {
+            try storage.setEntry($0, named: provider.plan.storageName)
         }
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .rejected)
         let asked = server.requests.dropFirst(before).filter { $0.operation?.enrols == true }
@@ -307,9 +308,9 @@ import Testing
             "protocol": "scep", "url": server.url, "challenge-source": "file:\(folder["challenge"])",
             "trust-anchors": folder["both.pem"], "subject": "CN=client,O=Example", "timeout": "600",
         ]
-        let provider = try RemoteMDMProvider(
-            environment: .testing(), parameters: ProviderParameters(parameters.mapValues { .init($0) }),
-            transport: Transport(retryPolicy: TurnedClock().retryPolicy))
+        let provider = try RemoteMDMProvider.make(
+            environment: .testing(transport: Transport(retryPolicy: TurnedClock().retryPolicy)),
+            parameters: ProviderParameters(parameters.mapValues { .init($0) }))
         let first = try await provider.getCertificate(NoUserInteraction())
         if challenge == "refused" {
             responder.behave(.init(failInfo: "2"))

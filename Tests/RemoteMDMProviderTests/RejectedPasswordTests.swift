@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import CertificateTLS
 import Foundation
 import NIOCore
@@ -12,7 +13,7 @@ import Testing
 /// A password that the server has rejected is not sent again by itself: servers lock accounts.
 @Suite(.timeLimit(.minutes(20))) struct RejectedPasswordTests {
     private func failure(
-        _ provider: RemoteMDMProvider, _ interaction: any UserInteraction = NoUserInteraction()
+        _ provider: EnrollingProvider, _ interaction: any UserInteraction = NoUserInteraction()
     ) async -> CertificateProviderError? {
         do { _ = try await provider.getCertificate(interaction) } catch { return error }
         return nil

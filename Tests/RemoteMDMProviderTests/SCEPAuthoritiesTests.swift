@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import Foundation
 import SwiftASN1
 import TestSupport

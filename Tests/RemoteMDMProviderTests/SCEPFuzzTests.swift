@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import OpenSSLSupport
 import ProviderTransport
 import SwiftASN1

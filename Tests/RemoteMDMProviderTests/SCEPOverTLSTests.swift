@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import NIOHTTP1
 import TestSupport
 import Testing
@@ -27,16 +28,16 @@ import Testing
 
     private func provider(
         _ settings: [String: String], storage: any IdentityStorage = InMemoryStorage()
-    ) throws -> RemoteMDMProvider {
+    ) throws -> EnrollingProvider {
         let environment = ProviderEnvironment.testing(
-            storage: storage, variables: ["CHALLENGE": SCEPServer.challenge, "TOKEN": "t0ken", "SECRET": "estsecret"])
+            storage: storage, variables: ["CHALLENGE": SCEPServer.challenge, "TOKEN": "t0ken", "SECRET": "estsecret"],
+            transport: Transport(retryPolicy: TurnedClock().retryPolicy))
         let parameters = [
             "protocol": "scep", "url": server.url, "challenge-source": "env:CHALLENGE",
             "subject": "CN=client,O=Example", "timeout": "600",
         ].merging(settings) { $1 }
-        let provider = try RemoteMDMProvider(
-            environment: environment, parameters: ProviderParameters(parameters.mapValues { .init($0) }),
-            transport: Transport(retryPolicy: TurnedClock().retryPolicy))
+        let provider = try RemoteMDMProvider.make(
+            environment: environment, parameters: ProviderParameters(parameters.mapValues { .init($0) }))
         return provider
     }
 

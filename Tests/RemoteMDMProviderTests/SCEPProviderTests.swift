@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import RemoteMDMProvider
 import TestSupport
 import Testing
@@ -7,7 +8,7 @@ import Testing
 @Suite(.timeLimit(.minutes(20))) struct SCEPProviderTests {
     private func provider(
         _ server: SCEPServer, storage: any IdentityStorage = InMemoryStorage(), _ settings: [String: String] = [:]
-    ) throws -> RemoteMDMProvider {
+    ) throws -> EnrollingProvider {
         let environment = ProviderEnvironment.testing(
             storage: storage, variables: ["CHALLENGE": SCEPServer.challenge, "WRONG": "wrong"])
         var parameters = [
@@ -16,7 +17,7 @@ import Testing
             "timeout": "600",
         ]
         parameters.merge(settings) { $1 }
-        let provider = try RemoteMDMProvider(
+        let provider = try RemoteMDMProvider.make(
             environment: environment, parameters: ProviderParameters(parameters.mapValues { .init($0) }))
         return provider
     }

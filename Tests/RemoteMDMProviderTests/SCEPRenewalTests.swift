@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import Foundation
 import NIOHTTP1
 import SwiftASN1
@@ -18,16 +19,15 @@ import X509
 
     private func provider(
         _ server: SCEPHTTPServer, challenge: String, timeout: Int = 20
-    ) throws -> RemoteMDMProvider {
+    ) throws -> EnrollingProvider {
         let parameters = [
             "protocol": "scep", "url": server.url, "challenge-source": challenge, "timeout": "\(timeout)",
             "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,
             "subject": "CN=client,O=Example",
         ]
-        let provider = try RemoteMDMProvider(
-            environment: .testing(storage: storage, variables: [:]),
-            parameters: ProviderParameters(parameters.mapValues { .init($0) }),
-            transport: Transport(retryPolicy: RetryPolicy(draw: { 0 })))
+        let provider = try RemoteMDMProvider.make(
+            environment: .testing(storage: storage, transport: Transport(retryPolicy: RetryPolicy(draw: { 0 }))),
+            parameters: ProviderParameters(parameters.mapValues { .init($0) }))
         return provider
     }
 

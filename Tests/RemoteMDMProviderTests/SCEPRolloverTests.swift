@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import Foundation
 import OpenSSLSupport
 import TestSupport
@@ -11,18 +12,19 @@ import Testing
 @Suite(.timeLimit(.minutes(20))) struct SCEPRolloverTests {
     private func provider(
         _ server: SCEPHTTPServer, storage: any IdentityStorage = InMemoryStorage(), _ settings: [String: String] = [:]
-    ) throws -> RemoteMDMProvider {
-        let environment = ProviderEnvironment.testing(storage: storage, variables: ["CHALLENGE": SCEPServer.challenge])
+    ) throws -> EnrollingProvider {
+        let environment = ProviderEnvironment.testing(
+            storage: storage, variables: ["CHALLENGE": SCEPServer.challenge],
+            transport: Transport(retryPolicy: TurnedClock().retryPolicy))
         var parameters = [
             "protocol": "scep", "url": "http://127.0.0.1:\(server.port)/scep", "challenge-source": "env:CHALLENGE",
             "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,
             "subject": "CN=client,O=Example", "timeout": "600",
         ]
         parameters.merge(settings) { $1 }
-        let provider = try RemoteMDMProvider(
+        let provider = try RemoteMDMProvider.make(
             environment: environment,
-            parameters: ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }),
-            transport: Transport(retryPolicy: TurnedClock().retryPolicy))
+            parameters: ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }))
         return provider
     }
 

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import NIOHTTP1
 import ProviderTransport
 import Synchronization
@@ -55,19 +56,18 @@ import Testing
             let provider = try server.provider(storage: storage, Self.settings)
             observer.withLock {
                 $0 = { entry in
-                    let key = try? OwnedKey(entry).map { try provider.keys.storedKey($0) }
+                    let key = try? entry.key.map { try provider.keys.storedKey($0) }
                     #expect(key != nil, "The entry is written before its key.")
                 }
             }
             let identity = try await provider.getCertificate(NoUserInteraction())
             #expect(entries.withLock(\.self).count == count)
             let last = try #require(entries.withLock(\.self).last)
-            let key = try provider.keys.storedKey(#require(OwnedKey(last)))
-            #expect(try RemoteMDMProvider.identity(last, key).certificate == identity.certificate)
+            #expect(last.certificateChain.first == identity.certificate)
         }
     }
 
-    /// The record of such a run has both keys: the server's is in use next, or refused.
+    /// The record of keys has that of the request and the server's.
     @Test(
         "A kill before the key of the request is destroyed leaves it to the next run",
         arguments: ["", "fault-untrusted", "fault-status-400"])
@@ -75,22 +75,12 @@ import Testing
         let server = try ESTResponder(.basic)
         let storage = InMemoryStorage()
         let provider = try server.provider(storage: storage, label: label, Self.settings)
-        var pending = PendingEnrolment(key: try await Self.key(provider))
-        pending.replaced = try await Self.key(provider)
-        let record = pending.encoded
-        try storage.updateRecord(named: provider.settings.recordName) { _ in record }
+        for _ in 0..<2 { _ = try await provider.keys.make(NewKey(.p256, label: "left"), NoUserInteraction()) }
         #expect(try await provider.keys.store.list().count == 2)
         let failure = await code { _ = try await provider.getCertificate(NoUserInteraction()) }
         #expect((failure == nil) == label.isEmpty)
         let left = try await provider.keys.store.list().map(\.reference.uri)
         #expect(left == [try provider.getStoredCertificate()?.key.uri].compactMap(\.self))
-    }
-
-    private static func key(_ provider: RemoteMDMProvider) async throws -> OwnedKey {
-        let key = try await provider.keys.make(
-            .p256, for: provider.settings.names, use: .signing, NoUserInteraction()
-        ) { _ in }
-        return .stored(provider.keys.store.reference(to: key))
     }
 
     private func response(_ body: String, type: String = "multipart/mixed; boundary=b") -> HTTPResponse {

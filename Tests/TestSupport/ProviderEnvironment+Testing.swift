@@ -1,6 +1,7 @@
 public import CertificateProviding
 import IdentityStore
 import Logging
+public import ProviderTransport
 
 extension ProviderEnvironment {
     /// An environment that leaves nothing behind.
@@ -10,12 +11,14 @@ extension ProviderEnvironment {
     ///   - keyStores: Others than that, each with the part of the identity store that it gets.
     public static func testing(
         storage: any IdentityStorage = InMemoryStorage(), variables: [String: String] = [:],
-        keyStores: [(KeyStoreDescriptor, any IdentityStorage)] = []
+        keyStores: [(KeyStoreDescriptor, any IdentityStorage)] = [], transport: Transport = Transport()
     ) -> ProviderEnvironment {
-        let environment = ProviderEnvironment(
+        var plain = ProviderEnvironment(
             storage: storage, secrets: SecretReader { variables[$0] },
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
             executor: BlockingExecutor.threads())
+        plain.transport = transport
+        let environment = plain
         var whole = environment
         let all = [(SealedKeyStore.descriptor, storage)] + keyStores
         whole.keyStores = KeyStores(schemes: all.map(\.0.scheme)) { location throws(CertificateProviderError) in

@@ -51,7 +51,7 @@ struct EnrolBenchmark {
     }
 
     private func enrol(_ number: Int) async throws {
-        let provider = try RemoteMDMProvider(
+        let provider = try RemoteMDMProvider.make(
             environment: environment,
             parameters: ProviderParameters([
                 "protocol": .init("est"), "url": .init(url), "trust-anchors": .init(anchors),

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import FoundationEssentials
 import NIOHTTP1
 import ProviderTransport
@@ -6,7 +7,7 @@ import SwiftASN1
 import X509
 
 /// Enrolment over Secure Transport (RFC 7030, RFC 8951).
-struct ESTClient: EnrolmentProtocol {
+struct ESTClient: Sendable {
     let session: ServerSession
     /// `/.well-known/est`, and the label if there is one.
     let base: String
@@ -27,8 +28,7 @@ struct ESTClient: EnrolmentProtocol {
         self.asksForKey = asksForKey
     }
 
-    func connect() async throws(CertificateProviderError) { try await session.connect() }
-
+    /// Returns the server's CA certificates. No secret has been sent up to then.
     func authorities() async throws(CertificateProviderError) -> [X509Certificate] {
         let response = try await get("cacerts", accepting: "application/pkcs7-mime")
         guard response.status == 200 else {
@@ -38,7 +38,8 @@ struct ESTClient: EnrolmentProtocol {
         return try CertificateBag.certificates(in: Base64Body.decode(response.body))
     }
 
-    func lastingAuthorities(among authorities: [X509Certificate]) -> [X509Certificate]? {
+    /// Returns the authorities that authenticate the server from now on.
+    func lastingAuthorities(among authorities: [X509Certificate]) -> [X509Certificate] {
         Roots.all(in: authorities, at: now())
     }
 
@@ -63,8 +64,9 @@ struct ESTClient: EnrolmentProtocol {
         }
     }
 
+    /// Requests a certificate, or asks again for a pending one.
     func enrol(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
-        let isBound = try await attributes().wantsBinding
+        let wishes = try await attributes()
         let issues = request.current == nil ? "simpleenroll" : "simplereenroll"
         let http = HTTPRequest(
             method: .post, target: "\(base)/\(asksForKey ? "serverkeygen" : issues)",
@@ -73,13 +75,16 @@ struct ESTClient: EnrolmentProtocol {
                 "Accept": asksForKey ? "multipart/mixed" : "application/pkcs7-mime",
             ])
         let response = try await session.response(to: http) { connection throws(CertificateProviderError) in
-            guard isBound else { return Base64Body.encode(request.csr) }
+            guard wishes.wantsBinding else { return Base64Body.encode(request.csr.derRepresentation) }
             let proof = try Self.proof(of: connection)
-            return Base64Body.encode(try await request.content.signed(with: request.key, attributes: [proof]))
+            let content = RequestContent(names: request.names, wishes: wishes)
+            return Base64Body.encode(try await content.signed(with: request.key, attributes: [proof]).derRepresentation)
         }
         switch response.status {
         // Some servers call it created.
-        case 200 where asksForKey, 201 where asksForKey: return .generated(try ServerGeneratedKey(response))
+        case 200 where asksForKey, 201 where asksForKey:
+            let made = try ServerGeneratedKey(response)
+            return .generated(privateKey: made.privateKey, made.certificates)
         case 200, 201:
             try response.requireType("application/pkcs7-mime", "certificates")
             return .issued(try CertificateBag.certificates(in: Base64Body.decode(response.body)))

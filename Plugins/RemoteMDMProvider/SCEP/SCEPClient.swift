@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import FoundationEssentials
 import Logging
 import OpenSSLSupport
@@ -9,7 +10,7 @@ import X509
 /// The Simple Certificate Enrolment Protocol (RFC 8894).
 ///
 /// The CA is authenticated by its fingerprint or a trust anchor, so the transport need not be TLS.
-struct SCEPClient: EnrolmentProtocol {
+struct SCEPClient: Sendable {
     typealias Transport = @Sendable (HTTPRequest) async throws(CertificateProviderError) -> HTTPResponse
     /// Returns the challenge password for a request, if there is one; may ask the user for it.
     typealias Challenge = @Sendable (EnrolmentRequest) async throws(CertificateProviderError) -> SecretBytes?
@@ -40,9 +41,7 @@ struct SCEPClient: EnrolmentProtocol {
         self.hasRefusedCredentials = hasRefusedCredentials
     }
 
-    /// Does nothing: the CA is authenticated by its certificate, not by the connection.
-    func connect() {}
-
+    /// Returns the certificates that may have issued. No secret has been sent up to then.
     func authorities() async throws(CertificateProviderError) -> [X509Certificate] {
         try await currentAuthorities().issuers
     }
@@ -76,15 +75,7 @@ struct SCEPClient: EnrolmentProtocol {
         }
     }
 
-    /// SCEP needs an RSA key, since replies are encrypted for it.
-    static var attributes: CSRAttributes {
-        var attributes = CSRAttributes()
-        attributes.keyType = .rsa2048
-        return attributes
-    }
-
-    func attributes() -> CSRAttributes { Self.attributes }
-
+    /// Requests a certificate, or asks again for a pending one.
     func enrol(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
         let now = now()
         let signer = try SCEPSigner(for: request, now: now)
@@ -139,13 +130,13 @@ struct SCEPClient: EnrolmentProtocol {
     private func makeCSR(
         _ request: EnrolmentRequest, _ challenge: SecretBytes?
     ) async throws(CertificateProviderError) -> (der: [UInt8], parsed: CertificateSigningRequest) {
-        var der = request.csr
+        var csr = request.csr
         if let challenge {
             let attribute = try CertificateSigningRequest.Attribute(challengePassword: challenge)
-            der = try await request.content.signed(with: request.key, attributes: [attribute])
+            csr = try await CertificateRequest(request.names, attributes: [attribute], key: request.key)
         }
         do {
-            return (der, try CertificateSigningRequest(derEncoded: der))
+            return (csr.derRepresentation, try CertificateSigningRequest(derEncoded: csr.derRepresentation))
         } catch {
             throw CertificateProviderError(.internal, "The certificate request cannot be read.")
         }

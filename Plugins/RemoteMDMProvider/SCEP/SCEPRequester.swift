@@ -1,5 +1,6 @@
 import CertificateProviding
 import Crypto
+import Enrolment
 import FoundationEssentials
 import SwiftASN1
 import X509

@@ -7,10 +7,9 @@ import Logging
 /// that is killed at any moment so leaves no key that the record does not name, and the next call of
 /// ``destroyOthers(than:_:)`` destroys those that are not in use.
 ///
-/// An enrolment calls ``destroyOthers(than:_:)`` for the leftovers of killed runs, ``make(_:_:)``, and, if it
-/// fails, ``destroyOthers(than:_:)`` again. Once the new identity is in use, ``ReplacedIdentityDiscarding`` destroys the
-/// old key in the same way. Change the keys only with the lease of the record
-/// (``ProviderEnvironment/withLease(of:_:)``): another process may have made a key that is not in use yet.
+/// A user calls ``destroyOthers(than:_:)`` for the leftovers of killed runs, ``make(_:_:)``, and, if its work fails,
+/// ``destroyOthers(than:_:)`` again; the engine of the module Enrolment does so for its providers. Change the keys only with the
+/// lease of the record (``ProviderEnvironment/withLease(of:_:)``): another process may have made a key that is not in use yet.
 public struct OwnedKeys: Sendable {
     private let stores: KeyStoreSet
     private let environment: ProviderEnvironment
@@ -47,12 +46,30 @@ public struct OwnedKeys: Sendable {
         }
     }
 
-    /// Returns the keys that a record names.
+    /// Returns the keys that the record names. Blocks.
     ///
-    /// - Throws: `storeReadFailed`, and other errors of the storage.
+    /// - Throws: `storeReadFailed` for a record that is damaged or that a newer version has written, and other errors of the
+    ///   storage.
+    public func recorded() throws(CertificateProviderError) -> [KeyReference] {
+        try Self.recorded(in: environment.storage, record: recordName)
+    }
+
+    /// As ``recorded()``, without a key store.
     package static func recorded(
         in storage: any IdentityStorage, record: String
     ) throws(CertificateProviderError) -> [KeyReference] { try named(in: try storage.record(named: record)) }
+
+    /// Whether a key is in the key store that is configured now. Another one may be lost, and must not block an enrolment.
+    public func isConfigured(_ key: KeyReference) -> Bool { stores.isConfigured(key) }
+
+    /// Returns a key; `nil` when it is gone. May ask for a PIN.
+    ///
+    /// - Throws: As ``KeyStore/key(for:_:)``.
+    public func key(
+        for key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (any IdentityKey)? {
+        try await store(of: key).key(for: key, interaction)
+    }
 
     /// Takes a key out of the record without destroying it: the user has its certificate request or its URI now.
     ///
@@ -75,30 +92,37 @@ public struct OwnedKeys: Sendable {
                 + "new identity.")
     }
 
-    /// Destroys all keys except one. If a key is in a key store that is no longer configured, and that store fails, the
-    /// key stays in the record, and a warning is logged: the store may be lost, and must not block enrolments.
+    /// Destroys all keys but those in use. A key that cannot be destroyed stays in the record, and keeps no other one from being
+    /// destroyed. If it is in a key store that is no longer configured, a warning is logged and nothing thrown: the store may be
+    /// lost, and must not block enrolments.
     ///
-    /// - Parameter current: The key in use; `nil` for none.
+    /// - Parameter used: The keys in use.
     /// - Throws: `storeReadFailed` for a record that is damaged or that a newer version has written, other errors of the
-    ///   storage, and those of the configured key store.
+    ///   storage, and the first one of the configured key store.
     public func destroyOthers(
-        than current: KeyReference?, _ interaction: any UserInteraction
+        than used: [KeyReference], _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
-        let keys = try await environment.executor.run { () throws(CertificateProviderError) in
-            try Self.named(in: try environment.storage.record(named: recordName))
-        }
-        for key in keys where current.map(key.isSame) != true {
+        let keys = try await environment.executor.run { () throws(CertificateProviderError) in try recorded() }
+        var failure: CertificateProviderError?
+        for key in keys where !used.contains(where: key.isSame) {
             do throws(CertificateProviderError) {
                 try await store(of: key).destroy(key, interaction)
             } catch {
                 let reason = error
-                try await environment.executor.run { () throws(CertificateProviderError) in
-                    try tolerate(reason, about: key)
+                do throws(CertificateProviderError) {
+                    try await environment.executor.run { () throws(CertificateProviderError) in
+                        try tolerate(reason, about: key)
+                    }
+                } catch {
+                    failure = failure ?? error
+                    // A person who has cancelled is not asked for the next one.
+                    if error.code == .userCancelled { break }
                 }
                 continue
             }
             try await handOver(key)
         }
+        if let failure { throw failure }
     }
 
     /// Destroys all keys without asking for a PIN, and empties the record: for
@@ -137,6 +161,11 @@ public struct OwnedKeys: Sendable {
     /// Shuts the key stores down (``KeyStore/shutdown()``).
     public func shutdown() async { await stores.shutdown() }
 
+    /// The key store of a key. Blocks where a plugin is asked.
+    package func store(of key: KeyReference) throws(CertificateProviderError) -> any KeyStore {
+        try stores.store(of: key)
+    }
+
     /// The key store of a key, for tasks: a plugin may be asked, which blocks.
     private func store(of key: KeyReference) async throws(CertificateProviderError) -> any KeyStore {
         try await environment.executor.run { () throws(CertificateProviderError) in try stores.store(of: key) }
@@ -168,7 +197,7 @@ public struct OwnedKeys: Sendable {
     ) throws(CertificateProviderError) -> [KeyReference] {
         var keys: [KeyReference] = []
         try environment.toleratingDamage(warns: warns) { () throws(CertificateProviderError) in
-            keys = try Self.named(in: try environment.storage.record(named: recordName))
+            keys = try recorded()
         }
         guard let current else { return keys }
         return keys.filter { !$0.isSame(as: current) } + [current]

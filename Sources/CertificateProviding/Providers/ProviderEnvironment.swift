@@ -1,6 +1,13 @@
 public import FoundationEssentials
 public import Logging
 
+/// Names a service that a module adds to ``ProviderEnvironment``.
+public protocol ProviderEnvironmentKey {
+    associatedtype Value: Sendable
+    /// The service of an environment that was given none.
+    static var defaultValue: Value { get }
+}
+
 /// The services that a provider gets when it is created: storage, secrets, clock, logger and threads.
 public struct ProviderEnvironment: Sendable {
     /// The provider's own part of this host's identity store.
@@ -15,6 +22,13 @@ public struct ProviderEnvironment: Sendable {
     public var executor: BlockingExecutor
     /// Makes the key stores that URIs name.
     public var keyStores: KeyStores
+    private var services: [ObjectIdentifier: any Sendable] = [:]
+
+    /// A service that another module adds, such as the network of ProviderTransport: `environment.transport`.
+    public subscript<Key: ProviderEnvironmentKey>(_ key: Key.Type) -> Key.Value {
+        get { services[ObjectIdentifier(key)] as? Key.Value ?? Key.defaultValue }
+        set { services[ObjectIdentifier(key)] = newValue }
+    }
 
     /// Creates an environment.
     public init(

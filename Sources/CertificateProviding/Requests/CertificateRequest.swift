@@ -85,6 +85,9 @@ public struct CertificateRequest: Sendable {
         }
     }
 
+    /// A request that was made before. Not checked.
+    package init(derRepresentation: [UInt8]) { self.derRepresentation = derRepresentation }
+
     /// Creates and signs a request, and verifies its signature as a CA would.
     ///
     /// - Parameters:

@@ -84,7 +84,7 @@ struct VaultKey: Sendable {
         guard let store = try store() else { return nil }
         let keys = OwnedKeys(store, try environment(), record: Self.record)
         // The keys of registrations that were interrupted, or of vaults that wrong passcodes have destroyed.
-        try await keys.destroyOthers(than: nil, interaction)
+        try await keys.destroyOthers(than: [], interaction)
         let key = try await keys.make(
             NewKey(Self.keyType, label: "certprov vault \(registrar.vault.applicationID)", use: .oaepDecryption),
             interaction)
@@ -153,7 +153,7 @@ struct VaultKey: Sendable {
             other = store
         }
         let keys = OwnedKeys(store, environment, record: Self.record)
-        do throws(CertificateProviderError) { try await keys.destroyOthers(than: nil, interaction) } catch {
+        do throws(CertificateProviderError) { try await keys.destroyOthers(than: [], interaction) } catch {
             await other?.shutdown()
             var error = error
             error.message +=

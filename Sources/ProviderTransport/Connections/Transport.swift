@@ -1,3 +1,5 @@
+public import CertificateProviding
+
 /// The network of a provider's connections, and the delays between its attempts. A value that is passed in, so that a
 /// service decides on its event loops, and a test on its network, its clock and its randomness.
 public struct Transport: Sendable {
@@ -14,5 +16,17 @@ public struct Transport: Sendable {
     public init(network: any Network = TCPNetwork(), retryPolicy: RetryPolicy = RetryPolicy()) {
         self.network = network
         self.retryPolicy = retryPolicy
+    }
+}
+
+extension ProviderEnvironment {
+    private enum TransportKey: ProviderEnvironmentKey {
+        static var defaultValue: Transport { Transport() }
+    }
+
+    /// The network, and the delays between attempts. A program passes its event loops once, for all its providers.
+    public var transport: Transport {
+        get { self[TransportKey.self] }
+        set { self[TransportKey.self] = newValue }
     }
 }

@@ -231,7 +231,7 @@ extension CommandContext {
             if let file { try file.write(request.pemRepresentation) } else { try show(key, request) }
         } catch {
             // A key that cannot be destroyed now stays in the record.
-            try? await keys.destroyOthers(than: nil, interaction)
+            try? await keys.destroyOthers(than: [], interaction)
             place.lease.isUnsettled = false
             throw error
         }
@@ -283,7 +283,7 @@ extension CommandContext {
             guard let lease = try await environment.lease(of: record) else { continue }
             let keys = OwnedKeys(store, environment, record: record)
             guard lease.isUnsettled else {
-                try await keys.destroyOthers(than: nil, interaction)
+                try await keys.destroyOthers(than: [], interaction)
                 continue
             }
             let references = try OwnedKeys.recorded(in: environment.storage, record: record)

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import IdentityStore
 import TestSupport
 
@@ -30,22 +31,30 @@ extension ESTPeer {
         storage: any IdentityStorage = InMemoryStorage(), label: String = "", _ settings: [String: String] = [:],
         clock: TurnedClock = TurnedClock(), retryPolicy: RetryPolicy? = nil, variables: [String: String] = [:],
         log: TestLog = TestLog(), keyStores: [(KeyStoreDescriptor, any IdentityStorage)] = []
-    ) throws -> RemoteMDMProvider {
+    ) throws -> EnrollingProvider {
         var environment = ProviderEnvironment.testing(
             storage: storage,
             variables: ["PASSWORD": ESTServer.password, "TOKEN": "esttoken", "SECRET": "estsecret"]
                 .merging(variables) { $1 }, keyStores: keyStores)
         environment.executor = executor
         environment.logger = log.logger
+        environment.transport = Transport(network: reach, retryPolicy: retryPolicy ?? clock.retryPolicy)
         var parameters = [
             "protocol": "est", "url": "https://localhost:\(port)/\(label)", "trust-anchors": directory["ca.pem"],
             "username": ESTServer.user, "password-source": "env:PASSWORD", "subject": "CN=client,O=Example",
             "timeout": "600",
         ]
         parameters.merge(settings) { $1 }
-        return try RemoteMDMProvider(
+        return try RemoteMDMProvider.make(
             environment: environment,
-            parameters: ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }),
-            transport: Transport(network: reach, retryPolicy: retryPolicy ?? clock.retryPolicy))
+            parameters: ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }))
+    }
+}
+
+extension EnrollingProvider {
+    var settings: EnrolmentSettings { mdm.settings }
+    private var mdm: any MDMProtocol {
+        guard let mdm = server as? any MDMProtocol else { preconditionFailure("EST or SCEP") }
+        return mdm
     }
 }

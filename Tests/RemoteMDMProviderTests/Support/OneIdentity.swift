@@ -28,5 +28,7 @@ struct OneIdentity: StorageWrapper {
         try storage.leaseRecord(named: "one")
     }
 
-    private func one(_ name: String) -> String { name.hasPrefix("enrolment-") ? "one" : name }
+    private func one(_ name: String) -> String {
+        name.hasPrefix("enrolment-") ? "one" : name.hasPrefix("owned-") ? "owned" : name
+    }
 }

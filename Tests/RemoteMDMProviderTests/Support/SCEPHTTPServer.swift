@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import NIOCore
 import NIOHTTP1
 import NIOPosix

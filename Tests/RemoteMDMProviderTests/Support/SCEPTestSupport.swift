@@ -1,6 +1,7 @@
 import CertificateProviding
 import Crypto
 import CryptoExtras
+import Enrolment
 import Foundation
 import Logging
 import ProviderTransport
@@ -80,8 +81,7 @@ extension EnrolmentRequest {
         let names = try CertificateRequest.Names(
             subject: subject, subjectAlternativeNames: names.map { try AlternativeName($0) })
         return EnrolmentRequest(
-            names: names, content: RequestContent(names: names),
-            csr: try await CertificateRequest(names, key: key).derRepresentation, key: key, current: current,
+            names: names, csr: try await CertificateRequest(names, key: key), key: key, current: current,
             isPending: isPending)
     }
 }
@@ -91,7 +91,7 @@ extension EnrolmentAnswer {
 
     /// The certificates, where there are any.
     func certificates() throws -> [X509Certificate] {
-        guard case .issued(let certificates) = self else { throw NotIssued() }
+        guard case .issued(let certificates, _) = self else { throw NotIssued() }
         return certificates
     }
 }
@@ -100,4 +100,16 @@ final class Counter: Sendable {
     private let count = Atomic(0)
     var value: Int { count.load(ordering: .relaxed) }
     func increment() { count.add(1, ordering: .relaxed) }
+}
+
+extension IssuedCertificate {
+    /// Checks the answer to a request.
+    init(
+        _ certificates: [X509Certificate], for request: EnrolmentRequest, from authorities: [X509Certificate],
+        through intermediates: [X509Certificate] = [], at now: Date
+    ) async throws {
+        try await self.init(
+            certificates, for: request.key.publicKey, request.names, renewing: request.current?.certificate,
+            from: authorities, through: intermediates, at: now)
+    }
 }

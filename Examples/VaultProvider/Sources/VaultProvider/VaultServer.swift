@@ -1,8 +1,9 @@
 import CertificateProviding
+import Enrolment
 import ProviderTransport
 
-/// The PKI engine of a Vault or OpenBao server, over one connection.
-struct VaultServer: Sendable {
+/// A run with a Vault or OpenBao server, over one connection.
+struct VaultServer: EnrolmentSession {
     private let settings: VaultSettings
     private let session: ServerSession
     private let environment: ProviderEnvironment
@@ -10,8 +11,7 @@ struct VaultServer: Sendable {
 
     /// Reads the token, and the files of trust anchors and pins. Nothing is sent yet.
     init(
-        _ settings: VaultSettings, _ environment: ProviderEnvironment, _ interaction: any UserInteraction,
-        _ transport: Transport
+        _ settings: VaultSettings, _ environment: ProviderEnvironment, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
         let server = settings.server
         let token = try await environment.secret(
@@ -23,43 +23,35 @@ struct VaultServer: Sendable {
         session = ServerSession(
             server, ServerSecurity(trust: trust, now: environment.now, executor: environment.executor),
             try .bearer(token, from: VaultParameter.tokenSource.name), through: try proxies.proxy(for: server),
-            timeBudget: TimeBudget(settings.timeout, transport.retryPolicy), transport: transport)
+            timeBudget: TimeBudget(settings.plan.timeout, environment.transport.retryPolicy),
+            transport: environment.transport)
         self.settings = settings
         self.environment = environment
     }
 
     /// Connects, and verifies the server. The token is not sent yet.
-    ///
-    /// - Throws: `serverNotTrusted`, `unavailable`, `timedOut`.
-    func connect() async throws(CertificateProviderError) { try await session.connect() }
+    func connect(renewing current: Identity?) async throws(CertificateProviderError) -> EnrolmentTerms {
+        try await session.connect()
+        return EnrolmentTerms()
+    }
 
-    /// Call it at the end of the run: a password that the proxy has rejected is then not sent again by itself.
-    ///
-    /// - Parameter error: The error of the run; `nil` if it has succeeded.
+    /// A password that the proxy has rejected is not sent again by itself.
     func noteOutcome(_ error: CertificateProviderError?) async {
         await settings.proxy.noteOutcome(error, through: proxies, environment)
     }
 
-    /// Has a certificate issued.
-    ///
-    /// - Returns: The certificate, and the CA certificates of the server.
-    /// - Throws: `rejected` and `configurationInvalid` with the server's reason, `unavailable`, `timedOut`,
-    ///   `protocolError` and `malformedData` for another answer.
-    func sign(
-        _ request: CertificateRequest
-    ) async throws(CertificateProviderError) -> (certificates: [X509Certificate], authorities: [X509Certificate]) {
+    func request(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
         let path = settings.server.path
         let target = (path.hasSuffix("/") ? String(path.dropLast()) : path) + "/v1/" + settings.operation
         // Not repeatable: the server issues a certificate for each request.
         let response = try await session.response(
-            to: HTTPRequest(target: target, json: ["csr": request.pemRepresentation]))
+            to: HTTPRequest(target: target, json: ["csr": request.csr.pemRepresentation]))
         guard response.status == 200 else { throw refusal(response) }
         let answer = try response.json(Answer.self, from: settings.server).data
         let authorities = Set((answer.ca_chain ?? []) + [answer.issuing_ca])
-        return (
+        return .issued(
             try X509Certificate.certificates(pem: answer.certificate),
-            try X509Certificate.certificates(pem: authorities.joined(separator: "\n"))
-        )
+            authorities: try X509Certificate.certificates(pem: authorities.joined(separator: "\n")))
     }
 
     /// The error for a refusal: the server's own reason, without the token, and the parameter to check.

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import ProviderTransport
 
 /// The parameters of the provider, which are `CertificateProvider.vault.<name>` in the property file.
@@ -50,24 +51,21 @@ struct VaultSettings: Sendable {
     let trust: ConfiguredTrust
     let proxy: ProxySettings
     let tokenSource: SecretSource
-    let names: CertificateRequest.Names
-    let keyType: KeyType
-    let timeout: Duration
     /// Such as `pki/sign/host`.
     let operation: String
-    /// The name of the entry and the record in the identity store.
-    let storageName: String
+    let plan: EnrolmentPlan
 
     init(_ parameters: Parameters) throws(CertificateProviderError) {
         server = parameters[VaultParameter.url]
         trust = ConfiguredTrust(anchors: VaultParameter.trustAnchors, pins: VaultParameter.pin, in: parameters)
         proxy = try ProxySettings(parameters)
         tokenSource = parameters[VaultParameter.tokenSource]
-        names = parameters[VaultParameter.subject]
-        keyType = parameters[VaultParameter.keyType]
-        timeout = parameters[VaultParameter.timeout]
+        let names = parameters[VaultParameter.subject]
         operation = "\(parameters[VaultParameter.mount])/sign/\(parameters[VaultParameter.role])"
-        storageName = StoredIdentity.name(of: [server.origin + server.path, operation, names.subjectText])
+        plan = EnrolmentPlan(
+            names: names, keyStore: parameters[VaultParameter.key], keyType: parameters[VaultParameter.keyType],
+            timeout: parameters[VaultParameter.timeout],
+            storageName: StoredIdentity.name(of: [server.origin + server.path, operation, names.subjectText]))
         // The server gets the token.
         try trust.requireConfigured(for: server)
         guard server.query == nil else { throw parameters.invalid(VaultParameter.url, "must not have a query") }

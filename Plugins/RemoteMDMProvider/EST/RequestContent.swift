@@ -11,14 +11,12 @@ struct RequestContent: Sendable {
     /// Returns the request, signed with `key`.
     ///
     /// - Parameter attributes: Further attributes, such as a challenge password.
-    /// - Returns: DER.
     func signed(
         with key: any IdentityKey, attributes: [CertificateSigningRequest.Attribute] = []
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(CertificateProviderError) -> CertificateRequest {
         let extensions = wishes.extensions.compactMap { Self.filled($0, names, for: key.publicKey) }
         return try await CertificateRequest(
-            names, attributes: attributes, extensions: extensions, preferring: wishes.schemes, key: key
-        ).derRepresentation
+            names, attributes: attributes, extensions: extensions, preferring: wishes.schemes, key: key)
     }
 
     /// Returns the extension for the request; `nil` if there is no value for it.

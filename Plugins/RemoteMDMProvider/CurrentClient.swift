@@ -1,0 +1,14 @@
+import CertificateProviding
+import Synchronization
+
+/// The client of a session, which is there once it has connected.
+final class CurrentClient<Client: Sendable>: Sendable {
+    private let client = Mutex<Client?>(nil)
+
+    func set(_ new: Client) { client.withLock { $0 = new } }
+
+    func get() throws(CertificateProviderError) -> Client {
+        if let client = client.withLock(\.self) { return client }
+        throw CertificateProviderError(.internal, "A request was made before the connection.")
+    }
+}

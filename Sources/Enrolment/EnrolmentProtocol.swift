@@ -1,0 +1,207 @@
+public import CertificateProviding
+
+/// One kind of enrolment server, such as EST, SCEP or ACME: the facts that the engine needs, and the way to talk to the server.
+///
+/// ``EnrollingProvider`` does the rest: the lease, the key in any key store, the request, the polling, the checks of the issued
+/// certificate, the storing, the discarding of keys, and the resuming after a kill.
+public protocol EnrolmentProtocol: Sendable {
+    /// The server's name for messages, such as `ca.example.com:8443`.
+    var serverName: String { get }
+    /// The source that an identity's ``/CertificateProviding/Identity/Provenance`` names, such as the server's URL.
+    var source: String { get }
+    /// The operations that the key must permit. By default signatures only.
+    var keyUse: KeyUse { get }
+    /// The type of key that is made when neither the configuration nor the server names one. By default P-256.
+    var defaultKeyType: KeyType { get }
+    /// Whether the key is made, or found to be impossible, before the server hears anything. By default false: a server that is
+    /// away then costs no key.
+    var needsKeyFirst: Bool { get }
+    /// A sentence that follows the error of a key store that makes no such key; `nil` for none.
+    var keyAdvice: String? { get }
+
+    /// Begins one run of an enrolment. Sends nothing yet; may ask for secrets.
+    ///
+    /// - Throws: Errors of secrets, trust anchors and the configuration.
+    func session(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> any EnrolmentSession
+
+    /// Adds remarks to a listing that only this protocol can make, such as a first enrolment that needs a person. Sends nothing. By
+    /// default nothing is added.
+    ///
+    /// - Parameter list: Empty identities mean that nothing is enrolled yet.
+    func complete(_ list: IdentityList) async -> IdentityList
+
+    /// Deletes the data that was learnt about the server, such as its certificate authorities, when the identity is deleted. Blocks. By
+    /// default does nothing.
+    func forget() throws(CertificateProviderError)
+
+    /// Closes connections and sessions. By default does nothing.
+    func shutdown() async
+}
+
+extension EnrolmentProtocol {
+    public var keyUse: KeyUse { .signing }
+    public var defaultKeyType: KeyType { .p256 }
+    public var needsKeyFirst: Bool { false }
+    public var keyAdvice: String? { nil }
+    public func complete(_ list: IdentityList) async -> IdentityList { list }
+    public func forget() {}
+    public func shutdown() async {}
+}
+
+/// The conversation with an enrolment server in one run. The engine makes one call at a time.
+public protocol EnrolmentSession: Sendable {
+    /// Connects to the server and authenticates it. No request for a certificate is sent. The engine calls it once, and a second
+    /// time after ``canEnrolAnew(after:)``.
+    ///
+    /// - Parameter current: The identity to renew, which also authenticates this host; `nil` for a first enrolment.
+    /// - Throws: `serverNotTrusted`, `unavailable`, `timedOut`, `rejected`.
+    func connect(renewing current: Identity?) async throws(CertificateProviderError) -> EnrolmentTerms
+
+    /// Returns the certificate request for a key. It is made once, stored, and the same in every attempt. By default it has
+    /// the names and nothing else.
+    func certificateRequest(
+        _ names: CertificateRequest.Names, _ key: any IdentityKey
+    ) async throws(CertificateProviderError) -> CertificateRequest
+
+    /// Requests the certificate, or asks again for a pending one. A process that is killed sends the same request again in
+    /// its next run.
+    ///
+    /// - Throws: `rejected`, `unavailable`, `timedOut`, `protocolError`. ``isFinalRefusal(_:)`` decides whether the request is
+    ///   repeated.
+    func request(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer
+
+    /// Whether the server has processed the request and refused it for good: its key is then destroyed, and the next run makes
+    /// a new one. By default an HTTP status of 400 to 499 in ``/CertificateProviding/CertificateProviderError/nativeCode`` that
+    /// does not mean the client's credentials, the URL or the load.
+    func isFinalRefusal(_ error: CertificateProviderError) -> Bool
+
+    /// Whether an enrolment without the current identity may succeed after the renewal has failed, since the server refuses the
+    /// identity and other credentials are there. By default false.
+    ///
+    /// - Throws: The error of the renewal, with the reason why a new enrolment is impossible.
+    func canEnrolAnew(after error: CertificateProviderError) async throws(CertificateProviderError) -> Bool
+
+    /// Accepts an issued certificate that has passed all checks, before it replaces anything, as CMP demands (RFC 4210, section
+    /// 5.3.18). By default does nothing.
+    ///
+    /// - Throws: Ends the enrolment; the old identity stays.
+    func confirm(_ issued: IssuedCertificate, _ request: EnrolmentRequest) async throws(CertificateProviderError)
+
+    /// Notes the outcome of an attempt, so that a rejected password is not sent again by itself. Called before a key is
+    /// destroyed, which may take a token seconds. By default does nothing.
+    ///
+    /// - Parameter error: `nil` for a success.
+    func noteOutcome(_ error: CertificateProviderError?) async
+}
+
+extension EnrolmentSession {
+    public func certificateRequest(
+        _ names: CertificateRequest.Names, _ key: any IdentityKey
+    ) async throws(CertificateProviderError) -> CertificateRequest {
+        try await CertificateRequest(names, key: key)
+    }
+
+    public func isFinalRefusal(_ error: CertificateProviderError) -> Bool { error.isRefusalByHTTPStatus }
+    public func canEnrolAnew(after error: CertificateProviderError) -> Bool { false }
+    public func confirm(_ issued: IssuedCertificate, _ request: EnrolmentRequest) {}
+    public func noteOutcome(_ error: CertificateProviderError?) async {}
+}
+
+extension CertificateProviderError {
+    /// Whether a server has processed a request and refused it, by an HTTP status that does not mean the client's credentials, the
+    /// URL or the load.
+    public var isRefusalByHTTPStatus: Bool {
+        // Other numbers are those of TLS and of tokens.
+        guard code == .rejected, let status = nativeCode else { return false }
+        return (400...499).contains(status) && ![401, 403, 404, 405, 407, 408, 410, 429].contains(status)
+    }
+}
+
+/// The answer to a connection: the server's certificate authorities, and its wishes.
+public struct EnrolmentTerms: Sendable {
+    /// The CA certificates that the server has sent over an authenticated connection. The issued certificate must lead to one
+    /// of them.
+    public var authorities: [X509Certificate]
+    /// Further certificates for the chain, such as configured trust anchors.
+    public var intermediates: [X509Certificate]
+    /// The type of key that the server wants; `nil` if it leaves it open.
+    public var keyType: KeyType?
+
+    /// Creates the terms.
+    public init(
+        authorities: [X509Certificate] = [], intermediates: [X509Certificate] = [], keyType: KeyType? = nil
+    ) {
+        (self.authorities, self.intermediates, self.keyType) = (authorities, intermediates, keyType)
+    }
+}
+
+/// A request for a certificate.
+public struct EnrolmentRequest: Sendable {
+    /// The names to request: for a renewal those of the current certificate, if it has the configured ones (RFC 7030, section
+    /// 4.2.2).
+    public let names: CertificateRequest.Names
+    /// The certificate request: the same in every attempt.
+    public let csr: CertificateRequest
+    /// The key to be certified.
+    public let key: any IdentityKey
+    /// The identity to be renewed; `nil` for a first enrolment.
+    public let current: Identity?
+    /// Whether the server has this request and has not decided yet.
+    public let isPending: Bool
+    /// The protocol's own state of this enrolment, such as the URL of an ACME order; empty before ``remember(_:)``. It outlasts a
+    /// kill, and ends with the enrolment.
+    public let state: [UInt8]
+    private let store: @Sendable ([UInt8]) async throws(CertificateProviderError) -> Void
+
+    /// Creates a request, for the tests of a protocol.
+    ///
+    /// - Parameter remember: Stores the protocol's own state.
+    public init(
+        names: CertificateRequest.Names, csr: CertificateRequest, key: any IdentityKey, current: Identity? = nil,
+        isPending: Bool = false, state: [UInt8] = [],
+        remember: @escaping @Sendable ([UInt8]) async throws(CertificateProviderError) -> Void = { _ in }
+    ) {
+        (self.names, self.csr, self.key, self.current) = (names, csr, key, current)
+        (self.isPending, self.state, store) = (isPending, state, remember)
+    }
+
+    /// Stores the protocol's own state, durably. Not for secrets. Call it before the request that the state describes leaves.
+    ///
+    /// - Throws: `storeWriteFailed`, and other errors of the storage.
+    public func remember(_ state: [UInt8]) async throws(CertificateProviderError) { try await store(state) }
+}
+
+/// The server's answer to a request for a certificate.
+public enum EnrolmentAnswer: Sendable {
+    /// The certificates as the server sends them, in any order, and the CA certificates that come with them.
+    case issued([X509Certificate], authorities: [X509Certificate] = [])
+    /// Certificates for a key that the server has made itself, and that key, PKCS#8.
+    case generated(privateKey: SecretBytes, [X509Certificate])
+    /// The server has not decided. It may name the delay before the next request.
+    case pending(retryAfter: Duration? = nil)
+}
+
+/// An identity to enrol, and the place of its key and certificate.
+public struct EnrolmentPlan: Sendable {
+    /// The names that the certificate must have.
+    public var names: CertificateRequest.Names
+    /// Makes the keys: the value of the provider's parameter `key`.
+    public var keyStore: any KeyStore
+    /// The configured type of key (`key-type`); `nil` if the server may choose.
+    public var keyType: KeyType?
+    /// The longest time that a pending request is waited for in one run.
+    public var timeout: Duration
+    /// The name of the identity in the provider's storage (``/CertificateProviding/StoredIdentity/name(of:)``). It depends on the
+    /// server and the names: other ones are another identity.
+    public var storageName: String
+
+    /// Creates a plan.
+    public init(
+        names: CertificateRequest.Names, keyStore: any KeyStore, keyType: KeyType? = nil,
+        timeout: Duration = .seconds(30),
+        storageName: String
+    ) {
+        (self.names, self.keyStore, self.keyType) = (names, keyStore, keyType)
+        (self.timeout, self.storageName) = (timeout, storageName)
+    }
+}
