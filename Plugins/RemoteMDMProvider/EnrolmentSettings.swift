@@ -20,7 +20,7 @@ struct EnrolmentSettings: Sendable {
     let clientCertificate: ClientCertificate?
     let challengeSource: SecretSource?
     let proxy: ProxySettings
-    /// What is enrolled. The server may take its timeout for all requests of a run, and, in addition, as long for a decision.
+    /// The identity to enrol. The server may take its timeout for all requests of a run, and, in addition, as long for a decision.
     let plan: EnrolmentPlan
     var timeout: Duration { plan.timeout }
 
@@ -69,7 +69,7 @@ struct EnrolmentSettings: Sendable {
         }
     }
 
-    /// Checks what is sent to the server, and how the server is authenticated.
+    /// Checks that secrets are sent over TLS only, and that pins have a connection to check.
     private func checkServer(_ parameters: Parameters) throws(CertificateProviderError) {
         if !server.isSecure {
             if configuredTrust.hasPins {

@@ -261,24 +261,6 @@ private struct Host {
     func repairStore() { device.state.withLock { $0.isBroken = false } }
 }
 
-/// The rest of a process's life, in steps.
-private final class Power: Sendable {
-    private let left = Mutex<Int?>(nil)
-
-    func cut(after steps: Int) { left.withLock { $0 = steps } }
-
-    var isOff: Bool { left.withLock { $0 == 0 } }
-
-    func spend() throws(CertificateProviderError) {
-        let isOff = left.withLock { left in
-            guard let steps = left else { return false }
-            if steps > 0 { left = steps - 1 }
-            return steps == 0
-        }
-        if isOff { throw CertificateProviderError(.internal, "The process was killed.") }
-    }
-}
-
 /// The state that outlives a process.
 private final class Device: Sendable {
     struct State {

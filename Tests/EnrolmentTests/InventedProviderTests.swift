@@ -158,7 +158,8 @@ private struct Host {
         let policy = RetryPolicy(
             now: { clock.withLock(\.self) }, sleep: { length in clock.withLock { $0 += length } }, draw: { 0.5 })
         environment = .testing(
-            storage: PoweredStorage(wrapped: memory, power: power), variables: ["PASS": "open sesame"],
+            storage: HookedStorage(memory) { _, _ throws(CertificateProviderError) in try power.spend() },
+            variables: ["PASS": "open sesame"],
             transport: Transport(retryPolicy: policy))
     }
 
@@ -172,51 +173,4 @@ private struct Host {
     func keys() async throws -> [String?] {
         try await environment.keyStores.store("store:").list().map { $0.reference.uri }
     }
-}
-
-/// The rest of a process's life, in steps.
-private final class Power: Sendable {
-    private let left = Mutex<Int?>(nil)
-
-    func cut(after steps: Int) { left.withLock { $0 = steps } }
-    func restore() { left.withLock { $0 = nil } }
-    var isOff: Bool { left.withLock { $0 == 0 } }
-
-    func spend() throws(CertificateProviderError) {
-        let isOff = left.withLock { left in
-            guard let steps = left else { return false }
-            if steps > 0 { left = steps - 1 }
-            return steps == 0
-        }
-        if isOff { throw CertificateProviderError(.internal, "The process was killed.") }
-    }
-}
-
-private struct PoweredStorage: StorageWrapper {
-    let wrapped: any IdentityStorage
-    let power: Power
-
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
-        try power.spend()
-        return try wrapped.record(named: name)
-    }
-
-    func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) {
-        try power.spend()
-        try wrapped.updateRecord(named: name, change)
-        try power.spend()
-    }
-
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
-        try power.spend()
-        try wrapped.setEntry(identity, named: name)
-        try power.spend()
-    }
-}
-
-private func code(_ body: () async throws -> Void) async -> CertificateProviderError.Code? {
-    do { try await body() } catch { return (error as? CertificateProviderError)?.code ?? .internal }
-    return nil
 }

@@ -5,7 +5,7 @@ import Synchronization
 
 /// The secrets of one run, cached by their prompts: the user is asked for each once.
 final class SecretsInHand: Sendable {
-    /// What a server may lock after a few wrong secrets.
+    /// An account that a server may lock after a few wrong secrets.
     struct Account {
         enum Kind { case password, clientSecret }
 

@@ -32,7 +32,7 @@ enum SignedMessage {
             signed.append(try attribute(contentType) { try $0.serialize(data) })
             signed.append(try encoded(CMSAttribute(messageDigest, .octetString(hash))))
             signed.sort { $0.lexicographicallyPrecedes($1) }
-            // What is signed is a SET, what is sent has another tag (section 5.4).
+            // The signature covers a SET, and the message has another tag (section 5.4).
             let signature = try await key.signature(for: set(signed, .set), using: scheme)
 
             return try sequence { message in

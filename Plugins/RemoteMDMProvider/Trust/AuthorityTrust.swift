@@ -66,7 +66,7 @@ struct AuthorityTrust: Sendable {
     /// Stores the authorities that the server has named over an authenticated connection, for the next run.
     func remember(_ lasting: [X509Certificate]) async throws(CertificateProviderError) {
         guard let basis, !lasting.isEmpty else { return }
-        // What is configured stays trusted for as long as it is.
+        // A configured authority stays trusted for as long as it is configured.
         let configured = known.filter { $0.sha256Fingerprint == fingerprint && !lasting.contains($0) }
         guard Set(lasting + configured) != Set(known) else { return }
         let new = KnownAuthorities(basis: basis, certificates: lasting + configured)
