@@ -32,6 +32,8 @@ public protocol EnrolmentProtocol: Sendable {
 
     /// Deletes the data that was learnt about the server, such as its certificate authorities, when the identity is deleted. Blocks. By
     /// default does nothing.
+    ///
+    /// - Throws: Errors of the storage.
     func forget() throws(CertificateProviderError)
 
     /// Closes connections and sessions. By default does nothing.
@@ -44,6 +46,7 @@ extension EnrolmentProtocol {
     public var needsKeyFirst: Bool { false }
     public var keyAdvice: String? { nil }
     public func complete(_ list: IdentityList) async -> IdentityList { list }
+    /// Does nothing, and throws nothing.
     public func forget() {}
     public func shutdown() async {}
 }
@@ -59,6 +62,8 @@ public protocol EnrolmentSession: Sendable {
 
     /// Returns the certificate request for a key. It is made once, stored, and the same in every attempt. By default it has
     /// the names and nothing else.
+    ///
+    /// - Throws: `unsupportedAlgorithm`, and errors of the key.
     func certificateRequest(
         _ names: CertificateRequest.Names, _ key: any IdentityKey
     ) async throws(CertificateProviderError) -> CertificateRequest
@@ -95,6 +100,9 @@ public protocol EnrolmentSession: Sendable {
 }
 
 extension EnrolmentSession {
+    /// Returns a request with the names and nothing else.
+    ///
+    /// - Throws: `unsupportedAlgorithm`, and errors of the key.
     public func certificateRequest(
         _ names: CertificateRequest.Names, _ key: any IdentityKey
     ) async throws(CertificateProviderError) -> CertificateRequest {
@@ -102,7 +110,9 @@ extension EnrolmentSession {
     }
 
     public func isFinalRefusal(_ error: CertificateProviderError) -> Bool { error.isRefusalByHTTPStatus }
+    /// False, and throws nothing.
     public func canEnrolAnew(after error: CertificateProviderError) -> Bool { false }
+    /// Does nothing, and throws nothing.
     public func confirm(_ issued: IssuedCertificate, _ request: EnrolmentRequest) {}
     public func noteOutcome(_ error: CertificateProviderError?) async {}
 }

@@ -3,6 +3,7 @@ public import Logging
 
 /// Names a service that a module adds to ``ProviderEnvironment``.
 public protocol ProviderEnvironmentKey {
+    /// The type of the service.
     associatedtype Value: Sendable
     /// The service of an environment that was given none.
     static var defaultValue: Value { get }
