@@ -65,7 +65,7 @@ enum OtherFormat {
 
     /// The error for a file of this format.
     func error(_ path: String) -> CertificateProviderError {
-        let (name, advice) = description(path.shellQuoted)
+        let (name, advice) = description(DisplayText.shellQuoted(path))
         return CertificateProviderError(
             .malformedData, "The file is \(name), not a PKCS#12 file. \(advice), and set 'path' to the new file.")
     }

@@ -4,6 +4,9 @@ public enum DisplayText {
     /// the hexadecimal digits of its UTF-8. A name in a certificate, say, then cannot send commands to a terminal.
     public static func visible(_ text: String) -> String { text.withVisibleControls }
 
+    /// Returns the text quoted as one word of a POSIX shell, for a command that a message advises.
+    public static func shellQuoted(_ text: String) -> String { text.shellQuoted }
+
     /// Returns two lower-case hexadecimal digits for each byte, without separators.
     public static func hexadecimal(_ bytes: some Sequence<UInt8>) -> String { Array(bytes).hexEncoded }
 }

@@ -65,7 +65,7 @@ extension SecretsInHand.Account {
             }
         return CertificateProviderError(
             .rejected,
-            "\(authority) has rejected this \(what) '\(user.withVisibleControls)' before, so it is not sent again; correct "
+            "\(authority) has rejected this \(what) '\(DisplayText.visible(user))' before, so it is not sent again; correct "
                 + "'\(setting)', or set it to prompt and enter it once.",
             underlying: RejectedBefore())
     }

@@ -70,8 +70,9 @@ struct AuthorityTrust: Sendable {
         let configured = known.filter { $0.sha256Fingerprint == fingerprint && !lasting.contains($0) }
         guard Set(lasting + configured) != Set(known) else { return }
         let new = KnownAuthorities(basis: basis, certificates: lasting + configured)
+        let encoded = try new.encoded()
         try await environment.executor.run { () throws(CertificateProviderError) in
-            try environment.storage.updateRecord(named: settings.authoritiesRecordName) { _ in new.encoded }
+            try environment.storage.updateRecord(named: settings.authoritiesRecordName) { _ in encoded }
         }
         environment.logger.debug(
             "authorities remembered", metadata: ["subjects": "\(new.certificates.map(\.subject))"])

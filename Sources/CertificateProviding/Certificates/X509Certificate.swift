@@ -115,7 +115,7 @@ public struct X509Certificate: Sendable {
     }
 
     /// Whether the certificate says that it is for TLS clients: its extended key usage names them.
-    package var namesClientAuthentication: Bool { extendedKeyUsage?.contains(.clientAuth) ?? false }
+    public var namesClientAuthentication: Bool { extendedKeyUsage?.contains(.clientAuth) ?? false }
 
     /// Whether the certificate may authenticate a TLS server: its extended key usage, if present, permits that.
     public var permitsServerAuthentication: Bool {

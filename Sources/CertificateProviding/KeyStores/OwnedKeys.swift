@@ -161,8 +161,10 @@ public struct OwnedKeys: Sendable {
     /// Shuts the key stores down (``KeyStore/shutdown()``).
     public func shutdown() async { await stores.shutdown() }
 
-    /// The key store of a key. Blocks where a plugin is asked.
-    package func store(of key: KeyReference) throws(CertificateProviderError) -> any KeyStore {
+    /// Returns the key store of a key. Blocks where a plugin is asked.
+    ///
+    /// - Throws: As ``KeyStoreSet/store(of:)``.
+    public func store(of key: KeyReference) throws(CertificateProviderError) -> any KeyStore {
         try stores.store(of: key)
     }
 

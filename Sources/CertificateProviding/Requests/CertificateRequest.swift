@@ -85,8 +85,8 @@ public struct CertificateRequest: Sendable {
         }
     }
 
-    /// A request that was made before. Not checked.
-    package init(derRepresentation: [UInt8]) { self.derRepresentation = derRepresentation }
+    /// A request that was made before, such as one from a record. Not checked.
+    public init(derRepresentation: [UInt8]) { self.derRepresentation = derRepresentation }
 
     /// Creates and signs a request, and verifies its signature as a CA would.
     ///
