@@ -82,7 +82,7 @@ extension LogonManager {
     /// (``/CertificateProviding/ReplacedIdentityDiscarding``). `RenewingIdentity` does this by itself.
     ///
     /// - Throws: Errors of the provider. The identity in use is not affected.
-    package func discardReplaced(
+    public func discardReplaced(
         by identity: Identity, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
         let id = identity.provenance.provider
