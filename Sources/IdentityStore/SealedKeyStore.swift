@@ -5,7 +5,7 @@ import Synchronization
 
 /// The key store `store:`: private keys in this host's identity store, sealed like identities.
 ///
-/// The keys rest in 256 records, by the first octet of the SHA-256 of ``PublicKeyInfo/keyBits``: a record has a maximum size, and
+/// The keys rest in 256 records, by the first octet of the SHA-256 of the public key: a record has a maximum size, and
 /// is written whole. A key is written after its owner has written the key's URI down, so that a process that ends in between
 /// leaves no key.
 public final class SealedKeyStore: KeyStore {
