@@ -24,6 +24,7 @@ let package = Package(
                 .product(name: "PKCS12FileProvider", package: "certprov"),
                 .product(name: "PluginHost", package: "certprov"),
                 .product(name: "ProviderTransport", package: "certprov"),
+                .product(name: "Enrolment", package: "certprov"),
                 .product(name: "RemoteMDMProvider", package: "certprov"),
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
                 .product(name: "Logging", package: "swift-log"),

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Enrolment
 import Glibc
 import IdentityStore
 import Logging
