@@ -219,13 +219,22 @@ let package = Package(
             ]),
         // Starts plugins, and ends them with everything that they have started.
         .executableTarget(name: "certprov-plugin-launcher"),
+        // The one composition root. Without the parts for services, which the command does not wait for.
+        .target(
+            name: "CertprovComposition",
+            dependencies: [
+                "CertificateProviding", "IdentityStore", "Logon", "PKCS12FileProvider", "PluginHost", "ProviderTransport",
+                "RemoteMDMProvider",
+                .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
+                .product(name: "Logging", package: "swift-log"),
+            ]
+        ),
         // The short way in: all of it in one import.
         .target(
             name: "CertprovKit",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PKCS12FileProvider",
-                "PluginHost", "ProviderTransport", "RemoteMDMProvider", "Renewal",
-                .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
+                "CertificateProviding", "CertificateTLS", "CertprovComposition", "IdentityStore", "Logon", "PluginHost",
+                "ProviderTransport", "Renewal",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ]
@@ -234,7 +243,7 @@ let package = Package(
             name: "certprov",
             dependencies: [
                 "CArguments", "CLinux", "CertificateProviderTesting", "CertificateProviding", "CertificateTLS",
-                "CertprovKit", "IdentityStore", "Logon", "PluginHost", "PluginProtocol", "certprov-plugin-launcher",
+                "CertprovComposition", "IdentityStore", "Logon", "PluginHost", "PluginProtocol", "certprov-plugin-launcher",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),

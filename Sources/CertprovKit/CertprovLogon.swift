@@ -2,6 +2,7 @@
 // CertprovKitTests compile a service with this import alone.
 @_exported public import CertificateProviding
 @_exported public import CertificateTLS
+package import CertprovComposition
 package import FoundationEssentials
 @_exported public import IdentityStore
 public import Logging

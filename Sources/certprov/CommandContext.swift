@@ -1,7 +1,7 @@
 import ArgumentParser
 import CLinux
 import CertificateProviding
-import CertprovKit
+import CertprovComposition
 import FoundationEssentials
 import Glibc
 import IdentityStore

@@ -1,6 +1,6 @@
 import ArgumentParser
 import CertificateProviding
-import CertprovKit
+import CertprovComposition
 
 /// The options that every subcommand has.
 struct GlobalOptions: ParsableArguments, Sendable {

@@ -1,4 +1,4 @@
-import CertprovKit
+import CertprovComposition
 import Dispatch
 import FoundationEssentials
 import Glibc

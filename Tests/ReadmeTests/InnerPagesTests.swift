@@ -13,7 +13,7 @@ import Testing
         (
             "For services",
             [
-                "CertprovKit", "Logon", "LogonSwiftConfiguration", "Renewal", "CertificateTLS",
+                "CertprovKit", "CertprovComposition", "Logon", "LogonSwiftConfiguration", "Renewal", "CertificateTLS",
                 "CertificateTLSAsyncHTTPClient", "IdentityStore",
             ]
         ),

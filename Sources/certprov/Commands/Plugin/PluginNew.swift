@@ -1,7 +1,7 @@
 import ArgumentParser
 import CertificateProviderTesting
 import CertificateProviding
-import CertprovKit
+import CertprovComposition
 import FoundationEssentials
 import Glibc
 
