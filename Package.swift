@@ -243,7 +243,8 @@ let package = Package(
             name: "certprov",
             dependencies: [
                 "CArguments", "CLinux", "CertificateProviderTesting", "CertificateProviding", "CertificateTLS",
-                "CertprovComposition", "IdentityStore", "Logon", "PluginHost", "PluginProtocol", "certprov-plugin-launcher",
+                "CertprovComposition", "IdentityStore", "Logon", "PluginHost", "PluginProtocol",
+                "certprov-plugin-launcher",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
