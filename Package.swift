@@ -223,8 +223,8 @@ let package = Package(
         .target(
             name: "CertprovComposition",
             dependencies: [
-                "CertificateProviding", "IdentityStore", "Logon", "PKCS12FileProvider", "PluginHost", "ProviderTransport",
-                "RemoteMDMProvider",
+                "CertificateProviding", "IdentityStore", "Logon", "PKCS12FileProvider", "PluginHost",
+                "ProviderTransport", "RemoteMDMProvider",
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
                 .product(name: "Logging", package: "swift-log"),
             ]
