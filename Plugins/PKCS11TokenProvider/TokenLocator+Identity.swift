@@ -127,7 +127,7 @@ extension TokenLocator {
                 token: ObjectIdentifier(token), algorithm: key.algorithm, curve: key.curve, bits: key.keyBits),
             certificate: certificate.derRepresentation,
             isOpen: settings.login == .never || token.isLoggedIn || token.needsNoLogin(for: key),
-            isForClients: certificate.permitsClientAuthentication, namesClients: certificate.namesClientAuthentication,
+            isForClients: certificate.permits(.client), namesClients: certificate.names(.client),
             subject: certificate.subjectDER, issuer: certificate.issuerDER,
             canSign: SigningMechanism.isPossible(for: key),
             isValid: certificate.status(at: environment.now()) == .valid, start: certificate.notValidBefore,

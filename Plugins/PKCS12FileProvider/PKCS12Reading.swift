@@ -66,7 +66,7 @@ struct PKCS12Reading {
                 .notFound, "No identity matches the alias '\(DisplayText.visible(alias ?? ""))'; available: \(names).")
         }
         if candidates.count == 1 { return candidates[0] }
-        let usable = candidates.filter { $0.identity.chain[0].permitsClientAuthentication }
+        let usable = candidates.filter { $0.identity.chain[0].permits(.client) }
         if usable.count == 1 { return usable[0] }
         let many =
             alias.map { "The alias '\(DisplayText.visible($0))' stands for \(candidates.count) identities" }

@@ -8,6 +8,8 @@ public struct Identity: Sendable {
     public let key: any IdentityKey
     /// The CA certificates that came with the identity; `nil` if its source has none.
     public let trust: TrustBundle?
+    /// The side of TLS that the identity is for. Its certificate need not permit that: see ``obstacle(at:)``.
+    public let usage: IdentityUsage
     /// The provider and the source that the identity comes from.
     public let provenance: Provenance
 
@@ -34,11 +36,14 @@ public struct Identity: Sendable {
 
     /// Creates an identity and checks that chain and key match.
     ///
-    /// - Parameter certificateChain: A root at its end is left out.
+    /// - Parameters:
+    ///   - certificateChain: A root at its end is left out.
+    ///   - usage: The value of the provider's parameter ``IdentityUsage/parameter``.
     /// - Throws: `notFound` for an empty chain, `keyMismatch` if the leaf certifies another key, and
     ///   `unsupportedAlgorithm` for an RSA key of less than 2048 or more than 8192 bits.
     public init(
-        certificateChain: [X509Certificate], key: any IdentityKey, trust: TrustBundle? = nil, provenance: Provenance
+        certificateChain: [X509Certificate], key: any IdentityKey, trust: TrustBundle? = nil,
+        usage: IdentityUsage = .client, provenance: Provenance
     ) throws(CertificateProviderError) {
         guard let leaf = certificateChain.first else {
             throw CertificateProviderError(
@@ -54,6 +59,7 @@ public struct Identity: Sendable {
         self.certificateChain = CertificateChain.withoutRoot(certificateChain)
         self.key = key
         self.trust = trust
+        self.usage = usage
         self.provenance = provenance
     }
 

@@ -36,6 +36,8 @@ public struct ListedIdentity: Sendable {
     public var alias: String?
     /// Whether ``CertificateProvider/getStoredCertificate()`` would return this identity.
     public var isStored: Bool
+    /// The side of TLS that the identity is for.
+    public var usage: IdentityUsage
     /// Leaf first, without the root.
     public var certificateChain: [X509Certificate]
     /// The place that holds the private key.
@@ -48,7 +50,7 @@ public struct ListedIdentity: Sendable {
     /// Creates an entry of a listing. A root at the end of the chain is left out.
     public init(
         provider: ProviderID, alias: String?, isStored: Bool, certificateChain: [X509Certificate],
-        keyLocation: KeyLocation, isKeyExportable: Bool, keyURI: String? = nil
+        keyLocation: KeyLocation, isKeyExportable: Bool, keyURI: String? = nil, usage: IdentityUsage = .client
     ) {
         self.provider = provider
         self.alias = alias
@@ -57,6 +59,7 @@ public struct ListedIdentity: Sendable {
         self.keyLocation = keyLocation
         self.isKeyExportable = isKeyExportable
         self.keyURI = keyURI
+        self.usage = usage
     }
 
     /// Creates the entry of an identity, with its provenance and key.
@@ -64,6 +67,7 @@ public struct ListedIdentity: Sendable {
         self.init(
             provider: identity.provenance.provider, alias: identity.provenance.alias, isStored: isStored,
             certificateChain: identity.certificateChain, keyLocation: identity.key.location,
-            isKeyExportable: identity.key.exporter != nil, keyURI: identity.key.uri)
+            isKeyExportable: identity.key.exporter != nil, keyURI: identity.key.uri,
+            usage: identity.usage)
     }
 }

@@ -16,7 +16,7 @@ extension ListedIdentity {
         do throws(CertificateProviderError) { try TLSCredentials.check(certificateChain, of: provider) } catch {
             return error
         }
-        return CertificateChain.obstacle(in: certificateChain, at: now).map { obstacle in
+        return obstacle(at: now).map { obstacle in
             let code: CertificateProviderError.Code =
                 switch status(at: now) {
                 case .valid: .unsupportedAlgorithm

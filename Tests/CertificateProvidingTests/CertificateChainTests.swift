@@ -63,25 +63,61 @@ import X509
             CertificateChain.expiry(of: []) == .distantPast && CertificateChain.status(of: [], at: start) == .expired)
     }
 
+    /// The extended key usages of one certificate, and the side of TLS that it refuses, by usage.
+    private static let purposes: [([ExtendedKeyUsage.Usage], [IdentityUsage: String])] = [
+        ([], [:]), ([.serverAuth, .clientAuth], [:]),
+        ([.clientAuth], [.server: "server", .both: "server"]), ([.serverAuth], [.client: "client", .both: "client"]),
+        ([.emailProtection], [.client: "client", .server: "server", .both: "client"]),
+        // As OpenSSL has it.
+        ([.any], [.client: "client", .server: "server", .both: "client"]), ([.any, .clientAuth, .serverAuth], [:]),
+    ]
+
     @Test(
-        "An intermediate that is restricted to servers makes a chain useless for clients",
-        arguments: [
-            ([ExtendedKeyUsage.Usage.serverAuth], true, true), ([.serverAuth, .clientAuth], true, false),
-            ([.any], true, false), ([.emailProtection], true, true), ([], true, false),
-            // The leaf is not for clients anyway.
-            ([.serverAuth], false, false),
-        ])
-    func theIssuerRestrictsItsLeaves(
-        purposes: [ExtendedKeyUsage.Usage], isForClients: Bool, isObstacle: Bool
-    ) throws {
+        "A chain is of no use for a side of TLS that its intermediate's extended key usage lacks", arguments: purposes)
+    func theIssuerRestrictsItsLeaves(purposes: [ExtendedKeyUsage.Usage], refused: [IdentityUsage: String]) throws {
         let authority = try TestAuthority(for: purposes.isEmpty ? nil : ExtendedKeyUsage(purposes))
-        let identity = try authority.issue("host", isForClients: isForClients)
-        #expect(identity.status(at: Date()) == .valid)
-        #expect(
-            identity.obstacle(at: Date())
-                == (isObstacle
-                    ? "'CN=Test Intermediate,O=certprov tests' in its chain does not permit TLS client authentication, by its "
-                        + "extended key usage" : nil))
+        for usage in IdentityUsage.allCases {
+            let identity = try authority.issue("host", usage: usage)
+            #expect(identity.status(at: Date()) == .valid)
+            let expected = refused[usage].map {
+                "'CN=Test Intermediate,O=certprov tests' in its chain does not permit TLS \($0) authentication, by its "
+                    + "extended key usage"
+            }
+            #expect(identity.obstacle(at: Date()) == expected)
+            #expect(ListedIdentity(identity, isStored: true).obstacle(at: Date()) == expected)
+        }
+    }
+
+    @Test("A leaf is of no use for a side of TLS that its extended key usage lacks", arguments: purposes.dropFirst())
+    func theLeafNamesItsSides(purposes: [ExtendedKeyUsage.Usage], refused: [IdentityUsage: String]) throws {
+        let authority = try TestAuthority()
+        for usage in IdentityUsage.allCases {
+            let identity = try authority.issue("host", for: purposes, usage: usage)
+            #expect(
+                identity.obstacle(at: Date())
+                    == refused[usage].map {
+                        "it does not permit TLS \($0) authentication, by its extended key usage, which usage=\(usage) needs"
+                    })
+            #expect(identity.certificate.permits(usage) == (refused[usage] == nil))
+            #expect(identity.certificate.names(usage) == (refused[usage] == nil))
+        }
+    }
+
+    @Test("Chains are refused for a usage where OpenSSL refuses them", arguments: purposes)
+    func openSSLAgrees(purposes: [ExtendedKeyUsage.Usage], refused: [IdentityUsage: String]) throws {
+        let authority = try TestAuthority(for: purposes.isEmpty ? nil : ExtendedKeyUsage(purposes))
+        let folder = try TemporaryDirectory()
+        let chain = try authority.issue("host").certificateChain
+        for (name, certificate) in [("root", authority.root), ("ica", chain[1]), ("leaf", chain[0])] {
+            try folder.write(certificate.pemRepresentation.utf8, to: name)
+        }
+        for (usage, purpose) in [(IdentityUsage.client, "sslclient"), (.server, "sslserver")] {
+            let isAccepted =
+                (try? Subprocess.openssl(
+                    "verify", "-purpose", purpose, "-CAfile", "root", "-untrusted", "ica", "leaf", in: folder.path))
+                != nil
+            #expect(isAccepted == (CertificateChain.obstacle(in: chain, for: usage, at: Date()) == nil))
+        }
     }
 
     @Test("The root is left out of identities and listings, and a self-signed leaf is not")

@@ -45,7 +45,7 @@ import X509
             + [named.derRepresentation]
         let accepted = fuzz(seeds, 3, atLeast: 3000, [.malformedData]) { bytes throws(CertificateProviderError) in
             let certificate = try X509Certificate(derRepresentation: bytes)
-            _ = certificate.permitsClientAuthentication
+            _ = certificate.permits(.client)
             _ = CertificateChain.build(from: certificate, among: [certificate])
             _ = try? certificate.certificate()
             for name in certificate.subjectAlternativeNames {

@@ -41,22 +41,29 @@ public struct TestAuthority: Sendable {
     public static let end = Date(timeIntervalSince1970: 7_258_118_400)
 
     /// Issues an identity whose chain is leaf, intermediate.
+    ///
+    /// - Parameters:
+    ///   - isForClients: Whether its extended key usage permits both sides of TLS, or mail only.
+    ///   - purposes: Another extended key usage.
+    ///   - usage: The usage of the identity, whatever its certificate permits.
     public func issue(
         _ commonName: String, kind: KeyKind = .p256, dnsNames: [String] = ["localhost"],
         addresses: [[UInt8]] = [], permitsSignatures: Bool = true,
         notBefore: Date = Date(timeIntervalSinceNow: -3600), notAfter: Date = Date(timeIntervalSinceNow: 86400),
-        isForClients: Bool = true, provider: ProviderID = ProviderID("test")
+        isForClients: Bool = true, for purposes: [ExtendedKeyUsage.Usage]? = nil,
+        usage: IdentityUsage = .client, provider: ProviderID = ProviderID("test")
     ) throws -> Identity {
         let (key, pkcs8) = try Self.makeKey(kind)
         let leaf = try Self.issue(
             try Self.name(commonName), key: key.publicKey, by: intermediateName, signedWith: intermediateKey,
-            isAuthority: false, isForClients: isForClients, permitsSignatures: permitsSignatures,
+            isAuthority: false, isForClients: isForClients, purposes: try purposes.map { try ExtendedKeyUsage($0) },
+            permitsSignatures: permitsSignatures,
             alternativeNames: dnsNames.map { .dnsName($0) }
                 + addresses.map { .ipAddress(ASN1OctetString(contentBytes: $0[...])) },
             notBefore: notBefore, notAfter: notAfter)
         return try Identity(
             certificateChain: [leaf, intermediate], key: try SoftwareKey(pkcs8: pkcs8, location: .file),
-            provenance: .init(provider: provider, alias: commonName))
+            usage: usage, provenance: .init(provider: provider, alias: commonName))
     }
 
     /// Issues another certificate for the key of `identity`.
@@ -151,7 +158,8 @@ public struct TestAuthority: Sendable {
                 } else {
                     Critical(KeyUsage(digitalSignature: permitsSignatures, keyAgreement: !permitsSignatures))
                     if namesUsage {
-                        try ExtendedKeyUsage(isForClients ? [.clientAuth, .serverAuth] : [.emailProtection])
+                        try purposes
+                            ?? ExtendedKeyUsage(isForClients ? [.clientAuth, .serverAuth] : [.emailProtection])
                     }
                     if !alternativeNames.isEmpty { SubjectAlternativeNames(alternativeNames) }
                 }

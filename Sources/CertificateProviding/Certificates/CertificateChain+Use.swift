@@ -18,19 +18,23 @@ extension CertificateChain {
     /// Returns why peers refuse a chain at `date`, as a clause about its leaf for a message, such as
     /// "'CN=ICA' in its chain expired on 2026-06-01T00:00:00Z"; `nil` if nothing speaks against it.
     ///
-    /// Looks at the validity of each certificate, and, where the leaf permits TLS client authentication, at whether its
-    /// issuers permit it too: the extended key usage of a CA certificate restricts what it issues. The start of a validity
-    /// period may be up to ``IssuedCertificate/skew`` ahead. Signatures and trust are not checked.
-    public static func obstacle(in chain: [X509Certificate], at date: Date) -> String? {
+    /// Looks at the validity and the extended key usage of each certificate: that of a CA certificate restricts what it issues.
+    /// The start of a validity period may be up to ``IssuedCertificate/skew`` ahead. Signatures and trust are not checked.
+    ///
+    /// - Parameter usage: The side of TLS that all certificates must permit.
+    public static func obstacle(
+        in chain: [X509Certificate], for usage: IdentityUsage, at date: Date
+    ) -> String? {
         for (index, certificate) in chain.enumerated() {
             let moment = max(date, min(date + IssuedCertificate.skew, certificate.notValidBefore))
             if let reason = certificate.reasonNotToBeValid(at: moment) {
                 return "\(name(certificate, index)) \(reason)"
             }
         }
-        guard let leaf = chain.first, leaf.permitsClientAuthentication else { return nil }
-        for (index, issuer) in chain.enumerated().dropFirst() where !issuer.permitsIssuingForClients {
-            return "\(name(issuer, index)) does not permit TLS client authentication, by its extended key usage"
+        for (index, certificate) in chain.enumerated() {
+            guard let side = usage.refusal(by: certificate.extendedKeyUsage) else { continue }
+            let reason = "\(name(certificate, index)) does not permit \(side), by its extended key usage"
+            return index == 0 ? reason + ", which usage=\(usage) needs" : reason
         }
         return nil
     }
@@ -58,12 +62,6 @@ extension X509Certificate {
         }
     }
 
-    /// Whether a CA certificate may issue certificates of TLS clients.
-    fileprivate var permitsIssuingForClients: Bool {
-        guard let extendedKeyUsage else { return true }
-        return extendedKeyUsage.contains(.clientAuth) || extendedKeyUsage.contains(.any)
-    }
-
     /// Whether this is a root: self-issued, and by the same key. A CA that has changed its key certifies the new one with
     /// the old one, in a certificate that is self-issued too, and that a peer may need.
     fileprivate var isRoot: Bool {
@@ -82,9 +80,11 @@ extension Identity {
         CertificateChain.status(of: certificateChain, at: date)
     }
 
-    /// Returns why peers refuse the identity at `date`, as ``CertificateChain/obstacle(in:at:)``; `nil` if nothing speaks
-    /// against it.
-    public func obstacle(at date: Date) -> String? { CertificateChain.obstacle(in: certificateChain, at: date) }
+    /// Returns why peers refuse the identity at `date`, as ``CertificateChain/obstacle(in:for:at:)`` does for its usage;
+    /// `nil` if nothing speaks against it.
+    public func obstacle(at date: Date) -> String? {
+        CertificateChain.obstacle(in: certificateChain, for: usage, at: date)
+    }
 
     /// Whether peers that accept `current` accept this identity too. Of two chains that have an obstacle, the validity of
     /// the leaves decides: a peer may not need a superfluous certificate that is over.
@@ -98,8 +98,8 @@ extension Identity {
     /// this before it stores an identity. Does not use the keys.
     ///
     /// - Parameter current: The identity that is stored now.
-    /// - Throws: `pending` if the chain is not valid now; `unsupportedAlgorithm` if it does not permit TLS client
-    ///   authentication.
+    /// - Throws: `pending` if the chain is not valid now; `unsupportedAlgorithm` if it does not permit the side of TLS
+    ///   that the identity is for.
     public func requireUsable(toReplace current: Identity, at now: Date) throws(CertificateProviderError) {
         guard let obstacle = obstacle(at: now), !isAsUsable(as: current, at: now) else { return }
         throw CertificateProviderError(
@@ -112,6 +112,12 @@ extension Identity {
 }
 
 extension ListedIdentity {
+    /// Returns why peers refuse the identity at `date`, as ``CertificateChain/obstacle(in:for:at:)`` does for its usage;
+    /// `nil` if nothing speaks against it.
+    public func obstacle(at date: Date) -> String? {
+        CertificateChain.obstacle(in: certificateChain, for: usage, at: date)
+    }
+
     /// The time from which peers refuse the identity: the earliest end in its chain.
     public var expiry: Date { CertificateChain.expiry(of: certificateChain) }
 

@@ -106,17 +106,6 @@ public struct X509Certificate: Sendable {
     /// Whether subject and issuer are the same name.
     public var isSelfIssued: Bool { subjectDER == issuerDER }
 
-    /// Whether the certificate may authenticate a TLS client: its key usage, if present, permits signatures, and its
-    /// extended key usage, if present, client authentication (RFC 5280, sections 4.2.1.3 and 4.2.1.12).
-    public var permitsClientAuthentication: Bool {
-        guard keyUsage?.digitalSignature ?? true else { return false }
-        guard let extendedKeyUsage else { return true }
-        return extendedKeyUsage.contains(.clientAuth) || extendedKeyUsage.contains(.any)
-    }
-
-    /// Whether the certificate says that it is for TLS clients: its extended key usage names them.
-    public var namesClientAuthentication: Bool { extendedKeyUsage?.contains(.clientAuth) ?? false }
-
     /// Whether the certificate may authenticate a TLS server: its extended key usage, if present, permits that.
     public var permitsServerAuthentication: Bool {
         guard let extendedKeyUsage else { return true }

@@ -9,13 +9,14 @@ public struct IssuedCertificate: Sendable {
     /// How far a server's clock may be ahead of ours.
     public static let skew: TimeInterval = 300
 
-    /// Checks an answer: the leaf is for the key, has the names, is valid now, is meant for TLS clients, and leads to an
-    /// authority. Blocks for no I/O.
+    /// Checks an answer: the leaf is for the key, has the names, is valid now, permits the usage, and leads to an authority.
+    /// Blocks for no I/O.
     ///
     /// - Parameters:
     ///   - certificates: The server's answer, in any order.
     ///   - key: The key that the request was signed with.
     ///   - names: The requested names. The certificate may have more alternative names.
+    ///   - usage: The side of TLS that the certificate and its CA certificates must permit.
     ///   - current: The certificate to be renewed; `nil` for a first enrolment.
     ///   - authorities: The CA certificates that the server has sent over an authenticated connection.
     ///   - intermediates: Further certificates for the chain, besides those in the answer: some servers send only
@@ -24,7 +25,7 @@ public struct IssuedCertificate: Sendable {
     ///   `userCancelled`. The existing identity stays.
     public init(
         _ certificates: [X509Certificate], for key: PublicKeyInfo, _ names: CertificateRequest.Names,
-        renewing current: X509Certificate? = nil, from authorities: [X509Certificate],
+        usage: IdentityUsage = .client, renewing current: X509Certificate? = nil, from authorities: [X509Certificate],
         through intermediates: [X509Certificate] = [], at now: Date
     ) async throws(CertificateProviderError) {
         if let current, certificates.contains(current),
@@ -46,8 +47,8 @@ public struct IssuedCertificate: Sendable {
             throw Self.refusal(
                 "it is not valid before \(leaf.notValidBefore.formatted(.iso8601)); check this host's clock")
         }
-        guard leaf.permitsClientAuthentication else {
-            throw Self.refusal("it does not permit TLS client authentication")
+        guard leaf.keyUsage?.digitalSignature ?? true else {
+            throw Self.refusal("its key usage does not permit digital signatures")
         }
         guard !leaf.isAuthority else { throw Self.refusal("it is a CA certificate, which was not requested") }
         guard try leaf.certificate().signatureAlgorithm != .sha1WithRSAEncryption else {
@@ -61,14 +62,15 @@ public struct IssuedCertificate: Sendable {
             throw Self.refusal(
                 validation.obstacle ?? "its issuer '\(leaf.issuer)' is not among the server's authorities")
         }
-        chain = try await Self.withoutRoot(path, among: others, at: date)
-        // The path is valid; the use of its CA certificates is left to check.
-        if let obstacle = CertificateChain.obstacle(in: chain, at: date) { throw Self.refusal(obstacle) }
+        let whole = try await Self.completed(path, among: others, at: date)
+        // The path is valid; its extended key usages are left to check, the root's too.
+        if let obstacle = CertificateChain.obstacle(in: whole, for: usage, at: date) { throw Self.refusal(obstacle) }
+        chain = CertificateChain.withoutRoot(whole)
     }
 
-    /// Completes a path up to its root, and leaves the root out. All of the server's authorities are trusted, so the
-    /// path may end below the root; peers that know only the root need the certificates in between.
-    private static func withoutRoot(
+    /// Completes a path up to its root. All of the server's authorities are trusted, so the path may end below the root;
+    /// peers that know only the root need the certificates in between.
+    private static func completed(
         _ path: [X509Certificate], among others: [X509Certificate], at date: Date
     ) async throws(CertificateProviderError) -> [X509Certificate] {
         var path = path
@@ -78,7 +80,7 @@ public struct IssuedCertificate: Sendable {
             guard let issuer = step?.dropFirst().first else { break }
             path.append(issuer)
         }
-        return CertificateChain.withoutRoot(path)
+        return path
     }
 
     /// Whether a certificate has the names, and perhaps more alternative names.
