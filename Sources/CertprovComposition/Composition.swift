@@ -44,7 +44,8 @@ package struct Composition: Sendable {
             cache: { () throws(CertificateProviderError) in
                 try Self.store(store, secrets).storage(for: Self.pluginStorage)
             }, observer: observer)
-        registry = try ProviderRegistry(builtIns.providers, keyStores: builtIns.keyStores, source: plugins)
+        registry = try ProviderRegistry(
+            builtIns.providers, keyStores: builtIns.keyStores, sections: builtIns.sections, source: plugins)
         (ownStore, ownVaults) = (store, vaults)
         self.secrets = secrets
         (self.executor, self.transport, self.logger, self.now) = (executor, transport, logger, now)

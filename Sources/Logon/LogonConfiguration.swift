@@ -31,11 +31,6 @@ extension ConfiguredProvider: Equatable {
     }
 }
 
-extension ProviderParameters {
-    /// Without their positions in the file.
-    fileprivate var texts: [String: String?] { Dictionary(uniqueKeysWithValues: names.map { ($0, self[$0]?.text) }) }
-}
-
 /// The settings of the Logon manager: the values of a property file, with defaults.
 public struct LogonConfiguration: Sendable {
     /// The file that it was read from; `nil` for a configuration made in memory.
@@ -74,6 +69,9 @@ public struct LogonConfiguration: Sendable {
     /// The parameters of key stores, by the scheme of their URIs: `KeyStore.<scheme>.<name>`.
     public var keyStores: [String: ProviderParameters]
 
+    /// The settings of the sections that the registry declares: `configuration.settings[parameter]`.
+    public internal(set) var settings: Parameters
+
     /// The positions of the keys in the file.
     var positions: [String: SourcePosition] = [:]
 
@@ -90,6 +88,7 @@ public struct LogonConfiguration: Sendable {
         self.providers = providers
         self.registration = RegistrationSettings()
         self.keyStores = keyStores
+        self.settings = Parameters()
         self.warnings = []
     }
 
@@ -133,15 +132,9 @@ public struct LogonConfiguration: Sendable {
 extension LogonConfiguration: Equatable {
     /// Whether all settings are equal. File, positions and warnings are ignored.
     public static func == (left: Self, right: Self) -> Bool {
-        left.host == right.host && left.port == right.port
-            && left.securityConfiguration == right.securityConfiguration
-            && left.userCreationPolicy == right.userCreationPolicy
-            && left.farmID == right.farmID && left.urlSuffix == right.urlSuffix && left.domain == right.domain
-            && left.usesHTTPS == right.usesHTTPS
-            && left.providers == right.providers
-            && left.trustAnchors == right.trustAnchors && left.pluginDirectory == right.pluginDirectory
-            && left.registration == right.registration
+        LogonSetting.all.allSatisfy { $0.isSame(left, right) } && left.providers == right.providers
             && left.keyStores.mapValues(\.texts) == right.keyStores.mapValues(\.texts)
+            && left.settings.texts.texts == right.settings.texts.texts
     }
 }
 
@@ -153,9 +146,8 @@ extension LogonConfiguration {
 
     /// Whether the platform server is the same in both, and authenticated in the same way.
     func hasSameServer(as other: Self) -> Bool {
-        host == other.host && port == other.port && usesHTTPS == other.usesHTTPS && urlSuffix == other.urlSuffix
-            && farmID == other.farmID && securityConfiguration == other.securityConfiguration && domain == other.domain
-            && trustAnchors == other.trustAnchors && registration == other.registration
+        LogonSetting.server.allSatisfy { $0.isSame(self, other) } && trustAnchors == other.trustAnchors
+            && registration == other.registration
     }
 
     /// Returns an error about a key: with its line, or only the file where the key is missing.

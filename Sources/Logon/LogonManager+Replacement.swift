@@ -26,10 +26,11 @@ extension LogonManager {
         defer { operations.end() }
         let loaded = try await executor.run(load)
         guard loaded != configuration else { return nil }
-        if let key = configuration.registration.keyOfVault(unlike: loaded.registration) {
+        let differing = LogonSetting.all.first { $0.makesVault && !$0.isSame(configuration, loaded) }
+        if let key = differing?.descriptor.name {
             throw loaded.invalid(
-                key.rawValue,
-                "'\(key.rawValue)' cannot change while the program runs; restore it, or restart the program.")
+                key,
+                "'\(key)' cannot change while the program runs; restore it, or restart the program.")
         }
         // Another process may register with the providers of before.
         let registrar = registration?.registrar
@@ -123,24 +124,5 @@ extension Registration {
         if let registered = record.place, registered != place {
             throw new.invalid("Host", ConnectionRecord.otherPlace(registered, place))
         }
-    }
-}
-
-extension RegistrationSettings {
-    /// Returns the first key that differs and was used to make the vault, or its object, which keeps it unlocked.
-    fileprivate func keyOfVault(unlike other: Self) -> Key? {
-        let (mine, theirs) = (passcodePolicy, other.passcodePolicy)
-        let differences: [(Key, Bool)] = [
-            (.applicationID, applicationID != other.applicationID), (.vaultKey, vaultKey != other.vaultKey),
-            (.minimumLength, mine.minimumLength != theirs.minimumLength),
-            (.digits, mine.needsDigit != theirs.needsDigit), (.upper, mine.needsUpperCase != theirs.needsUpperCase),
-            (.lower, mine.needsLowerCase != theirs.needsLowerCase),
-            (.special, mine.needsSpecial != theirs.needsSpecial),
-            (.unique, mine.minimumUniqueCharacters != theirs.minimumUniqueCharacters),
-            (.validDays, mine.validDays != theirs.validDays),
-            (.maximumAttempts, mine.maximumAttempts != theirs.maximumAttempts),
-            (.defaultAllowed, mine.allowsDefault != theirs.allowsDefault),
-        ]
-        return differences.first(where: \.1)?.0
     }
 }

@@ -2,23 +2,8 @@ import CertificateProviding
 
 /// Converts the settings of a file into a ``LogonConfiguration``, and checks keys and values.
 struct SettingsReader {
-    enum Key: String, CaseIterable {
-        case host = "Host"
-        case port = "Port"
-        case securityConfiguration = "SecurityConfiguration"
-        case userCreationPolicy = "UserCreationPolicy"
-        case farmID = "FarmID"
-        case urlSuffix = "URLSuffix"
-        case domain = "Domain"
-        case https = "HTTPS"
-        case shareCredentials = "ShareCredentials"
-        case trustAnchors = "TrustAnchors"
-        case pluginDirectory = "PluginDirectory"
-        case certificateProvider = "CertificateProvider"
-    }
-
     /// The namespace of this framework; unknown keys in it are errors.
-    private static let namespace = Key.certificateProvider.rawValue
+    private static let namespace = LogonSetting.certificateProvider.name
 
     private let settings: Settings
     private var registry: ProviderRegistry
@@ -36,7 +21,7 @@ struct SettingsReader {
     }
 
     func pluginDirectory() throws(CertificateProviderError) -> String? {
-        try text(.pluginDirectory, "must be an absolute path") { $0.hasPrefix("/") }
+        try values([LogonSetting.pluginDirectory.descriptor])[LogonSetting.pluginDirectory]
     }
 
     private mutating func read() throws(CertificateProviderError) -> LogonConfiguration {
@@ -44,31 +29,19 @@ struct SettingsReader {
         for setting in settings.all where setting.isKeyCertain {
             configuration.positions[setting.key] = setting.position
         }
-        configuration.pluginDirectory = try pluginDirectory()
+        let own = try values(LogonSetting.all.map(\.descriptor))
+        for setting in LogonSetting.all { setting.take(own, &configuration) }
+        configuration.settings = try values(registry.sections.flatMap(\.settings))
         if let directory = configuration.pluginDirectory { registry = registry.looking(in: directory) }
-        configuration.host = try text(.host, "must be a host name, without blanks and slashes") {
-            !$0.isEmpty && !$0.contains { $0.isWhitespace || $0 == "/" }
+        // A setting of phones, where applications share them.
+        if let setting = settings[LogonSetting.shareCredentials] {
+            configuration.warnings.append(
+                "\(setting.position): The key '\(setting.key)' is accepted and has no effect.")
         }
-        configuration.port = try port()
-        configuration.securityConfiguration = try text(.securityConfiguration, "must not be blank") { !$0.isEmpty }
-        configuration.userCreationPolicy = try policy()
-        configuration.farmID = try optionalText(.farmID) ?? configuration.farmID
-        configuration.urlSuffix = try optionalText(.urlSuffix) ?? configuration.urlSuffix
-        configuration.domain = try optionalText(.domain) ?? configuration.domain
-        configuration.usesHTTPS = try flag(.https) ?? configuration.usesHTTPS
-        // Accepted without effect.
-        _ = try flag(.shareCredentials)
-
-        configuration.trustAnchors = try text(
-            .trustAnchors, "must not be blank; remove the line for the system trust store"
-        ) { !$0.isEmpty }
-        try readRegistration(into: &configuration)
 
         // Read whatever the policy is, so that a mistake shows now and not when the policy changes.
         var providers = try listedProviders()
-        for setting in settings.all
-        where Key(rawValue: setting.key) == nil && RegistrationSettings.Key(rawValue: setting.key) == nil {
-            try refuseRegistrationKey(setting)
+        for setting in settings.all where try !isOfSection(setting) {
             if let (scheme, name) = try keyStoreParameter(setting) {
                 configuration.keyStores[scheme, default: ProviderParameters()][name] = .init(
                     try single(setting), origin: setting.position.description)
@@ -93,31 +66,59 @@ struct SettingsReader {
     }
 }
 
-// MARK: - Registration
+// MARK: - Sections
 
 extension SettingsReader {
-    private func readRegistration(into configuration: inout LogonConfiguration) throws(CertificateProviderError) {
-        for key in RegistrationSettings.Key.allCases {
-            guard let setting = settings[key.rawValue] else { continue }
-            guard configuration.registration.take(try single(setting), for: key) else {
-                throw invalid(setting, key.expectation)
+    private var sections: [SettingsSection] { LogonConfiguration.sections + registry.sections }
+
+    /// Returns the values of sections' settings.
+    private func values(_ declared: [ParameterDescriptor]) throws(CertificateProviderError) -> Parameters {
+        var texts = ProviderParameters()
+        for descriptor in declared {
+            if let setting = settings[descriptor.name] {
+                texts[descriptor.name] = .init(try single(setting), origin: setting.position.description)
             }
+            let members = descriptor.kind == .list ? numbered(descriptor.name) : []
+            guard let first = members.first else { continue }
+            guard texts[descriptor.name] == nil else {
+                throw invalid(first, "and '\(descriptor.name)' exclude each other")
+            }
+            let list = try members.map { member throws(CertificateProviderError) in try single(member) }
+            texts[descriptor.name] = .init(list.joined(separator: ", "), origin: first.position.description)
         }
-        // A setting of phones, where applications share them.
-        if let setting = settings[Key.shareCredentials.rawValue] {
-            configuration.warnings.append(
-                "\(setting.position): The key '\(Key.shareCredentials.rawValue)' is accepted and has no effect.")
-        }
+        return try Parameters(texts, of: declared, .propertyFile, keyStores: .none)
     }
 
-    /// Refuses an unknown key in the namespaces of registration.
-    private func refuseRegistrationKey(_ setting: Setting) throws(CertificateProviderError) {
-        let known = RegistrationSettings.Key.allCases.map(\.rawValue)
-        for namespace in ["Registration.", "Passcode.", "Vault."]
-        where setting.key.lowercased().hasPrefix(namespace.lowercased()) {
-            let keys = known.filter { $0.hasPrefix(namespace) }.joined(separator: ", ")
+    /// The settings `KEY.1`, `KEY.2` and so on of a list, in the order of their numbers.
+    private func numbered(_ name: String) -> [Setting] {
+        let members = settings.all.compactMap { setting -> (number: Int, setting: Setting)? in
+            Self.number(of: setting.key, in: name).map { ($0, setting) }
+        }
+        return members.sorted { $0.number < $1.number }.map(\.setting)
+    }
+
+    private static func number(of key: String, in list: String) -> Int? {
+        guard key.hasPrefix(list + ".") else { return nil }
+        let number = key.dropFirst(list.count + 1)
+        guard number.utf8.allSatisfy(\.isDigit), number.first != "0" else { return nil }
+        return Int(number)
+    }
+
+    /// Whether a setting is of a section.
+    ///
+    /// - Throws: `configurationInvalid` for an unknown key with the beginning of a section's.
+    private func isOfSection(_ setting: Setting) throws(CertificateProviderError) -> Bool {
+        let declared = sections.flatMap(\.settings)
+        let isDeclared = declared.contains { one in
+            one.name == setting.key || one.kind == .list && Self.number(of: setting.key, in: one.name) != nil
+        }
+        if isDeclared { return true }
+        let spelled = setting.key.lowercased()
+        for namespace in sections.flatMap(\.namespaces) where spelled.hasPrefix(namespace.lowercased()) {
+            let keys = declared.map(\.name).filter { $0.hasPrefix(namespace) }.joined(separator: ", ")
             throw invalid(setting, "is unknown; there are \(keys)")
         }
+        return false
     }
 }
 
@@ -131,42 +132,6 @@ extension SettingsReader {
     private func single(_ setting: Setting) throws(CertificateProviderError) -> String {
         guard let value = setting.value else { throw invalid(setting, "must have a single value, such as a string") }
         return value.trimmed
-    }
-
-    /// Returns the trimmed value of a key; `nil` if it is not set.
-    /// - Throws: `configurationInvalid` with `expectation`, for an invalid value.
-    private func text(
-        _ key: Key, _ expectation: String, isValid: (String) -> Bool
-    ) throws(CertificateProviderError) -> String? {
-        guard let setting = settings[key.rawValue] else { return nil }
-        let value = try single(setting)
-        guard isValid(value) else { throw invalid(setting, expectation) }
-        return value
-    }
-
-    /// Returns the trimmed value of a key; `nil` if it is not set or blank, for the default.
-    private func optionalText(_ key: Key) throws(CertificateProviderError) -> String? {
-        let value = try text(key, "") { _ in true }
-        return value?.isEmpty == false ? value : nil
-    }
-
-    private func port() throws(CertificateProviderError) -> UInt16? {
-        // UInt16(_:) by itself would take a sign.
-        let value = try text(.port, "must be a port number from 1 to 65535, in decimal digits") {
-            $0.utf8.allSatisfy(\.isDigit) && UInt16($0) ?? 0 > 0
-        }
-        return value.flatMap { UInt16($0) }
-    }
-
-    private func flag(_ key: Key) throws(CertificateProviderError) -> Bool? {
-        try text(key, "must be true or false") { Bool(propertyText: $0) != nil }.flatMap { Bool(propertyText: $0) }
-    }
-
-    private func policy() throws(CertificateProviderError) -> UserCreationPolicy {
-        let value = try text(.userCreationPolicy, "must be certificate, automatic or manual") {
-            $0.isEmpty || UserCreationPolicy(rawValue: $0.lowercased()) != nil
-        }
-        return value.flatMap { UserCreationPolicy(rawValue: $0.lowercased()) } ?? .certificate
     }
 }
 
@@ -190,7 +155,7 @@ extension SettingsReader {
     }
 
     private mutating func listedProviders() throws(CertificateProviderError) -> [ConfiguredProvider] {
-        guard let setting = settings[Key.certificateProvider.rawValue] else { return [] }
+        guard let setting = settings[Self.namespace] else { return [] }
         var providers: [ConfiguredProvider] = []
         for (offset, name) in try single(setting).commaSeparated.enumerated() {
             guard !name.isEmpty else {
@@ -287,8 +252,9 @@ extension SettingsReader {
     }
 
     private func unknownKey(_ setting: Setting) -> String {
-        let spelled = Key.allCases.first { $0.rawValue.lowercased() == setting.key.lowercased() }
-        let hint = spelled.map { "; keys are case-sensitive, write \($0.rawValue)" } ?? ""
+        let names = sections.flatMap(\.settings).map(\.name)
+        let spelled = names.first { $0.lowercased() == setting.key.lowercased() }
+        let hint = spelled.map { "; keys are case-sensitive, write \($0)" } ?? ""
         return "\(setting.position): \(setting.subject) is unknown and has no effect\(hint)."
     }
 }

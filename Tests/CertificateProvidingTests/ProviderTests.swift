@@ -45,8 +45,6 @@ import Testing
     func aBlankValueIsNone() throws {
         let parameters = ProviderParameters(["a": .init(""), "b": .init(" "), "c": .init("x")])
         #expect(parameters.string("a") == nil && parameters.string("b") == " " && parameters.string("d") == nil)
-        #expect(try parameters.requiredString("c", provider: provider) == "x")
-        #expect(throws: CertificateProviderError.self) { try parameters.requiredString("a", provider: provider) }
         #expect(parameters.names == ["a", "b", "c"])
     }
 
@@ -60,9 +58,9 @@ import Testing
         dump(value, to: &text)
         #expect(!text.contains("s3cret") && text.contains("pin=<redacted>"))
         let errors = [
-            parameters.invalid("pin", "is odd", provider: provider),
+            parameters.invalid("pin", "is odd", of: .provider(provider)),
             failure {
-                try parameters.refuseUnknown(knowing: [], provider: provider)
+                try parameters.refuseUnknown(knowing: [], of: .provider(provider))
             },
         ]
         for error in errors {
@@ -73,9 +71,9 @@ import Testing
     @Test("An unknown parameter is refused")
     func unknownOnesAreRefused() throws {
         let known = [Parameter.string("path", .path, summary: "").descriptor]
-        try ProviderParameters(["path": .init("x")]).refuseUnknown(knowing: known, provider: provider)
+        try ProviderParameters(["path": .init("x")]).refuseUnknown(knowing: known, of: .provider(provider))
         let error = failure {
-            try ProviderParameters(["pa\u{1b}th": .init("x")]).refuseUnknown(knowing: known, provider: provider)
+            try ProviderParameters(["pa\u{1b}th": .init("x")]).refuseUnknown(knowing: known, of: .provider(provider))
         }
         #expect(error?.code == .unsupportedParameter && error?.provider == provider)
         #expect(error?.message.contains("'pa\\1bth'; it takes path.") == true)

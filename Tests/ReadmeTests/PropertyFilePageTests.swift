@@ -37,15 +37,9 @@ import Testing
         var lines: [String] = []
         var kinds: [String] = []
 
-        init(_ heading: String, _ settings: [DocumentedSetting]) {
+        init(_ heading: String, _ parameters: [ParameterDescriptor], heading column: String = "parameter") {
             self.heading = heading
-            head("key")
-            for one in settings { add(one.key, one.kind, one.defaultValue, one.summary) }
-        }
-
-        init(_ heading: String, _ parameters: [ParameterDescriptor]) {
-            self.heading = heading
-            if !parameters.isEmpty { head("parameter") }
+            if !parameters.isEmpty { head(column) }
             for one in parameters {
                 var sentences = [one.summary.hasSuffix(".") ? one.summary : one.summary + "."]
                 let needs = one.needs.map { need in need.value.map { "\(need.name)=\($0)" } ?? need.name }
@@ -78,7 +72,7 @@ import Testing
     private static var tables: [Table] {
         let providers = [RemoteMDMProvider.descriptor, PKCS11TokenProvider.descriptor, PKCS12FileProvider.descriptor]
         let keyStores = [SealedKeyStore.descriptor, TokenKeyStore.descriptor]
-        return DocumentedSetting.groups.map { Table($0.title, $0.settings) }
+        return LogonConfiguration.sections.map { Table($0.title, $0.settings, heading: "key") }
             + providers.map { Table("Provider \($0.id)", $0.configurableParameters) }
             + keyStores.map { Table("Key store \($0.scheme)", $0.parameters) }
             + [Table("Every plugin", PluginHost.parameters)]

@@ -157,6 +157,9 @@ public struct ParameterDescriptor: Sendable {
         /// The URI of a key store.
         public static let keyStore = Self(rawValue: "key-store")
 
+        /// Values that are separated by commas. A section of the property file takes keys that end in `.1`, `.2` and so on as well.
+        public static let list = Self(rawValue: "list")
+
         /// All of these.
         package static let known: [Self] = [
             .string, .path, .secretPath, .certificateFile, .certificate, .pins, .library,

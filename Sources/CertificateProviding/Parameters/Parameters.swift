@@ -1,8 +1,9 @@
-/// The parameters of one provider or key store, parsed and checked.
+/// The parameters of one provider or key store, or the settings of a property file's sections, parsed and checked.
 public struct Parameters: Sendable {
     private let values: [String: any Sendable]
-    private let texts: ProviderParameters
-    private let owner: ProviderID
+    /// As they are configured.
+    package let texts: ProviderParameters
+    private let owner: ProviderParameters.Owner
 
     /// Parses and checks what a configuration says.
     ///
@@ -16,25 +17,27 @@ public struct Parameters: Sendable {
     public init(
         _ texts: ProviderParameters, of declared: [ParameterDescriptor], owner: ProviderID, keyStores: KeyStores
     ) throws(CertificateProviderError) {
-        try self.init(texts, of: declared, owner: owner, scheme: nil, keyStores: keyStores)
+        try self.init(texts, of: declared, .provider(owner), keyStores: keyStores)
     }
 
-    /// - Parameter scheme: That of the key store whose parameters they are; nil for a provider.
     package init(
-        _ texts: ProviderParameters, of declared: [ParameterDescriptor], owner: ProviderID, scheme: String?,
+        _ texts: ProviderParameters, of declared: [ParameterDescriptor], _ owner: ProviderParameters.Owner,
         keyStores: KeyStores
     ) throws(CertificateProviderError) {
-        try texts.refuseUnknown(knowing: declared, provider: owner, scheme: scheme)
+        try texts.refuseUnknown(knowing: declared, of: owner)
         self.texts = texts
         self.owner = owner
         let context = ParameterContext(keyStores: keyStores, parameters: texts)
         var values: [String: any Sendable] = [:]
         for parameter in declared {
-            values[parameter.name] = try Self.value(of: parameter, texts, owner, scheme, context)
+            values[parameter.name] = try Self.value(of: parameter, texts, owner, context)
         }
         self.values = values
         for parameter in declared where texts.string(parameter.name) != nil { try checkFit(parameter, declared) }
     }
+
+    /// None are declared.
+    package init() { (values, texts, owner) = ([:], ProviderParameters(), .propertyFile) }
 
     /// Returns the value of a parameter, or its default.
     ///
@@ -42,7 +45,7 @@ public struct Parameters: Sendable {
     public subscript<Value>(parameter: Parameter<Value>) -> Value {
         if let value = values[parameter.name] as? Value { return value }
         guard let absent = parameter.absent else {
-            preconditionFailure("'\(parameter.name)' is not declared by '\(owner)'")
+            preconditionFailure("'\(parameter.name)' is not among the declared parameters")
         }
         return absent
     }
@@ -57,14 +60,14 @@ public struct Parameters: Sendable {
     ///
     /// - Parameter reason: A phrase that follows the name, such as `must be absolute`.
     public func invalid(_ parameter: Parameter<some Sendable>, _ reason: String) -> CertificateProviderError {
-        texts.invalid(parameter.name, reason, provider: owner)
+        texts.invalid(parameter.name, reason, of: owner)
     }
 
     /// Returns the error with the parameter that it is about, and where that is written.
     public func error(
         _ error: CertificateProviderError, about parameter: Parameter<some Sendable>
     ) -> CertificateProviderError {
-        texts.error(error, about: parameter.name, provider: owner)
+        texts.error(error, about: parameter.name, of: owner)
     }
 
     /// Calls `body`, which reads what a parameter names, and adds the parameter to what it throws.
@@ -73,29 +76,28 @@ public struct Parameters: Sendable {
     public func reading<T>(
         _ parameter: Parameter<some Sendable>, _ body: () throws(CertificateProviderError) -> T
     ) throws(CertificateProviderError) -> T {
-        try texts.reading(parameter.name, provider: owner, body)
+        try texts.reading(parameter.name, of: owner, body)
     }
 
     private static func value(
-        of parameter: ParameterDescriptor, _ texts: ProviderParameters, _ owner: ProviderID, _ scheme: String?,
+        of parameter: ParameterDescriptor, _ texts: ProviderParameters, _ owner: ProviderParameters.Owner,
         _ context: ParameterContext
     ) throws(CertificateProviderError) -> any Sendable {
         var text = texts.string(parameter.name)
+        // In the property file a blank value is read like any other.
+        if case .propertyFile = owner { text = texts[parameter.name]?.text }
         if text == nil, parameter.isBlankRefused, texts[parameter.name] != nil {
-            throw texts.invalid(parameter.name, "must not be empty", provider: owner)
+            throw texts.invalid(parameter.name, "must not be empty", of: owner)
         }
+        if text == nil, let absent = parameter.absent { return absent }
         // A key store's default is opened like any other.
         if text == nil, parameter.kind == .keyStore { text = parameter.defaultValue }
-        guard let text else {
-            if let absent = parameter.absent { return absent }
-            // Says what to set.
-            return try texts.requiredString(parameter.name, provider: owner, scheme: scheme)
-        }
+        guard let text else { throw texts.missing(parameter.name, of: owner) }
         do throws(ParameterProblem) { return try parameter.parse(text, context) } catch {
             switch error {
-            case .expected(let reason): throw texts.invalid(parameter.name, reason, provider: owner)
+            case .expected(let reason): throw texts.invalid(parameter.name, reason, of: owner)
             case .error(let error):
-                throw try texts.reading(parameter.name, provider: owner) {
+                throw try texts.reading(parameter.name, of: owner) {
                     () throws(CertificateProviderError) -> CertificateProviderError in throw error
                 }
             }
@@ -109,10 +111,10 @@ public struct Parameters: Sendable {
             let text =
                 texts.string(condition.name) ?? declared.first { $0.name == condition.name }?.defaultValue
             let holds = condition.value.map { $0 == text } ?? (texts.string(condition.name) != nil)
-            guard holds else { throw texts.invalid(parameter.name, condition.text, provider: owner) }
+            guard holds else { throw texts.invalid(parameter.name, condition.text, of: owner) }
         }
         for name in parameter.excludes where texts.string(name) != nil {
-            throw texts.invalid(parameter.name, "and '\(name)' exclude each other", provider: owner)
+            throw texts.invalid(parameter.name, "and '\(name)' exclude each other", of: owner)
         }
     }
 }

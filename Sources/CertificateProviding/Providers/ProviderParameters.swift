@@ -30,71 +30,95 @@ public struct ProviderParameters: Sendable {
     /// The names of all parameters, in alphabetical order.
     public var names: [String] { values.keys.sorted() }
 
+    /// Without their places.
+    package var texts: [String: String] { values.mapValues(\.text) }
+
     /// Returns the text of a parameter; `nil` if it is not set or empty.
     package func string(_ name: String) -> String? {
         guard let text = values[name]?.text, !text.isEmpty else { return nil }
         return text
     }
 
-    /// Returns the text of a required parameter.
-    /// - Throws: `configurationInvalid`.
-    func requiredString(
-        _ name: String, provider: ProviderID, scheme: String? = nil
-    ) throws(CertificateProviderError) -> String {
-        guard let text = string(name) else {
-            let next =
-                scheme.map { "KeyStore.\($0).\(name)" } ?? "CertificateProvider.\(provider).\(name), or --set \(name)=…"
-            throw CertificateProviderError(
-                .configurationInvalid, "The parameter '\(name)' is missing: set \(next).",
-                provider: provider)
+    /// Whose parameters they are, for errors.
+    package enum Owner: Sendable {
+        case provider(ProviderID)
+        case keyStore(scheme: String, storage: ProviderID)
+        /// The property file itself: its sections.
+        case propertyFile
+
+        var provider: ProviderID? {
+            switch self {
+            case .provider(let id), .keyStore(_, let id): id
+            case .propertyFile: nil
+            }
         }
-        return text
+
+        /// A parameter in a sentence.
+        func subject(_ name: String) -> String {
+            if case .propertyFile = self { "The key '\(name)'" } else { "The parameter '\(name)'" }
+        }
+    }
+
+    /// Returns the error for a parameter that is required and not given.
+    func missing(_ name: String, of owner: Owner) -> CertificateProviderError {
+        let next =
+            switch owner {
+            case .provider(let id): "CertificateProvider.\(id).\(name), or --set \(name)=…"
+            case .keyStore(let scheme, _): "KeyStore.\(scheme).\(name)"
+            case .propertyFile: "it in the property file"
+            }
+        return CertificateProviderError(
+            .configurationInvalid, "\(owner.subject(name)) is missing: set \(next).", provider: owner.provider)
     }
 
     /// Returns the error for an invalid value. It does not show the value.
-    func invalid(_ name: String, _ reason: String, provider: ProviderID) -> CertificateProviderError {
-        let origin = values[name]?.origin.map { "\($0): " } ?? ""
-        return CertificateProviderError(
-            .configurationInvalid, "\(origin)The parameter '\(name)' \(reason).", provider: provider)
+    func invalid(_ name: String, _ reason: String, of owner: Owner) -> CertificateProviderError {
+        CertificateProviderError(
+            .configurationInvalid, "\(place(name))\(owner.subject(name)) \(reason).", provider: owner.provider)
     }
+
+    /// The place of a parameter before a sentence; empty if it is not from a file.
+    private func place(_ name: String) -> String { values[name]?.origin.map { "\($0): " } ?? "" }
 
     /// Calls `body`, which converts a parameter's value, and adds the parameter's name and origin to its error.
     ///
     /// - Throws: The error of `body`, with `malformedData` replaced by `configurationInvalid`.
     func reading<T>(
-        _ name: String, provider: ProviderID, _ body: () throws(CertificateProviderError) -> T
+        _ name: String, of owner: Owner, _ body: () throws(CertificateProviderError) -> T
     ) throws(CertificateProviderError) -> T {
         do throws(CertificateProviderError) { return try body() } catch {
             var error = error
             if error.code == .malformedData { error.code = .configurationInvalid }
-            throw self.error(error, about: name, provider: provider)
+            throw self.error(error, about: name, of: owner)
         }
     }
 
-    /// Returns `error` with the name and origin of a parameter added to its message, and `provider` as its provider.
-    func error(
-        _ error: CertificateProviderError, about name: String, provider: ProviderID
-    ) -> CertificateProviderError {
+    /// Returns `error` with the name and origin of a parameter added to its message, and the owner as its provider.
+    func error(_ error: CertificateProviderError, about name: String, of owner: Owner) -> CertificateProviderError {
         var copy = error
-        let origin = values[name]?.origin.map { "\($0): " } ?? ""
-        copy.message = "\(origin)The parameter '\(name)': \(error.message)"
-        copy.provider = provider
+        copy.message = "\(place(name))\(owner.subject(name)): \(error.message)"
+        copy.provider = owner.provider
         return copy
     }
 
-    /// Refuses parameters that the provider does not document.
+    /// Refuses parameters that the owner does not document.
     /// - Throws: `unsupportedParameter`, listing the documented parameters.
     func refuseUnknown(
-        knowing documented: [ParameterDescriptor], provider: ProviderID, scheme: String? = nil
+        knowing documented: [ParameterDescriptor], of owner: Owner
     ) throws(CertificateProviderError) {
         let known = documented.map(\.name)
         guard let unknown = names.first(where: { !known.contains($0) }) else { return }
-        let origin = values[unknown]?.origin.map { "\($0): " } ?? ""
         let hint = known.isEmpty ? "it takes none" : "it takes " + known.joined(separator: ", ")
+        let subject =
+            switch owner {
+            case .provider(let id): "The provider '\(id)'"
+            case .keyStore(let scheme, _): "The key store '\(scheme):'"
+            case .propertyFile: "The property file"
+            }
         throw CertificateProviderError(
             .unsupportedParameter,
-            "\(origin)\(scheme.map { "The key store '\($0):'" } ?? "The provider '\(provider)'") has no parameter '\(unknown.withVisibleControls)'; \(hint).",
-            provider: provider)
+            "\(place(unknown))\(subject) has no parameter '\(unknown.withVisibleControls)'; \(hint).",
+            provider: owner.provider)
     }
 }
 

@@ -33,19 +33,23 @@ public struct ProviderRegistry: Sendable {
     private var byID: [ProviderID: ProviderDescriptor] = [:]
     private var byScheme: [String: KeyStoreDescriptor] = [:]
     private var source: (any ProviderSource)?
+    /// The sections of the property file that the program reads, besides those of the Logon manager.
+    public let sections: [SettingsSection]
 
     /// Creates a registry.
     ///
     /// - Parameters:
     ///   - descriptors: The providers of the program.
     ///   - keyStores: The key stores of the program.
+    ///   - sections: Sections of the property file.
     ///   - source: Has further ones.
     /// - Throws: `configurationInvalid` if two descriptors have the same id or scheme.
     public init(
         _ descriptors: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = [],
-        source: (any ProviderSource)? = nil
+        sections: [SettingsSection] = [], source: (any ProviderSource)? = nil
     ) throws(CertificateProviderError) {
         self.source = source
+        self.sections = sections
         for descriptor in descriptors { try register(descriptor) }
         for descriptor in keyStores { try register(descriptor) }
     }
@@ -95,7 +99,7 @@ public struct ProviderRegistry: Sendable {
         for descriptor in keyStores where parameters[descriptor.scheme] != nil {
             checked[descriptor.scheme] = try Parameters(
                 parameters[descriptor.scheme] ?? ProviderParameters(), of: descriptor.parameters,
-                owner: descriptor.storageID, scheme: descriptor.scheme, keyStores: .none)
+                descriptor.owner, keyStores: .none)
         }
         // The key stores of the source are looked up when a URI names them first.
         let others = BlockingMutex<[String: (KeyStoreDescriptor, Parameters)]>([:])
@@ -112,7 +116,7 @@ public struct ProviderRegistry: Sendable {
             let configured = parameters[scheme] ?? ProviderParameters()
             guard let descriptor = try source?.keyStore(scheme, configured) else { return nil }
             let new = try Parameters(
-                configured, of: descriptor.parameters, owner: descriptor.storageID, scheme: scheme, keyStores: .none)
+                configured, of: descriptor.parameters, descriptor.owner, keyStores: .none)
             others.withLock { $0[scheme] = (descriptor, new) }
             return try descriptor.make(try environment(descriptor.storageID), location, new)
         }
@@ -158,8 +162,10 @@ public struct ProviderRegistry: Sendable {
 }
 
 extension KeyStoreDescriptor {
+    fileprivate var owner: ProviderParameters.Owner { .keyStore(scheme: scheme, storage: storageID) }
+
     /// - Throws: `configurationInvalid` if a parameter is required.
     fileprivate func defaults() throws(CertificateProviderError) -> Parameters {
-        try Parameters(ProviderParameters(), of: parameters, owner: storageID, scheme: scheme, keyStores: .none)
+        try Parameters(ProviderParameters(), of: parameters, owner, keyStores: .none)
     }
 }

@@ -39,16 +39,16 @@ struct VaultKey: Sendable {
         let store = try registrar.keyStore("\(uri) \(source?.description ?? "")") {
             () throws(CertificateProviderError) in
             try keyStores.store(
-                uri, pinSource: source, parameter: RegistrationSettings.Key.vaultKey.rawValue)
+                uri, pinSource: source, parameter: LogonSetting.vaultKey)
         }
         guard store.makes[Self.keyType]?.contains(.oaepDecryption) == true else {
             throw configuration.invalid(
-                RegistrationSettings.Key.vaultKey.rawValue,
+                LogonSetting.vaultKey,
                 "The key store of 'Vault.key' makes no RSA keys that decrypt; set another one.")
         }
         guard store.location != .store else {
             throw configuration.invalid(
-                RegistrationSettings.Key.vaultKey.rawValue,
+                LogonSetting.vaultKey,
                 "The key 'Vault.key' must name a key store outside this host's disk, such as pkcs11:token=NAME.")
         }
         return store
@@ -114,7 +114,7 @@ struct VaultKey: Sendable {
         // when the vault opens: it could name a library to load.
         guard let store = try store(), store.holds(keyURI: wrapping.key.uri) else {
             throw configuration.invalid(
-                RegistrationSettings.Key.vaultKey.rawValue,
+                LogonSetting.vaultKey,
                 "The vault needs the key \(wrapping.key.uri.withVisibleControls), and 'Vault.key' does not name its key store; "
                     + "restore 'Vault.key', or run: certprov unregister --force")
         }
@@ -149,7 +149,7 @@ struct VaultKey: Sendable {
             store = configured
         } else {
             // Without the source of the PIN, which is another store's.
-            store = try keyStores.store(key.uri, parameter: RegistrationSettings.Key.vaultKey.rawValue)
+            store = try keyStores.store(key.uri, parameter: LogonSetting.vaultKey)
             other = store
         }
         let keys = OwnedKeys(store, environment, record: Self.record)

@@ -90,6 +90,7 @@ struct HostCheck {
         if let path = configuration.trustAnchors {
             findings.append(ParameterCheck.certificates(path, "TrustAnchors"))
         }
+        findings += await ParameterCheck(sectionsOf: configuration, context, manager.keyStores).run()
         if vault != nil { findings += await registration(configuration, manager, unlocking) }
         for configured in configuration.providers {
             findings += await ParameterCheck(context, configured, configuration, manager.keyStores).run()

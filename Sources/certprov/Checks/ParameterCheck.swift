@@ -4,30 +4,45 @@ import Glibc
 import IdentityStore
 import Logon
 
-/// Checks the files, servers and key stores that a provider's parameters name: permissions, content and reachability.
+/// Checks the files, servers and key stores that the parameters of a provider or the settings of sections name: permissions,
+/// content and reachability.
 struct ParameterCheck {
     private let context: CommandContext
-    private let configured: ConfiguredProvider
     private let registry: ProviderRegistry
     private let keyStores: KeyStores
+    private let declared: [ParameterDescriptor]
+    private let texts: ProviderParameters
+    /// What stands before the name of a parameter; empty for sections.
+    private let prefix: String
 
     init(
         _ context: CommandContext, _ configured: ConfiguredProvider, _ configuration: LogonConfiguration,
         _ keyStores: KeyStores
     ) {
         self.context = context
-        self.configured = configured
         self.keyStores = keyStores
         registry = configuration.pluginDirectory.map(context.registry.looking) ?? context.registry
+        // An error of a plugin shows where it is made.
+        declared = (try? registry.provider(configured.id, configured.parameters))?.parameters ?? []
+        texts = configured.parameters
+        prefix = "\(configured.id) "
+    }
+
+    /// Checks the settings of the sections that the program declares.
+    init(sectionsOf configuration: LogonConfiguration, _ context: CommandContext, _ keyStores: KeyStores) {
+        self.context = context
+        self.keyStores = keyStores
+        registry = context.registry
+        declared = registry.sections.flatMap(\.settings)
+        texts = configuration.settings.texts
+        prefix = ""
     }
 
     func run() async -> [Finding] {
-        // An error of a plugin shows where it is made.
-        let parameters = (try? registry.provider(configured.id, configured.parameters))?.parameters ?? []
         var findings: [Finding?] = []
-        for parameter in parameters {
-            guard let text = configured.parameters.string(parameter.name) else { continue }
-            let what = "\(configured.id) \(parameter.name)"
+        for parameter in declared {
+            guard let text = texts.string(parameter.name) else { continue }
+            let what = prefix + parameter.name
             switch parameter.kind {
             case .secretSource: findings.append(SecretSource(text).flatMap { secret($0, what) })
             case .secretPath: findings.append(secretPath(text, what))
@@ -36,7 +51,7 @@ struct ParameterCheck {
             case .certificate: findings.append(Self.certificates(text, what, mustBeValid: true))
             case .certificateFile: findings.append(Self.certificates(text, what))
             case .pins: findings.append(Self.pins(text.split(separator: ",").map { String($0).trimmed }, what))
-            case .serverURL where !isBehindProxy(parameters): findings.append(server(text, what))
+            case .serverURL where !isBehindProxy: findings.append(server(text, what))
             case .proxyURL: findings.append(server(text, what))
             case .keyStore: findings.append(await keyStore(text, parameter.name))
             default: break
@@ -47,9 +62,9 @@ struct ParameterCheck {
 
     /// Checks that the store can be used as a renewal uses it: without a prompt.
     private func keyStore(_ uri: String, _ name: String) async -> Finding {
-        let what = "\(configured.id) \(name)"
+        let what = prefix + name
         do throws(CertificateProviderError) {
-            let pinSource = configured.parameters.string("\(name)-pin-source").flatMap { SecretSource($0) }
+            let pinSource = texts.string("\(name)-pin-source").flatMap { SecretSource($0) }
             let store = try keyStores.store(uri, pinSource: pinSource, parameter: name)
             try await store.check(NoUserInteraction())
             return .ok(what, "the key store answers")
@@ -96,8 +111,8 @@ struct ParameterCheck {
     }
 
     /// Whether a proxy is configured. Then a server may not be reachable directly, and is not checked.
-    private func isBehindProxy(_ parameters: [ParameterDescriptor]) -> Bool {
-        let proxies = parameters.filter { $0.kind == .proxyURL }.compactMap { configured.parameters.string($0.name) }
+    private var isBehindProxy: Bool {
+        let proxies = declared.filter { $0.kind == .proxyURL }.compactMap { texts.string($0.name) }
         if let proxy = proxies.first { return URLComponents(string: proxy)?.host != nil }
         return ["https_proxy", "HTTPS_PROXY", "http_proxy"].contains { (name: String) in
             (getenv(name)?.pointee ?? 0) != 0

@@ -1,0 +1,19 @@
+/// Keys of the property file that a room of the program reads, such as `Files.directory` and `Files.mode`.
+///
+/// Declared once, like the parameters of a provider; reading, checking, `certprov check` and the documentation come from the
+/// declaration. The Logon manager reads the values, and its configuration has them.
+public struct SettingsSection: Sendable {
+    /// The title in the documentation.
+    public let title: String
+    /// The beginnings of keys that belong to the section, such as `Files.`. Another key that begins so is an error.
+    public let namespaces: [String]
+    /// The keys, whole: `Files.directory`. None is required; a blank value is parsed like any other.
+    public let settings: [ParameterDescriptor]
+
+    /// Declares a section.
+    public init(title: String, namespaces: [String] = [], _ settings: [ParameterDescriptor]) {
+        self.title = title
+        self.namespaces = namespaces
+        self.settings = settings
+    }
+}

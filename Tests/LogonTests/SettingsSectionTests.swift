@@ -1,0 +1,88 @@
+import CertificateProviding
+import Logon
+import TestSupport
+import Testing
+
+/// A room that declares its own section of the property file.
+@Suite struct SettingsSectionTests {
+    private static let directory = Parameter<String?>.string("Export.directory", .path, summary: "Where it writes.")
+    private static let names = Parameter<[String]>("Export.names", .list, absent: [], summary: "For whom.") { text, _ in
+        text.split(separator: ",").map { $0.trimmingPrefix(" ") }.map(String.init)
+    }
+    private static let delay = Parameter.seconds(
+        "Export.delay", default: 5, in: 1...60, summary: "How long it waits.")
+    private static let log = Parameter.flag(
+        "Export.log", needs: [.given("Export.directory")], summary: "Whether it logs.")
+    private static let section = SettingsSection(
+        title: "Export", namespaces: ["Export."],
+        [directory.descriptor, names.descriptor, delay.descriptor, log.descriptor])
+
+    private let folder: TemporaryDirectory
+
+    init() throws { folder = try TemporaryDirectory() }
+
+    private func load(_ settings: [(String, String)], _ form: FileForm = .properties) throws -> LogonConfiguration {
+        let path = try folder.write(form.text(settings).utf8, to: form.fileName)
+        return try LogonConfiguration.load(path: path, registry: ProviderRegistry(sections: [Self.section]))
+    }
+
+    @Test(arguments: FileForm.allCases) func itsValuesAreTyped(form: FileForm) throws {
+        let given = try load(
+            [
+                ("Export.directory", "/srv/tls"), ("Export.names", "a, b"), ("Export.delay", "7"),
+                ("Export.log", "TRUE"),
+            ], form)
+        #expect(given.settings[Self.directory] == "/srv/tls" && given.settings[Self.names] == ["a", "b"])
+        #expect(given.settings[Self.delay] == .seconds(7) && given.settings[Self.log])
+        #expect(given.warnings.isEmpty)
+        let absent = try load([], form)
+        #expect(absent.settings[Self.directory] == nil && absent.settings[Self.names].isEmpty)
+        #expect(absent.settings[Self.delay] == .seconds(5) && !absent.settings[Self.log])
+    }
+
+    @Test func aListMayHaveNumberedKeys() throws {
+        let configuration = try load([("Export.names.10", "c"), ("Export.names.2", "b"), ("Export.names.1", "a, x")])
+        #expect(configuration.settings[Self.names] == ["a", "x", "b", "c"])
+    }
+
+    @Test func aChangeIsAChangeOfTheConfiguration() throws {
+        let one = try load([("Export.delay", "7")])
+        #expect(try one == load([("Export.delay", "7")]))
+        #expect(try one != load([("Export.delay", "8")]))
+    }
+
+    @Test(
+        "A mistake names file, line and key, and not the value",
+        arguments: [
+            ([("Export.delay", "s3cret")], "The key 'Export.delay' must be a number of seconds from 1 to 60."),
+            ([("Export.delay", "")], "The key 'Export.delay' must be a number of seconds from 1 to 60."),
+            ([("Export.log", "true")], "The key 'Export.log' needs a 'Export.directory'."),
+            (
+                [("export.delay", "s3cret")],
+                "The key 'export.delay' is unknown; there are Export.directory, Export.names, Export.delay, Export.log."
+            ),
+            (
+                [("Export.names.x", "s3cret")],
+                "The key 'Export.names.x' is unknown; there are Export.directory, Export.names, Export.delay, Export.log."
+            ),
+            (
+                [("Export.names.1", "s3cret"), ("Export.names", "b")],
+                "The key 'Export.names.1' and 'Export.names' exclude each other."
+            ),
+        ])
+    func mistakes(settings: [(String, String)], message: String) throws {
+        #expect {
+            _ = try load(settings)
+        } throws: {
+            guard let error = $0 as? CertificateProviderError else { return false }
+            return error.code == .configurationInvalid && error.message.hasSuffix("properties:1: " + message)
+                && error.provider == nil
+        }
+    }
+
+    @Test func withoutTheRoomItsKeysAreUnknown() throws {
+        let path = try folder.write("Export.delay = 7\n".utf8, to: "plain.properties")
+        let configuration = try LogonConfiguration.load(path: path, registry: ProviderRegistry())
+        #expect(configuration.warnings == ["\(path):1: The key 'Export.delay' is unknown and has no effect."])
+    }
+}
