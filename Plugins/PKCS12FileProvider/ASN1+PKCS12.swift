@@ -1,12 +1,7 @@
+import OpenSSLSupport
 import SwiftASN1
 
 extension ASN1NodeCollection.Iterator {
-    /// Returns the next element. Throws if it is missing.
-    mutating func required(_ field: String) throws -> ASN1Node {
-        guard let node = next() else { throw ASN1Error.invalidASN1Object(reason: "\(field) is missing") }
-        return node
-    }
-
     /// Returns the octets of the next element, `[0] EXPLICIT OCTET STRING`.
     mutating func explicitOctetString(_ field: String) throws -> [UInt8] {
         let node = try required(field)
@@ -23,27 +18,6 @@ extension ASN1Node {
         var iterator = children.makeIterator()
         return try iterator.required("[\(tagNumber)]")
     }
-
-    /// Returns the object identifier of an `AlgorithmIdentifier`.
-    func algorithm() throws -> ASN1ObjectIdentifier {
-        try BER.sequence(self, identifier: .sequence) { nodes in
-            let algorithm = try ASN1ObjectIdentifier(berEncoded: &nodes)
-            while nodes.next() != nil {}
-            return algorithm
-        }
-    }
-
-    /// Reads the parameters of an `AlgorithmIdentifier` whose parameters are a SEQUENCE.
-    func algorithmParameters<T>(_ body: (inout ASN1NodeCollection.Iterator) throws -> T) throws -> T {
-        try BER.sequence(self, identifier: .sequence) { nodes in
-            _ = try nodes.required("algorithm")
-            return try BER.sequence(try nodes.required("parameters"), identifier: .sequence) { nodes in
-                let result = try body(&nodes)
-                while nodes.next() != nil {}
-                return result
-            }
-        }
-    }
 }
 
 extension ASN1ObjectIdentifier {
@@ -52,11 +26,8 @@ extension ASN1ObjectIdentifier {
     static let pkcs7EnvelopedData: Self = [1, 2, 840, 113549, 1, 7, 3]
     static let pkcs7EncryptedData: Self = [1, 2, 840, 113549, 1, 7, 6]
 
-    static let pbkdf2: Self = [1, 2, 840, 113549, 1, 5, 12]
-    static let pbes2: Self = [1, 2, 840, 113549, 1, 5, 13]
     static let pbmac1: Self = [1, 2, 840, 113549, 1, 5, 14]
     static let hmacWithSHA1: Self = [1, 2, 840, 113549, 2, 7]
-    static let scrypt: Self = [1, 3, 6, 1, 4, 1, 11591, 4, 11]
 
     static let keyBag: Self = [1, 2, 840, 113549, 1, 12, 10, 1, 1]
     static let shroudedKeyBag: Self = [1, 2, 840, 113549, 1, 12, 10, 1, 2]

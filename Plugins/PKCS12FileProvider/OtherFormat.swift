@@ -1,4 +1,5 @@
 import CertificateProviding
+import OpenSSLSupport
 import SwiftASN1
 
 /// The format of a file that is not PKCS#12, for a message that says how to convert it.
@@ -28,13 +29,10 @@ enum OtherFormat {
     }
 
     private static func pem(_ file: [UInt8]) -> Self? {
-        let labels = String(decoding: file, as: UTF8.self).split(whereSeparator: \.isNewline).compactMap { line in
-            line.hasPrefix("-----BEGIN ") ? line.dropFirst(11) : nil
-        }
-        guard !labels.isEmpty else { return nil }
+        guard let blocks = try? PEMFile(file, named: "").blocks, !blocks.isEmpty else { return nil }
         return .pem(
-            hasKey: labels.contains { $0.contains("PRIVATE KEY-----") },
-            hasCertificate: labels.contains { $0.contains("CERTIFICATE-----") })
+            hasKey: blocks.contains(where: \.isPrivateKey),
+            hasCertificate: blocks.contains { $0.label.hasSuffix("CERTIFICATE") })
     }
 
     private static func der(_ file: [UInt8]) -> Self? {

@@ -2,6 +2,7 @@ import CertificateProviding
 import Crypto
 import CryptoExtras
 import FoundationEssentials
+import OpenSSLSupport
 import SwiftASN1
 
 /// PBES2 with PBKDF2 and AES-CBC (RFC 8018, section 6.2), the scheme that current tools use.

@@ -1,4 +1,5 @@
 import CertificateProviding
+import OpenSSLSupport
 import SwiftASN1
 
 /// The outer structure of a PKCS#12 file (RFC 7292, section 4): the protected content and the MAC over it.

@@ -1,4 +1,5 @@
 import FoundationEssentials
+import OpenSSLSupport
 import SwiftASN1
 
 /// One object of a `SafeContents` (RFC 7292, section 4.2).

@@ -1,11 +1,9 @@
 import CertificateProviding
+import OpenSSLSupport
 import SwiftASN1
 
 /// Limits on the work that a file can cause. Each is checked before the work is done.
 struct WorkBudget {
-    /// The iterations of all key derivations together, some seconds on one core. Firefox uses up to a million for each
-    /// key and certificate that it exports.
-    static let maximumIterations = 30_000_000
     /// The number of keys. The time of pairing and of chain building grows with keys times certificates.
     static let maximumKeys = 256
     static let maximumCertificates = 4096
@@ -14,27 +12,13 @@ struct WorkBudget {
     /// The depth of SafeContents inside SafeContents. Known tools nest them at most once.
     static let maximumNesting = 8
 
-    private var remaining = maximumIterations
+    private var derivations = DerivationBudget()
     private var keys = 0
     private var certificates = 0
 
     /// Spends the iterations of one key derivation.
     /// - Throws: `malformedData` if they exceed the limit, alone or with those before.
-    mutating func spend(_ iterations: Int) throws(CertificateProviderError) {
-        guard iterations > 0 else {
-            throw CertificateProviderError(
-                .malformedData,
-                "The file specifies \(iterations) iterations of key derivation; export it again with at least 1."
-            )
-        }
-        guard iterations <= remaining else {
-            throw CertificateProviderError(
-                .malformedData,
-                "The file requires more than \(Self.maximumIterations) iterations of key derivation; export it again "
-                    + "with fewer.")
-        }
-        remaining -= iterations
-    }
+    mutating func spend(_ iterations: Int) throws(CertificateProviderError) { try derivations.spend(iterations) }
 
     /// Counts one more key, usable or not.
     mutating func spendOnKey() throws(CertificateProviderError) {
@@ -57,38 +41,6 @@ struct WorkBudget {
 
     /// Spends the iterations of a password-based encryption algorithm.
     mutating func spend(onDecryptingWith algorithmIdentifier: ASN1Node) throws {
-        let algorithm = try algorithmIdentifier.algorithm()
-        guard algorithm == .pbes2 else {
-            // PBES1 and the PKCS#12 PBEs: SEQUENCE { salt, iterations }. One derivation each for key and IV.
-            let iterations = try? algorithmIdentifier.algorithmParameters { nodes in
-                _ = try nodes.required("salt")
-                return try Int(berEncoded: &nodes)
-            }
-            // Another shape is another algorithm, which OpenSSL will then not know.
-            if let iterations { try spend(iterations) }
-            return
-        }
-        let derivation = try algorithmIdentifier.algorithmParameters { try $0.required("keyDerivationFunc") }
-        switch try derivation.algorithm() {
-        case .pbkdf2:
-            try spend(
-                try derivation.algorithmParameters { nodes in
-                    _ = try nodes.required("salt")
-                    return try Int(berEncoded: &nodes)
-                })
-        case .scrypt:
-            let (cost, blockSize, parallelization) = try derivation.algorithmParameters { nodes in
-                _ = try nodes.required("salt")
-                return (try Int(berEncoded: &nodes), try Int(berEncoded: &nodes), try Int(berEncoded: &nodes))
-            }
-            // N·r·p blocks of 128 bytes, each worth some four hashes; OpenSSL itself bounds the memory at 32 MiB.
-            let product = [cost, blockSize, parallelization, 4].reduce(1) { product, factor in
-                let (next, overflow) = product.multipliedReportingOverflow(by: factor)
-                return overflow || factor <= 0 ? .max : next
-            }
-            try spend(product)
-        default:
-            break
-        }
+        try derivations.spend(onDecryptingWith: algorithmIdentifier)
     }
 }

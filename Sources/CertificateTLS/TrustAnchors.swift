@@ -113,38 +113,31 @@ public struct TrustAnchors: Sendable, Hashable {
     private static func certificates(
         inPEMFile path: String
     ) throws(CertificateProviderError) -> [NIOSSLCertificate] {
-        let bytes = try contents(ofFile: path)
-        // BoringSSL would read a first one without what it says about trust, and leave out all that follow.
-        guard !bytes.contains("-----BEGIN TRUSTED CERTIFICATE-----") else {
-            throw CertificateProviderError(
-                .configurationInvalid,
-                """
-                The trust anchor file \(path.shellQuoted) holds a certificate in OpenSSL's own form (TRUSTED \
-                CERTIFICATE); convert each with: openssl x509
-                """)
-        }
-        guard bytes.contains("CERTIFICATE-----") else {
-            throw CertificateProviderError(
-                .configurationInvalid,
-                "The trust anchor file \(path.shellQuoted) holds no PEM certificate; convert DER with: openssl x509 -inform der"
-            )
-        }
+        let file = "The trust anchor file \(path.shellQuoted)"
+        let blocks: [PEMBlock]
         let certificates: [NIOSSLCertificate]
-        do {
-            certificates = try NIOSSLCertificate.fromPEMBytes(Array(bytes.utf8))
+        do throws(CertificateProviderError) {
+            blocks = try PEMFile(path: path, atMost: maximumFileSize).certificateBlocks()
+            certificates = try blocks.map { block throws(CertificateProviderError) in
+                do { return try NIOSSLCertificate(bytes: block.bytes, format: .der) } catch {
+                    throw CertificateProviderError(
+                        .malformedData, "line \(block.line) begins a damaged certificate; replace it.",
+                        underlying: error)
+                }
+            }
         } catch {
-            throw CertificateProviderError(
-                .malformedData, "The trust anchor file \(path.shellQuoted) holds a damaged certificate; replace it.",
-                underlying: error)
+            var error = error
+            error.message = "\(file) cannot be used: \(error.message)"
+            throw error
         }
         guard !certificates.isEmpty else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The trust anchor file \(path.shellQuoted) holds no certificate; add that of the CA.")
+                "\(file) holds no PEM certificate; convert DER with: openssl x509 -inform der")
         }
         // A certificate that this library cannot parse is not a root that BoringSSL uses, but may stand beside one.
-        let readable = certificates.lazy.compactMap { try? X509Certificate(derRepresentation: $0.toDERBytes()) }
-        try checkThatChainsCanEnd(in: readable, from: "The trust anchor file \(path.shellQuoted)")
+        let readable = blocks.lazy.compactMap { try? X509Certificate(derRepresentation: $0.bytes) }
+        try checkThatChainsCanEnd(in: readable, from: file)
         return certificates
     }
 
@@ -162,15 +155,5 @@ public struct TrustAnchors: Sendable, Hashable {
             \(origin) contains no self-signed certificate, and every chain must end in one; add the certificate of \
             '\(issuer ?? "the root")'.
             """)
-    }
-
-    private static func contents(ofFile path: String) throws(CertificateProviderError) -> String {
-        do throws(RegularFile.Failure) {
-            return String(decoding: try RegularFile.read(path, atMost: maximumFileSize), as: UTF8.self)
-        } catch {
-            throw CertificateProviderError(
-                error.isMissing ? .fileNotFound : .configurationInvalid,
-                "The trust anchor file \(path.shellQuoted) cannot be used: \(error).")
-        }
     }
 }

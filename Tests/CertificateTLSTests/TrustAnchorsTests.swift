@@ -65,7 +65,7 @@ import Testing
             (Data(root.derRepresentation), .configurationInvalid, "convert DER"),
             (Data(pem("PRIVATE KEY").utf8), .configurationInvalid, "holds no PEM certificate"),
             (Data(pem("CERTIFICATE").utf8), .malformedData, "damaged"),
-            (Data(root.pemRepresentation.dropLast(40).utf8), .malformedData, "damaged"),
+            (Data(root.pemRepresentation.dropLast(40).utf8), .malformedData, "is cut off"),
         ]
         for (contents, code, reason) in files {
             try withFile(contents) { try expect(code, reason, from: .pemFile($0)) }

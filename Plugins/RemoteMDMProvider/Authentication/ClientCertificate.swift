@@ -64,7 +64,7 @@ struct ClientCertificate: Sendable {
             let pem = try await environment.secret(
                 from: source, prompt: "Private key of \(DisplayText.visible(path)), PEM", interaction: interaction)
             identity = try await environment.executor.run { () throws(CertificateProviderError) in
-                let chain = try parameters.reading(EnrolmentParameter.clientCertificate) {
+                let certificates = try parameters.reading(EnrolmentParameter.clientCertificate) {
                     () throws(CertificateProviderError) in
                     try CertificateFile.read(path)
                 }
@@ -75,7 +75,7 @@ struct ClientCertificate: Sendable {
                 return try parameters.reading(EnrolmentParameter.clientCertificate) {
                     () throws(CertificateProviderError) in
                     try Identity(
-                        certificateChain: chain, key: key,
+                        certificateChain: CertificateChain.build(for: key.publicKey, among: certificates), key: key,
                         provenance: .init(provider: RemoteMDMProvider.id, source: path))
                 }
             }
@@ -104,17 +104,14 @@ struct ClientCertificate: Sendable {
     private static func key(
         _ pem: SecretBytes, _ source: SecretSource
     ) throws(CertificateProviderError) -> SoftwareKey {
-        let pkcs8: SecretBytes
-        do throws(OpenSSLError) { pkcs8 = try OpenSSLLibrary().pkcs8(pem: pem) } catch {
-            // Without the underlying error, which might quote the key.
-            let isEncrypted = pem.withUnsafeBytes { $0.contains("ENCRYPTED".utf8) }
-            throw CertificateProviderError(
-                .configurationInvalid,
-                "the value of \(source) "
-                    + (isEncrypted
-                        ? "is encrypted; decrypt it with 'openssl pkey', or use a key in a token."
-                        : "contains no private key in PEM that can be read."))
+        let name = "the value of \(source)"
+        guard let block = try PEMFile(pem, named: name).blocks.first(where: \.isPrivateKey) else {
+            throw CertificateProviderError(.configurationInvalid, "\(name) contains no private key in PEM.")
         }
-        return try SoftwareKey(pkcs8: pkcs8, location: .file)
+        guard !block.isEncrypted else {
+            throw CertificateProviderError(
+                .configurationInvalid, "\(name) is encrypted; decrypt it with 'openssl pkey', or use a key in a token.")
+        }
+        return try OpenSSLLibrary().privateKey(of: block, in: name, password: nil)
     }
 }

@@ -12,6 +12,18 @@ public enum CertificateChain {
         build(from: leaf) { _ in candidates }
     }
 
+    /// Returns the chain of the certificate that certifies a key, from certificates in any order, such as a file with the root
+    /// first. If several certify it, the one that was issued last counts.
+    ///
+    /// - Returns: The certificates as they are if none certifies the key.
+    public static func build(
+        for publicKey: PublicKeyInfo, among certificates: [X509Certificate]
+    ) -> [X509Certificate] {
+        let leaves = certificates.filter { $0.publicKey == publicKey }
+        guard let leaf = leaves.max(by: { $0.notValidBefore < $1.notValidBefore }) else { return certificates }
+        return build(from: leaf, among: certificates)
+    }
+
     /// Builds a chain as ``build(from:among:)`` does, of certificates that are looked up, such as on a token.
     ///
     /// - Parameter candidates: Gets a certificate of the chain, and returns those among which its issuer may be.

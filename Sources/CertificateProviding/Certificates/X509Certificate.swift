@@ -54,16 +54,8 @@ public struct X509Certificate: Sendable {
     ///
     /// - Throws: `malformedData`, also for a text without a certificate.
     public static func certificates(pem text: String) throws(CertificateProviderError) -> [X509Certificate] {
-        do {
-            let certificates = try PEMDocument.parseMultiple(pemString: text).filter {
-                $0.discriminator == "CERTIFICATE"
-            }
-            .map { try X509Certificate(derRepresentation: $0.derBytes) }
-            if !certificates.isEmpty { return certificates }
-        } catch {
-            throw CertificateProviderError(
-                .malformedData, "The text contains a damaged certificate, or is not PEM.", underlying: error)
-        }
+        let certificates = try PEMFile(Array(text.utf8), named: "The text").certificates()
+        if !certificates.isEmpty { return certificates }
         throw CertificateProviderError(.malformedData, "The text contains no certificate.")
     }
 

@@ -1,33 +1,38 @@
-import SwiftASN1
-
 /// Reads certificates from files of other programs.
 public enum CertificateFile {
-    /// The maximum size in bytes; no chain comes near it.
-    private static let maximumSize = 1 << 20
-
     /// Reads every certificate of a PEM file, or the one of a DER file. Blocks on the file system only.
     ///
-    /// - Throws: `fileNotFound`, or `malformedData` naming the file.
+    /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read, and a certificate in OpenSSL's own form;
+    ///   `malformedData`, with the line of a damaged block.
     public static func read(_ path: String) throws(CertificateProviderError) -> [X509Certificate] {
         let shown = path.withVisibleControls
-        let bytes: [UInt8]
-        do throws(RegularFile.Failure) { bytes = try RegularFile.read(path, atMost: maximumSize) } catch {
-            throw CertificateProviderError(
-                error.isMissing ? .fileNotFound : .malformedData, "\(shown) cannot be read: \(error).")
-        }
-        do {
-            if bytes.first == 0x30 { return [try X509Certificate(derRepresentation: bytes)] }
-            let documents = try PEMDocument.parseMultiple(pemString: String(decoding: bytes, as: UTF8.self))
-            let certificates = try documents.filter { $0.discriminator == "CERTIFICATE" }.map {
-                try X509Certificate(derRepresentation: $0.derBytes)
+        var bytes = try PEMFile.read(path, atMost: PEMFile.maximumSize)
+        // It may have a private key.
+        defer { bytes.wipe() }
+        if bytes.isDER {
+            do throws(CertificateProviderError) { return [try X509Certificate(derRepresentation: bytes)] } catch {
+                throw CertificateProviderError(
+                    .malformedData, "\(shown) is a damaged certificate, or another DER file; replace it.",
+                    underlying: error)
             }
-            if !certificates.isEmpty { return certificates }
-        } catch {
-            throw CertificateProviderError(
-                .malformedData, "\(shown) contains a damaged certificate, or is neither PEM nor DER; replace it.",
-                underlying: error)
         }
-        throw CertificateProviderError(
-            .malformedData, "\(shown) contains no certificate; name a file with one, in PEM or DER.")
+        let file = try PEMFile(bytes, named: shown)
+        let certificates = try file.certificates()
+        if !certificates.isEmpty { return certificates }
+        throw CertificateProviderError(.malformedData, "\(shown) contains no certificate\(file.advice)")
     }
+}
+
+extension PEMFile {
+    /// The end of a sentence that says that no certificate was found.
+    fileprivate var advice: String {
+        let labels = blocks.map { "'\($0.label.withVisibleControls)' (line \($0.line))" }
+        guard !labels.isEmpty else { return "; name a file with one, in PEM or DER." }
+        return ", but \(labels.prefix(3).joined(separator: ", ")); name a file with one, in PEM or DER."
+    }
+}
+
+extension Collection<UInt8> {
+    /// Whether this begins as DER does, and is not a text that begins with the digit 0.
+    fileprivate var isDER: Bool { starts(with: [0x30]) && dropFirst().first ?? 0 >= 0x80 }
 }

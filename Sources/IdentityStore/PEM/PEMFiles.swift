@@ -52,9 +52,9 @@ package struct PEMFiles: Sendable {
 
     /// Returns the set with this content of a file `key.pem`; `nil` if it is not the key of the certificate.
     func withKey(_ pem: [UInt8]) -> PEMFiles? {
-        guard let document = try? PEMDocument(pemString: String(decoding: pem, as: UTF8.self)),
-            document.discriminator == Self.keyType,
-            let key = try? SoftwareKey(pkcs8: SecretBytes(copying: document.derBytes), location: .file),
+        guard let blocks = try? PEMFile(pem, named: Self.namesWithKey[0]).blocks, blocks.count == 1,
+            blocks[0].label == Self.keyType, let secret = blocks[0].secret,
+            let key = try? SoftwareKey(pkcs8: secret, location: .file),
             key.publicKey == publicKey
         else { return nil }
         var copy = self
