@@ -19,7 +19,7 @@ public final class TokenKeyStore: KeyStore {
     /// and `timeout`.
     public static var descriptor: KeyStoreDescriptor {
         KeyStoreDescriptor(
-            scheme: scheme, storageID: PKCS11TokenProvider.id, displayName: "PKCS#11 token",
+            scheme: scheme, id: PKCS11TokenProvider.id, displayName: "PKCS#11 token",
             summary: "Private keys in a PKCS#11 token.",
             parameters: [TokenSettings.Parameter.modulePath.descriptor, TokenSettings.Parameter.timeout.descriptor]
         ) { environment, location, parameters throws(CertificateProviderError) in

@@ -1,5 +1,4 @@
 public import CertificateProviding
-import Crypto
 
 /// The provider's parameters, checked.
 struct TokenSettings: Sendable {
@@ -85,8 +84,7 @@ struct TokenSettings: Sendable {
     }
 
     private static func entryName(_ modulePath: String?, _ uri: PKCS11URI) -> String {
-        let name = Array("\(modulePath ?? "")\0\(uri.text)".utf8)
-        return String(DisplayText.hexadecimal(SHA256.hash(data: name)).prefix(32))
+        StoredIdentity.name(distinguishedBy: [modulePath ?? "", uri.text])
     }
 
     /// The `pin-source` of a URI: a file, by its path or as a `file:` URI (RFC 7512, section 2.4).
@@ -122,7 +120,7 @@ struct TokenSettings: Sendable {
 extension TokenSettings {
     enum Parameter {
         static let uri = CertificateProviding.Parameter<PKCS11URI?>(
-            "uri", .string, defaultValue: "any identity on any token", isBlankRefused: true,
+            "uri", .string, defaultValue: "any identity on any token", refusesBlank: true,
             summary: "The RFC 7512 URI of the identity, or as much of it as identifies it."
         ) { text, _ throws(ParameterProblem) in
             let uri: PKCS11URI

@@ -13,7 +13,7 @@ enum EnrolmentParameter {
             + "on the terminal. SCEP over https: without this and pin, the system trust store authenticates the "
             + "connection.")
     static let caFingerprint = Parameter<[UInt8]?>(
-        "ca-fingerprint", .string, isBlankRefused: true,
+        "ca-fingerprint", .string, refusesBlank: true,
         summary: "SHA-256 hash of the CA certificate (EST: of the root certificate), in hexadecimal."
     ) { text, _ throws(ParameterProblem) in
         do throws(CertificateProviderError) { return try CAFingerprint.parse(text) } catch { throw .error(error) }

@@ -14,10 +14,7 @@ extension EnrolmentSettings {
             accounts.append((.init(kind: .password, user: username, authority: authority), passwordSource))
         }
         return accounts.compactMap { account, source in
-            switch source {
-            case nil, .prompt?, .fileDescriptor?: nil
-            case let source?: (account, source)
-            }
+            source.flatMap { $0 == .prompt || $0.isFileDescriptor ? nil : (account, $0) }
         }
     }
 

@@ -43,7 +43,7 @@ struct EnrolmentSettings: Sendable {
             names: names, keyStore: parameters[EnrolmentParameter.key], keyType: parameters[EnrolmentParameter.keyType],
             timeout: parameters[EnrolmentParameter.timeout],
             storageName: StoredIdentity.name(
-                of: [
+                distinguishedBy: [
                     parameters[EnrolmentParameter.protocol].rawValue, parameters.text(EnrolmentParameter.url) ?? "",
                     names.subjectText, names.alternativeNames.map(\.description).joined(separator: ","),
                 ] + (parameters[EnrolmentParameter.caIdentifier].map { [$0] } ?? [])))

@@ -48,9 +48,9 @@ final class ServerRun: Sendable {
     ///
     /// - Throws: `refusal` if the credentials for that are missing.
     func canEnrolAnew(after refusal: CertificateProviderError) async throws(CertificateProviderError) -> Bool {
-        guard hasSecret || settings.clientCertificate != nil,
-            refusal.isEndAfterCertificate || refusal.isRefusalAfterCertificate
-        else { return false }
+        guard hasSecret || settings.clientCertificate != nil, refusal.reason == .rejectedCertificate else {
+            return false
+        }
         state.withLock { $0.refusal = refusal }
         do throws(CertificateProviderError) {
             let device = try await clientIdentity(isOptional: hasSecret)
@@ -187,7 +187,7 @@ final class ServerRun: Sendable {
             accounts = []
         }
         for (account, secret) in accounts {
-            await environment.note(secret, for: account.name, isRejected: rejection != nil)
+            await environment.noteOutcome(of: secret, for: account.name, isRejected: rejection != nil)
         }
         await settings.proxy.noteOutcome(rejection, through: access.proxies, environment)
     }

@@ -201,7 +201,7 @@ public struct EnrolmentPlan: Sendable {
     public var keyType: KeyType?
     /// The longest time that a pending request is waited for in one run.
     public var timeout: Duration
-    /// The name of the identity in the provider's storage (``/CertificateProviding/StoredIdentity/name(of:)``). It depends on the
+    /// The name of the identity in the provider's storage (``/CertificateProviding/StoredIdentity/name(distinguishedBy:)``). It depends on the
     /// server and the names: other ones are another identity.
     public var storageName: String
 

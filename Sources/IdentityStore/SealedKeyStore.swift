@@ -29,7 +29,7 @@ public final class SealedKeyStore: KeyStore {
     /// The entry of the key store for a ``/CertificateProviding/ProviderRegistry``. It has no parameters and no PIN.
     public static var descriptor: KeyStoreDescriptor {
         KeyStoreDescriptor(
-            scheme: scheme, storageID: storageID, displayName: "Identity store",
+            scheme: scheme, id: storageID, displayName: "Identity store",
             summary: "Private keys in this host's identity store, encrypted.", parameters: [], keepsKeysOutside: false
         ) { environment, location, _ throws(CertificateProviderError) in
             guard location.pinSource == nil else {

@@ -57,15 +57,25 @@ extension LogonManager {
 
     /// Ends the registration: the server's connection, the identity of the provider that registered, and the vault.
     ///
-    /// - Parameter isForced: Whether the identity and the vault are deleted though the server cannot be asked; also a vault that
-    ///   is locked: keys in key stores stay there.
     /// - Throws: `vaultLocked`; `rejected` and errors of the connection, after which nothing is deleted; errors of the
     ///   provider's deletion, after which the vault is destroyed all the same.
-    public func unregister(
-        isForced: Bool = false, _ interaction: any UserInteraction
+    public func unregister(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        try await unregister(by: .unregister, interaction)
+    }
+
+    /// Ends the registration as ``unregister(_:)`` does, though the server cannot be asked. A vault that is locked is deleted too:
+    /// keys in key stores stay there.
+    ///
+    /// - Throws: Errors of the provider's deletion, after which the vault is destroyed all the same.
+    public func unregisterByForce(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        try await unregister(by: .unregisterByForce, interaction)
+    }
+
+    private func unregister(
+        by command: RegistrationMachine.Command, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
         let registration = try requireRegistration()
-        _ = try await registration.changing(isForced ? .unregisterByForce : .unregister, interaction) {
+        _ = try await registration.changing(command, interaction) {
             run throws(CertificateProviderError) in
             let registrar = registration.registrar
             guard (try? await registrar.state()) == .notRegistered else { return }

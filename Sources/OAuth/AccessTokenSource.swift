@@ -225,26 +225,20 @@ public actor AccessTokenSource {
     /// Whether the token endpoint refuses the client, or says 401 to a client with a secret, and not that it means the refresh
     /// token.
     private func mayRefuseClient(_ error: CertificateProviderError) -> Bool {
-        switch error.underlying {
-        case let refusal as OAuthRefusal:
-            refusal.error == "invalid_client"
-                || client.secret != nil && refusal.status == 401
-                    && !["invalid_grant", "invalid_token"].contains(refusal.error)
-        case is RejectedPassword: client.secret != nil
-        default: false
+        guard let refusal = error.underlying as? OAuthRefusal else {
+            return client.secret != nil && [.rejectedPassword, .rejectedProxyPassword].contains(error.reason)
         }
+        return refusal.error == "invalid_client"
+            || client.secret != nil && refusal.status == 401
+                && !["invalid_grant", "invalid_token"].contains(refusal.error)
     }
 }
 
 extension CertificateProviderError {
     /// Whether the token endpoint refuses the user's password, or says 401 and not that it means the client.
     fileprivate var mayRefusePassword: Bool {
-        switch underlying {
-        case let refusal as OAuthRefusal:
-            refusal.error == "invalid_grant" || refusal.status == 401 && refusal.error != "invalid_client"
-        case let rejected as RejectedPassword: !rejected.isOfProxy
-        default: false
-        }
+        guard let refusal = underlying as? OAuthRefusal else { return reason == .rejectedPassword }
+        return refusal.error == "invalid_grant" || refusal.status == 401 && refusal.error != "invalid_client"
     }
 }
 

@@ -46,9 +46,9 @@ struct TokenRequest: Sendable {
         _ response: HTTPResponse, _ error: String, _ members: TokenMembers
     ) -> CertificateProviderError {
         let refusal = OAuthRefusal(
-            error: response.shown(error, 100),
-            errorDescription: members.errorDescription.map { response.shown($0, 500) },
-            errorURI: members.errorURI.map { response.shown($0, 300) }, status: response.status)
+            error: response.excerpt(of: error, limit: 100),
+            errorDescription: members.errorDescription.map { response.excerpt(of: $0, limit: 500) },
+            errorURI: members.errorURI.map { response.excerpt(of: $0, limit: 300) }, status: response.status)
         let (code, advice): (CertificateProviderError.Code, String) =
             switch refusal.error {
             case "invalid_client": (.rejected, "check the client's identifier and secret")
@@ -87,13 +87,13 @@ struct TokenRequest: Sendable {
             "The token endpoint at \(endpoint.server.authority) answers with the status "
                 + "\(response.status)\(place(response)); \(advice).",
             nativeCode: response.status, retryAfter: response.retryAfter(now: endpoint.date()),
-            underlying: response.status == 401 ? RejectedPassword() : nil)
+            reason: response.status == 401 ? .rejectedPassword : nil)
     }
 
     private func place(_ response: HTTPResponse) -> String {
         guard (300..<400).contains(response.status), let place = response.headers.first(name: "Location") else {
             return ""
         }
-        return " to '\(response.shown(place, 200))'"
+        return " to '\(response.excerpt(of: place, limit: 200))'"
     }
 }

@@ -152,7 +152,7 @@ struct DeclaredParameter: Sendable {
         let parameter = Parameter<String?>(
             wire.name, kind, absent: wire.required == true ? nil : .some(nil), defaultValue: wire.default?.line,
             // Which servers are trusted: without the value, more may be.
-            isBlankRefused: [.pins, .certificateFile].contains(kind), needs: needs, excludes: excludes, summary: summary
+            needs: needs, excludes: excludes, summary: summary
         ) { text, _ throws(ParameterProblem) in try wire.check(text) }
         descriptor = parameter.descriptor
         // A plugin runs in a directory of its own.
@@ -219,7 +219,7 @@ struct PluginOptions: Sendable {
         "environment", defaultValue: "none",
         summary: "Names of environment variables that the plugin gets, separated by commas.")
     static let digestParameter = Parameter<String?>(
-        "sha256", .string, isBlankRefused: true,
+        "sha256", .string, refusesBlank: true,
         summary: "The SHA-256 of the executable file; another file is refused."
     ) { text, _ throws(ParameterProblem) in
         guard text.utf8.count == 64, text.allSatisfy(\.isHexDigit) else {

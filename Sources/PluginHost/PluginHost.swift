@@ -42,7 +42,7 @@ public final class PluginHost: ProviderSource {
         observer: (@Sendable (PluginEvent) -> Void)? = nil
     ) {
         self.init(
-            directories, Set(builtIn.map(\.id) + builtInKeyStores.map(\.storageID)),
+            directories, Set(builtIn.map(\.id) + builtInKeyStores.map(\.id)),
             reservedSchemes.union(builtInKeyStores.map(\.scheme)), launcher,
             logger, DescriptionCache(cache), PluginProcesses(), observer, { Int.random(in: 0..<16) == 0 },
             idleTime: .seconds(60))
@@ -166,7 +166,7 @@ public final class PluginHost: ProviderSource {
         // One process for all places of the store.
         let instances = BlockingMutex<[[String: String]: PluginInstance]>([:])
         return KeyStoreDescriptor(
-            scheme: store.scheme, storageID: plugin.id, displayName: store.displayName, summary: store.summary,
+            scheme: store.scheme, id: plugin.id, displayName: store.displayName, summary: store.summary,
             parameters: declared.map(\.descriptor) + PluginOptions.descriptors(beside: declared)
         ) { [self] environment, location, parameters throws(CertificateProviderError) in
             let options = try PluginOptions(parameters, declared, of: plugin)

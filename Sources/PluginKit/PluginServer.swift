@@ -192,7 +192,7 @@ final class PluginServer: PeerServices {
                     .protocolError, "The plugin has no key store with the scheme '\(scheme.withVisibleControls)'.")
             }
             let parameters = try Parameters(
-                texts, of: store.parameters, owner: store.storageID, keyStores: environment.keyStores)
+                texts, of: store.parameters, owner: store.id, keyStores: environment.keyStores)
             state.withLock { $0.keyStore = (store, environment, parameters) }
         } else {
             guard let descriptor else { throw CertificateProviderError(.protocolError, "The plugin has no provider.") }

@@ -27,7 +27,7 @@ struct ListedPlugin: Sendable {
             description = try host.describeAnew(id, configured)
             provider = try host.provider(id, ProviderParameters())
             for scheme in description?.schemes ?? [] {
-                guard let store = try host.keyStore(scheme, ProviderParameters()), store.storageID == id else {
+                guard let store = try host.keyStore(scheme, ProviderParameters()), store.id == id else {
                     throw CertificateProviderError(
                         .configurationInvalid,
                         "The scheme '\(scheme):' of the plugin '\(id)' belongs to another plugin, which has this name; remove "

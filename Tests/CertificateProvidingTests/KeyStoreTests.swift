@@ -33,9 +33,9 @@ import Testing
 
     @Test("Joined properties give another storage name than separate ones")
     func namesDifferWithTheProperties() {
-        let name = StoredIdentity.name(of: ["https://a", "CN=b"])
-        #expect(name.utf8.count == 32 && name == StoredIdentity.name(of: ["https://a", "CN=b"]))
-        #expect(name != StoredIdentity.name(of: ["https://aCN=b"]))
+        let name = StoredIdentity.name(distinguishedBy: ["https://a", "CN=b"])
+        #expect(name.utf8.count == 32 && name == StoredIdentity.name(distinguishedBy: ["https://a", "CN=b"]))
+        #expect(name != StoredIdentity.name(distinguishedBy: ["https://aCN=b"]))
     }
 
     @Test func certificatesAreReadOfPEM() throws {

@@ -90,7 +90,7 @@ import Testing
         static let color = Parameter<Color>.choice("color", default: .red, summary: "")
         static let timeout = Parameter.seconds("timeout", default: 20, in: 1...60, summary: "")
         static let isQuiet = Parameter.flag("quiet", excludes: ["alias"], summary: "")
-        static let user = Parameter.string("user", isBlankRefused: true, summary: "")
+        static let user = Parameter.string("user", refusesBlank: true, summary: "")
         static let password = Parameter.secretSource("password-source", needs: [.given("user")], summary: "")
         static let shade = Parameter.string("shade", needs: [.value("color", "red")], summary: "")
         static let all = [

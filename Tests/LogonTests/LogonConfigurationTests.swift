@@ -223,7 +223,7 @@ import Testing
     private func keyStoreRegistry() throws -> ProviderRegistry {
         try ProviderRegistry(keyStores: [
             KeyStoreDescriptor(
-                scheme: "vault", storageID: ProviderID("vault"), displayName: "", summary: "",
+                scheme: "vault", id: ProviderID("vault"), displayName: "", summary: "",
                 parameters: [Parameter.seconds("timeout", default: 20, in: 1...60, summary: "").descriptor]
             ) { _, _, _ throws(CertificateProviderError) in
                 throw CertificateProviderError(.internal, "This is not made.")

@@ -25,7 +25,7 @@ struct Account {
 struct DirectoryKeyStore: KeyStore {
     private static let path = Parameter.string("path", .path, summary: "The directory, which must exist.")
     static let descriptor = KeyStoreDescriptor(
-        scheme: "directory", storageID: ProviderID("directory"), displayName: "Directory",
+        scheme: "directory", id: ProviderID("directory"), displayName: "Directory",
         summary: "Private keys in the files of a directory.", parameters: [path.descriptor]
     ) { environment, place, parameters throws(CertificateProviderError) in
         guard let path = parameters[path], place.pinSource == nil else {

@@ -58,9 +58,9 @@ import Testing
     func aSecretAtTheEndOfWhatIsShownIsNotCut() {
         var response = HTTPResponse(status: 400, headers: [:], body: [])
         response.redaction = Redaction([SecretBytes(utf8: "sEcReT-word")])
-        #expect(response.shown("Not sEcReT-word, or SECRET-WORD!", 8) == "Not <sec")
-        #expect(response.shown("Not sEcReT-word, or SECRET-WORD!", 99) == "Not <secret>, or <secret>!")
-        #expect(response.shown("100% sEcReT", 99) == "100% sEcReT")
+        #expect(response.excerpt(of: "Not sEcReT-word, or SECRET-WORD!", limit: 8) == "Not <sec")
+        #expect(response.excerpt(of: "Not sEcReT-word, or SECRET-WORD!", limit: 99) == "Not <secret>, or <secret>!")
+        #expect(response.excerpt(of: "100% sEcReT", limit: 99) == "100% sEcReT")
     }
 
     /// - Returns: What comes of an answer that repeats `text`.
@@ -92,7 +92,7 @@ import Testing
             let response = try await session.response(to: HTTPRequest(target: "/"), before: .now() + .seconds(600))
             await session.close()
             switch place {
-            case .text: return response.refusal(by: url, of: "the request", at: Date())
+            case .text: return response.refusal(of: "the request", by: url, at: Date())
             case .location: return nil
             case .type: try response.requireType("application/csrattrs", "wishes")
             case .multipartType: _ = try MultipartBody(response)

@@ -37,7 +37,7 @@ import Testing
         connection.close()
         #expect(response.status == status)
         if status < 200 {
-            #expect(response.refusal(by: url, of: "the request", at: Date()).code == .protocolError)
+            #expect(response.refusal(of: "the request", by: url, at: Date()).code == .protocolError)
         }
     }
 }

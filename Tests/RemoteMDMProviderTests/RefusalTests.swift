@@ -12,13 +12,13 @@ import Testing
         var response = HTTPResponse(status: 403, headers: [:], body: [])
         response.redaction = Redaction([SecretBytes(utf8: "s.tellNobody")])
         let error = response.refusal(
-            by: url, of: "the request", saying: "no\n s.tellNobody.", advice: "check 'token-source'", at: Date())
+            of: "the request", by: url, reason: "no\n s.tellNobody.", advice: "check 'token-source'", at: Date())
         #expect(error.code == .rejected && error.nativeCode == 403)
         #expect(
             error.message == "vault.example.com:8200 answers the request with the status 403: no  <secret>; "
                 + "check 'token-source'.")
         #expect(
-            response.refusal(by: url, of: "the request", at: Date()).message
+            response.refusal(of: "the request", by: url, at: Date()).message
                 == "vault.example.com:8200 answers the request with the status 403; it does not permit this; ask its "
                 + "administrator.")
     }

@@ -220,7 +220,7 @@ import Testing
         let error = await #expect(throws: CertificateProviderError.self) {
             try await session.connect(before: .now() + .seconds(600))
         }
-        #expect(error?.code == .unavailable && error?.isEndAfterCertificate == false, "\(String(describing: error))")
+        #expect(error?.code == .unavailable && error?.reason == nil, "\(String(describing: error))")
     }
 
     @Test func aPersonTypesThePasswordOnce() async throws {

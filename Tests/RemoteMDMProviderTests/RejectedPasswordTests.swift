@@ -72,7 +72,7 @@ import Testing
         let timeout = fault == "hang-body" ? "8" : "600"
         let error = await failure(try server.provider(storage: storage, label: label, ["timeout": timeout]))
         #expect(error?.code == .rejected && error?.nativeCode == 401, "\(String(describing: error))")
-        #expect(error?.underlying as? RejectedPassword == RejectedPassword())
+        #expect(error?.reason == .rejectedPassword)
         // It may end in the middle of a secret.
         #expect(error?.message.contains("out of order") == false)
         #expect(server.requests.count { $0.authorization != nil } == 1)
@@ -112,7 +112,7 @@ import Testing
         let error = await #expect(throws: CertificateProviderError.self) {
             try await session.response(to: HTTPRequest(target: "/", isRepeatable: true))
         }
-        #expect(error?.underlying as? RejectedPassword == RejectedPassword(isOfProxy: true))
+        #expect(error?.reason == .rejectedProxyPassword)
         #expect(error?.message.hasPrefix("The proxy proxy:3128 ") == true)
         #expect(network.connectionCount == 1)
     }

@@ -48,7 +48,7 @@ import Testing
         func error(_ target: String) async -> CertificateProviderError? {
             do {
                 let response = try await session.response(to: HTTPRequest(target: target))
-                if response.status != 200 { return response.refusal(by: url, of: "the request", at: Date()) }
+                if response.status != 200 { return response.refusal(of: "the request", by: url, at: Date()) }
                 _ = try response.json([String].self, from: url)
                 return nil
             } catch { return error }

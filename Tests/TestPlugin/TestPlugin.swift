@@ -23,7 +23,7 @@ import RemoteMDMProvider
 private final class RenamedKeyStore: KeyStore {
     static var descriptor: KeyStoreDescriptor {
         KeyStoreDescriptor(
-            scheme: "keys", storageID: ProviderID("keys"), displayName: "Keys", summary: "Keys in the host's store.",
+            scheme: "keys", id: ProviderID("keys"), displayName: "Keys", summary: "Keys in the host's store.",
             parameters: []
         ) { environment, location, _ in RenamedKeyStore(SealedKeyStore(environment: environment)) }
     }

@@ -24,7 +24,7 @@ public final class ExampleKeyStore: KeyStore, CertificateStoring {
     public static func descriptor(_ id: ProviderID) -> KeyStoreDescriptor {
         let entries = Entries()
         return KeyStoreDescriptor(
-            scheme: id.rawValue, storageID: id, displayName: "Vault keys", summary: "Keys that stay in the vault.",
+            scheme: id.rawValue, id: id, displayName: "Vault keys", summary: "Keys that stay in the vault.",
             parameters: []
         ) { environment, place, _ in ExampleKeyStore(place, entries, environment) }
     }

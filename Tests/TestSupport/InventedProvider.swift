@@ -24,7 +24,7 @@ public struct InventedProvider: EnrolmentProtocol {
             }
             let plan = EnrolmentPlan(
                 names: names, keyStore: parameters[key], timeout: .seconds(60),
-                storageName: StoredIdentity.name(of: [server.name, names.subjectText]))
+                storageName: StoredIdentity.name(distinguishedBy: [server.name, names.subjectText]))
             let own = Self(
                 server: server, pass: parameters[pass], needsKeyFirst: needsKeyFirst, environment: environment)
             return EnrollingProvider(id, own, plan, environment)

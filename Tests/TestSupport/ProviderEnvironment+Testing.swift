@@ -26,7 +26,7 @@ extension ProviderEnvironment {
             var own = environment
             own.storage = storage
             let parameters = try Parameters(
-                ProviderParameters(), of: descriptor.parameters, owner: descriptor.storageID, keyStores: .none)
+                ProviderParameters(), of: descriptor.parameters, owner: descriptor.id, keyStores: .none)
             return try descriptor.make(own, location, parameters)
         }
         return whole

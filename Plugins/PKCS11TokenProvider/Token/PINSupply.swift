@@ -209,7 +209,7 @@ extension CryptokiError {
 
 extension SecretSource {
     fileprivate var isPipe: Bool {
-        guard case .file(let path) = self else { return false }
+        guard let path = filePath else { return false }
         var status = stat()
         return stat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFIFO
     }

@@ -81,7 +81,7 @@ extension SecretsInHand {
         // A token endpoint that says 401 means the client (RFC 6749, section 5.2), whatever it calls the error.
         let first = accounts.contains { $0.0.kind == .clientSecret } ? Account.Kind.clientSecret : .password
         switch error.underlying {
-        case let rejected as RejectedPassword where !rejected.isOfProxy: kind = first
+        case _ where error.reason == .rejectedPassword: kind = first
         case let refusal as OAuthRefusal where refusal.error == "invalid_client": kind = .clientSecret
         case let refusal as OAuthRefusal where refusal.error == "invalid_grant": kind = .password
         case let refusal as OAuthRefusal where refusal.status == 401: kind = first

@@ -32,7 +32,7 @@ struct ESTClient: Sendable {
     func authorities() async throws(CertificateProviderError) -> [X509Certificate] {
         let response = try await get("cacerts", accepting: "application/pkcs7-mime")
         guard response.status == 200 else {
-            throw response.refusal(by: session.server, of: "the request for its certificates", at: now())
+            throw response.refusal(of: "the request for its certificates", by: session.server, at: now())
         }
         try response.requireType("application/pkcs7-mime", "certificates")
         return try CertificateBag.certificates(in: Base64Body.decode(response.body))
@@ -59,8 +59,8 @@ struct ESTClient: Sendable {
         // Some servers authenticate only the request for a certificate. Refused credentials are not sent again.
         case 401, 403:
             if await !session.hasSentPassword, await !session.hasRefusedCredentials { return CSRAttributes() }
-            throw response.refusal(by: session.server, of: "the request for its CSR attributes", at: now())
-        default: throw response.refusal(by: session.server, of: "the request for its CSR attributes", at: now())
+            throw response.refusal(of: "the request for its CSR attributes", by: session.server, at: now())
+        default: throw response.refusal(of: "the request for its CSR attributes", by: session.server, at: now())
         }
     }
 
@@ -89,7 +89,7 @@ struct ESTClient: Sendable {
             try response.requireType("application/pkcs7-mime", "certificates")
             return .issued(try CertificateBag.certificates(in: Base64Body.decode(response.body)))
         case 202: return .pending(retryAfter: response.retryAfter(now: now()))
-        default: throw response.refusal(by: session.server, of: "the request for a certificate", at: now())
+        default: throw response.refusal(of: "the request for a certificate", by: session.server, at: now())
         }
     }
 
@@ -129,7 +129,7 @@ extension HTTPResponse {
             let actual = headers.first(name: "Content-Type") ?? ""
             throw CertificateProviderError(
                 .protocolError,
-                "The server's answer is of type '\(shown(actual, 80))', but \(content) (\(type)) are expected; check "
+                "The server's answer is of type '\(excerpt(of: actual, limit: 80))', but \(content) (\(type)) are expected; check "
                     + "'url'.")
         }
     }

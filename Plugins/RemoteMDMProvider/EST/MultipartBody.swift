@@ -23,7 +23,7 @@ struct MultipartBody: Sendable {
         guard let boundary = Self.boundary(in: type) else {
             throw CertificateProviderError(
                 .protocolError,
-                "The server's answer is of type '\(response.shown(type, 80))', but a key and certificates "
+                "The server's answer is of type '\(response.excerpt(of: type, limit: 80))', but a key and certificates "
                     + "(multipart/mixed) are expected; check 'url'.")
         }
         guard let parts = Self.parts(of: response.body, between: Array("--\(boundary)".utf8)) else {

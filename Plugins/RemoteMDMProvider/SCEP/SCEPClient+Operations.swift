@@ -39,7 +39,8 @@ extension SCEPClient {
 
     /// Whether the failure of an optional operation ends the run: the next one would send a refused password or token again.
     func endsRun(_ error: CertificateProviderError) async -> Bool {
-        if error.code == .userCancelled || error.underlying is RejectedPassword { return true }
+        let isRefusal = [.rejectedPassword, .rejectedProxyPassword].contains(error.reason)
+        if error.code == .userCancelled || isRefusal { return true }
         return await hasRefusedCredentials()
     }
 
@@ -153,17 +154,17 @@ extension SCEPClient {
         if response.hasRefusedPassword {
             return CertificateProviderError(
                 .rejected, "\(answer): it does not accept the password; check 'username' and 'password-source'.",
-                nativeCode: status, underlying: RejectedPassword())
+                nativeCode: status, reason: .rejectedPassword)
         }
-        let refusal = response.mayRefuseCertificate ? RefusalAfterCertificate() : nil
+        let reason: CertificateProviderError.Reason? = response.mayRefuseCertificate ? .rejectedCertificate : nil
         return switch (status, operation) {
         case (401, _):
             CertificateProviderError(
                 .rejected, "\(answer): it does not permit this; ask its administrator.", nativeCode: status,
-                underlying: refusal)
+                reason: reason)
         case (403, _):
             CertificateProviderError(
-                .rejected, "\(answer): \(response.adviceForForbidden).", nativeCode: status, underlying: refusal)
+                .rejected, "\(answer): \(response.adviceForForbidden).", nativeCode: status, reason: reason)
         case (404, _), (405, _), (410, _):
             CertificateProviderError(
                 .configurationInvalid, "\(answer): there is no SCEP service at this URL; check 'url'.")
@@ -178,7 +179,7 @@ extension SCEPClient {
         case (400...499, _):
             CertificateProviderError(
                 .rejected, "\(answer); look for the reason in the server's log.", nativeCode: status,
-                underlying: refusal)
+                reason: reason)
         default:
             CertificateProviderError(.protocolError, "\(answer), which SCEP does not define; check 'url'.")
         }

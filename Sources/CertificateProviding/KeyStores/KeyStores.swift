@@ -78,8 +78,8 @@ public struct KeyStoreLocation: Sendable {
 public struct KeyStoreDescriptor: Sendable {
     /// The scheme of its URIs, in lower case and without the colon.
     public let scheme: String
-    /// The store's part of this host's identity store.
-    public let storageID: ProviderID
+    /// The store's name in errors, and that of its part of this host's identity store.
+    public let id: ProviderID
     /// For people, such as `PKCS#11 token`.
     public let displayName: String
     /// One sentence.
@@ -100,21 +100,21 @@ public struct KeyStoreDescriptor: Sendable {
     ///
     /// - Parameters:
     ///   - scheme: The scheme of its URIs, in lower case and without the colon.
-    ///   - storageID: The store's part of this host's identity store.
+    ///   - id: The store's name in errors, and that of its part of this host's identity store.
     ///   - displayName: A name for people, such as `PKCS#11 token`.
     ///   - summary: One sentence.
     ///   - parameters: The store's own parameters; a configuration has them as `KeyStore.<scheme>.<name>`.
     ///   - keepsKeysOutside: Whether its keys are outside this host's identity store.
     ///   - make: Makes a store for a place. Does no I/O and prompts for nothing; the parameters are parsed and checked.
     public init(
-        scheme: String, storageID: ProviderID, displayName: String, summary: String, parameters: [ParameterDescriptor],
+        scheme: String, id: ProviderID, displayName: String, summary: String, parameters: [ParameterDescriptor],
         keepsKeysOutside: Bool = true,
         make:
             @escaping @Sendable (ProviderEnvironment, KeyStoreLocation, Parameters) throws(CertificateProviderError) ->
             any KeyStore
     ) {
         self.scheme = scheme
-        self.storageID = storageID
+        self.id = id
         self.displayName = displayName
         self.summary = summary
         self.parameters = parameters

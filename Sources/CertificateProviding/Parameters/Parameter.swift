@@ -20,18 +20,18 @@ public struct Parameter<Value: Sendable>: Sendable {
     /// - Parameters:
     ///   - absent: The value where the parameter is not given; nil for a parameter that must be.
     ///   - defaultValue: The same in words, for the documentation.
-    ///   - isBlankRefused: Whether a blank value is an error. Otherwise it counts as not given.
+    ///   - refusesBlank: Whether a blank value is an error. Otherwise it counts as not given.
     ///   - needs: Conditions that must hold if the parameter is given.
     ///   - excludes: Names of parameters that must not be given beside it.
     ///   - parse: Makes the value of the text, which is trimmed and not blank. Does no I/O.
     public init(
         _ name: String, _ kind: ParameterDescriptor.Kind, absent: Value?, defaultValue: String? = nil,
-        isBlankRefused: Bool = false, needs: [ParameterCondition] = [], excludes: [String] = [], summary: String,
+        refusesBlank: Bool = false, needs: [ParameterCondition] = [], excludes: [String] = [], summary: String,
         parse: @escaping @Sendable (String, ParameterContext) throws(ParameterProblem) -> Value
     ) {
         self.absent = absent
         self.descriptor = ParameterDescriptor(
-            name, kind, isRequired: absent == nil, defaultValue: defaultValue, isBlankRefused: isBlankRefused,
+            name, kind, isRequired: absent == nil, defaultValue: defaultValue, refusesBlank: refusesBlank,
             needs: needs, excludes: excludes, summary: summary, absent: absent
         ) { text, context throws(ParameterProblem) in try parse(text, context) }
     }
@@ -40,17 +40,17 @@ public struct Parameter<Value: Sendable>: Sendable {
     ///
     /// - Parameters:
     ///   - defaultValue: What that means, in words, for the documentation.
-    ///   - isBlankRefused: Whether a blank value is an error. Otherwise it counts as not given.
+    ///   - refusesBlank: Whether a blank value is an error. Otherwise it counts as not given.
     ///   - needs: Conditions that must hold if the parameter is given.
     ///   - excludes: Names of parameters that must not be given beside it.
     ///   - parse: Makes the value of the text, which is trimmed and not blank. Does no I/O.
     public init<Wrapped>(
-        _ name: String, _ kind: ParameterDescriptor.Kind, defaultValue: String? = nil, isBlankRefused: Bool = false,
+        _ name: String, _ kind: ParameterDescriptor.Kind, defaultValue: String? = nil, refusesBlank: Bool = false,
         needs: [ParameterCondition] = [], excludes: [String] = [], summary: String,
         parse: @escaping @Sendable (String, ParameterContext) throws(ParameterProblem) -> Value
     ) where Value == Wrapped? {
         self.init(
-            name, kind, absent: .some(nil), defaultValue: defaultValue, isBlankRefused: isBlankRefused, needs: needs,
+            name, kind, absent: .some(nil), defaultValue: defaultValue, refusesBlank: refusesBlank, needs: needs,
             excludes: excludes, summary: summary, parse: parse)
     }
 }
@@ -70,12 +70,22 @@ public struct ParameterCondition: Sendable, Hashable {
     var text: String { value.map { "belongs to \(name)=\($0)" } ?? "needs a '\(name)'" }
 }
 
-/// Why the text of a parameter is not a value: a phrase that follows the parameter's name, or an error of a reader.
-public enum ParameterProblem: Error {
-    /// Such as `must be true or false`. Never the value itself, which may be a misplaced secret.
-    case expected(String)
-    /// An error of the code that reads the value. It gets the parameter's name and place.
-    case error(CertificateProviderError)
+/// Why the text of a parameter is not a value. The framework makes the error of it, with the parameter's name and place.
+public struct ParameterProblem: Error {
+    enum Content {
+        case phrase(String)
+        case error(CertificateProviderError)
+    }
+    let content: Content
+
+    /// The text is not in the form that the parameter has.
+    ///
+    /// - Parameter phrase: Follows the parameter's name in the message, such as `must be true or false`. Never has the value itself,
+    ///   which may be a misplaced secret.
+    public static func expected(_ phrase: String) -> Self { Self(content: .phrase(phrase)) }
+
+    /// The code that reads the value has thrown an error.
+    public static func error(_ error: CertificateProviderError) -> Self { Self(content: .error(error)) }
 }
 
 /// The context in which a parameter is parsed.
@@ -98,8 +108,9 @@ public struct ParameterDescriptor: Sendable {
     public let isRequired: Bool
     /// The value where the parameter is not given, in words; nil where there is none.
     public let defaultValue: String?
-    /// Whether a blank value is an error. Otherwise it counts as not given.
-    public let isBlankRefused: Bool
+    /// Whether a blank value is an error. Otherwise it counts as not given. Always so for the kinds `pins` and
+    /// `certificate-file`: a blank must not turn a check off.
+    public let refusesBlank: Bool
     /// Conditions that must all hold if the parameter is given.
     public let needs: [ParameterCondition]
     /// Names of parameters that must not be given beside this one.
@@ -110,7 +121,7 @@ public struct ParameterDescriptor: Sendable {
     let parse: @Sendable (String, ParameterContext) throws(ParameterProblem) -> any Sendable
 
     init(
-        _ name: String, _ kind: Kind, isRequired: Bool, defaultValue: String?, isBlankRefused: Bool,
+        _ name: String, _ kind: Kind, isRequired: Bool, defaultValue: String?, refusesBlank: Bool,
         needs: [ParameterCondition], excludes: [String], summary: String, absent: (any Sendable)?,
         parse: @escaping @Sendable (String, ParameterContext) throws(ParameterProblem) -> any Sendable
     ) {
@@ -118,7 +129,7 @@ public struct ParameterDescriptor: Sendable {
         self.kind = kind
         self.isRequired = isRequired
         self.defaultValue = defaultValue
-        self.isBlankRefused = isBlankRefused
+        self.refusesBlank = refusesBlank || [.pins, .certificateFile].contains(kind)
         self.needs = needs
         self.excludes = excludes
         self.summary = summary
@@ -174,10 +185,10 @@ extension Parameter where Value == String? {
     /// A text that may be left out.
     public static func string(
         _ name: String, _ kind: ParameterDescriptor.Kind = .string, defaultValue: String? = nil,
-        isBlankRefused: Bool = false, needs: [ParameterCondition] = [], excludes: [String] = [], summary: String
+        refusesBlank: Bool = false, needs: [ParameterCondition] = [], excludes: [String] = [], summary: String
     ) -> Self {
         Self(
-            name, kind, defaultValue: defaultValue, isBlankRefused: isBlankRefused, needs: needs,
+            name, kind, defaultValue: defaultValue, refusesBlank: refusesBlank, needs: needs,
             excludes: excludes, summary: summary
         ) { text, _ in text }
     }
@@ -306,7 +317,7 @@ extension Parameter where Value == any KeyStore {
     ) {
         absent = nil
         descriptor = ParameterDescriptor(
-            name, kind, isRequired: false, defaultValue: parsedDefault, isBlankRefused: false, needs: needs,
+            name, kind, isRequired: false, defaultValue: parsedDefault, refusesBlank: false, needs: needs,
             excludes: excludes, summary: summary, absent: nil
         ) { text, context throws(ParameterProblem) in try parse(text, context) }
     }

@@ -86,7 +86,7 @@ public struct Parameters: Sendable {
         var text = texts.string(parameter.name)
         // In the property file a blank value is read like any other.
         if case .propertyFile = owner { text = texts[parameter.name]?.text }
-        if text == nil, parameter.isBlankRefused, texts[parameter.name] != nil {
+        if text == nil, parameter.refusesBlank, texts[parameter.name] != nil {
             throw texts.invalid(parameter.name, "must not be empty", of: owner)
         }
         if text == nil, let absent = parameter.absent { return absent }
@@ -94,8 +94,8 @@ public struct Parameters: Sendable {
         if text == nil, parameter.kind == .keyStore { text = parameter.defaultValue }
         guard let text else { throw texts.missing(parameter.name, of: owner) }
         do throws(ParameterProblem) { return try parameter.parse(text, context) } catch {
-            switch error {
-            case .expected(let reason): throw texts.invalid(parameter.name, reason, of: owner)
+            switch error.content {
+            case .phrase(let phrase): throw texts.invalid(parameter.name, phrase, of: owner)
             case .error(let error):
                 throw try texts.reading(parameter.name, of: owner) {
                     () throws(CertificateProviderError) -> CertificateProviderError in throw error

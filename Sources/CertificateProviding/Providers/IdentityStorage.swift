@@ -109,7 +109,7 @@ extension StoredIdentity {
     /// Returns a name for an entry or a record: of 32 characters, and another one for other properties.
     ///
     /// - Parameter properties: Those that make an identity another one, such as the server and the subject.
-    public static func name(of properties: [String]) -> String {
+    public static func name(distinguishedBy properties: [String]) -> String {
         String(Array(SHA256.hash(data: Array(properties.joined(separator: "\0").utf8))).hexEncoded.prefix(32))
     }
 }

@@ -108,17 +108,17 @@ public struct ProviderRegistry: Sendable {
             let scheme = location.scheme
             if let descriptor = byScheme[scheme] {
                 let parameters = if let known = checked[scheme] { known } else { try descriptor.defaults() }
-                return try descriptor.make(try environment(descriptor.storageID), location, parameters)
+                return try descriptor.make(try environment(descriptor.id), location, parameters)
             }
             if let (descriptor, parameters) = others.withLock({ $0[scheme] }) {
-                return try descriptor.make(try environment(descriptor.storageID), location, parameters)
+                return try descriptor.make(try environment(descriptor.id), location, parameters)
             }
             let configured = parameters[scheme] ?? ProviderParameters()
             guard let descriptor = try source?.keyStore(scheme, configured) else { return nil }
             let new = try Parameters(
                 configured, of: descriptor.parameters, descriptor.owner, keyStores: .none)
             others.withLock { $0[scheme] = (descriptor, new) }
-            return try descriptor.make(try environment(descriptor.storageID), location, new)
+            return try descriptor.make(try environment(descriptor.id), location, new)
         }
     }
 
@@ -162,7 +162,7 @@ public struct ProviderRegistry: Sendable {
 }
 
 extension KeyStoreDescriptor {
-    fileprivate var owner: ProviderParameters.Owner { .keyStore(scheme: scheme, storage: storageID) }
+    fileprivate var owner: ProviderParameters.Owner { .keyStore(scheme: scheme, storage: id) }
 
     /// - Throws: `configurationInvalid` if a parameter is required.
     fileprivate func defaults() throws(CertificateProviderError) -> Parameters {

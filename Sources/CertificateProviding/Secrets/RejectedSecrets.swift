@@ -22,7 +22,7 @@ extension ProviderEnvironment {
     /// sent once more.
     ///
     /// - Parameter account: As for ``isRejected(_:for:)``.
-    public func note(_ secret: SecretBytes, for account: String, isRejected: Bool) async {
+    public func noteOutcome(of secret: SecretBytes, for account: String, isRejected: Bool) async {
         let rejected = RejectedSecrets(in: storage)
         do throws(CertificateProviderError) {
             try await executor.run { () throws(CertificateProviderError) in

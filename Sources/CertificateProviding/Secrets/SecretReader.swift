@@ -59,7 +59,7 @@ public final class SecretReader: Sendable {
     ///   without data.
     public func read(_ source: SecretSource) throws(CertificateProviderError) -> SecretBytes {
         if let elsewhere { return try elsewhere(source) }
-        switch source {
+        switch source.kind {
         case .prompt:
             throw CertificateProviderError(
                 .interactionRequired,
@@ -119,7 +119,7 @@ extension SecretReader {
     }
 
     private func advice(_ code: Int32, _ source: SecretSource) -> String {
-        switch (code, source) {
+        switch (code, source.kind) {
         case (ENOENT, .systemdCredential(let name)): " Add LoadCredential=\(name.withVisibleControls):PATH to the unit."
         case (ENOENT, _), (ENOTDIR, _): " Create the file, or name another one."
         case (EACCES, _): " Give uid \(geteuid()) the right to read it."

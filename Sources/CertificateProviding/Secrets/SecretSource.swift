@@ -1,16 +1,28 @@
 /// The source of a secret: the value of a `…-source` parameter. Names the place, never the secret.
-public enum SecretSource: Sendable, Hashable {
+public struct SecretSource: Sendable, Hashable {
+    package enum Kind: Sendable, Hashable {
+        case file(String), environment(String), fileDescriptor(Int32), systemdCredential(String), prompt
+    }
+    package let kind: Kind
+
     /// `file:PATH`: a file that only its owner can read.
-    case file(String)
+    public static func file(_ path: String) -> Self { Self(kind: .file(path)) }
     /// `env:NAME`: an environment variable.
-    case environment(String)
+    public static func environment(_ name: String) -> Self { Self(kind: .environment(name)) }
     /// `fd:N`: a file descriptor that the process was started with, read once to its end. A descriptor with
     /// close-on-exec is refused, since it cannot be inherited.
-    case fileDescriptor(Int32)
+    public static func fileDescriptor(_ number: Int32) -> Self { Self(kind: .fileDescriptor(number)) }
     /// `systemd:NAME`: a credential in `$CREDENTIALS_DIRECTORY` (systemd.exec(5), `LoadCredential=`).
-    case systemdCredential(String)
+    public static func systemdCredential(_ name: String) -> Self { Self(kind: .systemdCredential(name)) }
     /// `prompt`: the user at the terminal.
-    case prompt
+    public static let prompt = Self(kind: .prompt)
+
+    private init(kind: Kind) { self.kind = kind }
+
+    /// Whether it is a descriptor, which can be read only once.
+    public var isFileDescriptor: Bool { if case .fileDescriptor = kind { true } else { false } }
+    /// The path of a file; `nil` for another source.
+    public var filePath: String? { if case .file(let path) = kind { path } else { nil } }
 
     /// Reads one of the forms above; `nil` for any other text.
     public init?(_ text: String) {
@@ -42,7 +54,7 @@ public enum SecretSource: Sendable, Hashable {
 
 extension SecretSource: CustomStringConvertible {
     public var description: String {
-        switch self {
+        switch kind {
         case .file(let path): "file:\(path.withVisibleControls)"
         case .environment(let name): "env:\(name.withVisibleControls)"
         case .fileDescriptor(let number): "fd:\(number)"

@@ -81,13 +81,13 @@ final class PlatformClient: Sendable {
             // The session knows the password that was refused.
             forget()
             var error = response.refusal(
-                by: platform.server, of: purpose, advice: Self.advice(for: principal), at: now())
-            if !hasRefusedPassword { error.underlying = nil }
+                of: purpose, by: platform.server, advice: Self.advice(for: principal), at: now())
+            if !hasRefusedPassword { error.reason = nil }
             throw error
         }
         if response.isRefusalOfCertificate {
             throw response.refusal(
-                by: platform.server, of: purpose, advice: Self.adviceAboutCertificate(for: principal), at: now())
+                of: purpose, by: platform.server, advice: Self.adviceAboutCertificate(for: principal), at: now())
         }
         if !principal.isOnTrial { give(session, key, generation) }
         return response
@@ -138,7 +138,7 @@ final class PlatformClient: Sendable {
                 isRepeatable: true),
             from: principal, over: id, purpose: purpose)
         guard [200, 201].contains(response.status) else {
-            throw response.refusal(by: platform.server, of: purpose, at: now())
+            throw response.refusal(of: purpose, by: platform.server, at: now())
         }
         guard let given = ConnectionEntry.id(in: response) else {
             throw CertificateProviderError(
@@ -157,7 +157,7 @@ final class PlatformClient: Sendable {
         let response = try await response(
             to: HTTPRequest(method: .get, target: platform.connection(id), isRepeatable: true), from: principal,
             over: id, purpose: purpose)
-        guard response.status == 200 else { throw response.refusal(by: platform.server, of: purpose, at: now()) }
+        guard response.status == 200 else { throw response.refusal(of: purpose, by: platform.server, at: now()) }
     }
 
     /// Removes a connection. Succeeds if there is none.
@@ -169,7 +169,7 @@ final class PlatformClient: Sendable {
             to: HTTPRequest(method: .delete, target: platform.connection(id), isRepeatable: true), from: principal,
             over: id, purpose: purpose)
         guard [200, 202, 204, 404, 410].contains(response.status) else {
-            throw response.refusal(by: platform.server, of: purpose, at: now())
+            throw response.refusal(of: purpose, by: platform.server, at: now())
         }
     }
 

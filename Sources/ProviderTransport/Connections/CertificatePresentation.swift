@@ -1,4 +1,4 @@
-public import CertificateProviding
+import CertificateProviding
 import CertificateTLS
 import NIOCore
 import NIOSSL
@@ -86,43 +86,26 @@ final class CertificatePresentation: Sendable {
     }
 }
 
-/// The server ended the connection after our certificate was sent: by an alert, or before any answer and any request that it
-/// may have acted upon. It probably refuses the certificate: not every server says so, and in TLS 1.3 it can do so only after
-/// the handshake.
-struct EndAfterCertificate: Error {
-    let cause: any Error
-
-    /// `nil` for a failure that the server did not cause, such as a deadline.
-    init?(_ cause: any Error) {
-        switch cause {
-        case ExchangeFailure.unanswered, ChannelError.eof, ChannelError.ioOnClosedChannel, ChannelError.alreadyClosed,
-            NIOSSLError.uncleanShutdown, NIOSSLError.handshakeFailed(.sslError([.eofDuringHandshake])):
-            break
-        default: guard cause is IOError || TLSAlert(receivedIn: cause) != nil else { return nil }
-        }
-        self.cause = cause
-    }
-}
-
 extension CertificateProviderError {
-    /// Whether a trusted server ended the connection after our certificate was sent: by an alert about it, or before it answered.
-    /// The lost answer to a request that is not repeatable (``HTTPRequest/isRepeatable``) does not count.
-    public var isEndAfterCertificate: Bool { underlying is EndAfterCertificate }
-
-    /// Whether a trusted server has answered with a status that may be about our certificate, which it has seen:
-    /// ``HTTPResponse/mayRefuseCertificate``.
-    public var isRefusalAfterCertificate: Bool { underlying is RefusalAfterCertificate }
-
+    /// Returns the error with the reason ``Reason/rejectedCertificate`` if the server ended the connection after our certificate was
+    /// sent. Not every server says that it refuses one, and in TLS 1.3 it can do so only after the handshake.
     func marked(asEndBy cause: any Error, after presentation: CertificatePresentation?) -> Self {
-        guard presentation?.isSent == true, let end = EndAfterCertificate(cause) else { return self }
+        guard presentation?.isSent == true, cause.isEndByServer else { return self }
         var copy = self
-        copy.underlying = end
+        copy.reason = .rejectedCertificate
         return copy
     }
 }
 
-/// Marks the error of a response that may refuse the client certificate: ``HTTPResponse/mayRefuseCertificate``.
-public struct RefusalAfterCertificate: Error {
-    /// Creates the mark.
-    public init() {}
+extension Error {
+    /// Whether the server has ended the connection: by an alert, or before any answer and any request that it may have acted upon.
+    /// False for a failure that the server did not cause, such as a deadline.
+    fileprivate var isEndByServer: Bool {
+        switch self as any Error {
+        case ExchangeFailure.unanswered, ChannelError.eof, ChannelError.ioOnClosedChannel, ChannelError.alreadyClosed,
+            NIOSSLError.uncleanShutdown, NIOSSLError.handshakeFailed(.sslError([.eofDuringHandshake])):
+            true
+        default: self is IOError || TLSAlert(receivedIn: self) != nil
+        }
+    }
 }

@@ -2,18 +2,19 @@ public import NIOHTTP1
 
 /// An HTTP request, without the server that it is sent to.
 public struct HTTPRequest: Sendable {
-    /// The methods (RFC 9110, section 9.3).
-    public enum Method: String, Sendable {
+    /// A method (RFC 9110, section 9.1). Open: protocols have methods of their own.
+    public struct Method: RawRepresentable, Hashable, Sendable {
+        public let rawValue: String
+        public init(rawValue: String) { self.rawValue = rawValue }
+
         /// Reads, and changes nothing on the server.
-        case get = "GET"
+        public static let get = Self(rawValue: "GET")
         /// Sends ``HTTPRequest/body``.
-        case post = "POST"
-        /// Replaces what the target names.
-        case put = "PUT"
-        /// Changes a part of it, as OData's servers understand it.
-        case merge = "MERGE"
+        public static let post = Self(rawValue: "POST")
+        /// Replaces the resource that the target names.
+        public static let put = Self(rawValue: "PUT")
         /// Removes it.
-        case delete = "DELETE"
+        public static let delete = Self(rawValue: "DELETE")
     }
 
     /// The method; GET by default.
@@ -59,11 +60,11 @@ public struct HTTPResponse: Sendable {
     /// Whether ``body`` is complete.
     var isWhole = true
     /// Whether the server refuses a password that was sent to it, by the status 401; not if only the nonce of HTTP Digest is
-    /// too old. ``refusal(by:of:saying:advice:at:)`` has ``RejectedPassword`` as its underlying error then.
+    /// too old. ``refusal(of:by:reason:advice:at:)`` has the reason `rejectedPassword` then.
     public internal(set) var hasRefusedPassword = false
     /// Whether the status may be about the client certificate: 400 (nginx), 401 or 403 from a server that has seen it, has got no
-    /// password and has refused no token. ``refusal(by:of:saying:advice:at:)`` has ``RefusalAfterCertificate`` as its underlying
-    /// error then.
+    /// password and has refused no token. ``refusal(of:by:reason:advice:at:)`` has the reason `rejectedCertificate`
+    /// then.
     public internal(set) var mayRefuseCertificate = false
     /// Whether there is a client certificate that the server has not asked for in a handshake of TLS 1.3.
     var wantsCertificateLater = false

@@ -18,15 +18,16 @@ extension HTTPResponse {
     /// A month, in seconds.
     private static let maximumDelay: Int64 = 30 * 86_400
 
-    /// Returns the error for a response with an unexpected status. Its underlying error is ``RejectedPassword`` if the server
-    /// has refused a password.
+    /// Returns the error for a response with an unexpected status. Its reason is `rejectedPassword` if the server has
+    /// refused a password, `rejectedCertificate` if it may have refused the certificate.
     ///
     /// - Parameters:
-    ///   - purpose: What was asked for, as part of a sentence: `the request for a certificate`.
+    ///   - purpose: The request, as part of a sentence: `the request for a certificate`.
+    ///   - server: The server that has answered.
     ///   - reason: The server's reason, for a protocol whose errors are not plain text. Secrets are removed from it.
     ///   - advice: The next step, where the protocol has a better one than HTTP.
     public func refusal(
-        by server: ServerURL, of purpose: String, saying reason: String? = nil, advice: String? = nil, at now: Date
+        of purpose: String, by server: ServerURL, reason: String? = nil, advice: String? = nil, at now: Date
     ) -> CertificateProviderError {
         let said =
             (reason.map(shownReason) ?? plainReason).map { ": " + ($0.hasSuffix(".") ? String($0.dropLast()) : $0) }
@@ -44,8 +45,7 @@ extension HTTPResponse {
             }
         return CertificateProviderError(
             code, "\(start); \(advice ?? usual).", nativeCode: status, retryAfter: retryAfter(now: now),
-            underlying: hasRefusedPassword
-                ? RejectedPassword() : mayRefuseCertificate ? RefusalAfterCertificate() : nil)
+            reason: hasRefusedPassword ? .rejectedPassword : mayRefuseCertificate ? .rejectedCertificate : nil)
     }
 
     /// The next step after the status 403, as part of a message. It names what a server in TLS 1.3 may want that asks for the
@@ -64,7 +64,7 @@ extension HTTPResponse {
         guard let field = headers.first(name: "WWW-Authenticate"),
             let scheme = field.split(whereSeparator: { $0 == " " || $0 == "," }).first
         else { return "" }
-        return "it asks for \(shown(String(scheme), 20)); "
+        return "it asks for \(excerpt(of: String(scheme), limit: 20)); "
     }
 
     /// The beginning of the server's plain-text body; `nil` if there is none. In one that is cut off, so may be a secret,
@@ -77,14 +77,16 @@ extension HTTPResponse {
     }
 
     private func shownReason(_ text: String) -> String {
-        shown(redaction(text).split(whereSeparator: \.isNewline).joined(separator: " "), 200)
+        excerpt(of: redaction(text).split(whereSeparator: \.isNewline).joined(separator: " "), limit: 200)
     }
 
     /// In bytes. Larger bodies are pages.
     private static let longestReason = 64 * 1024
 
     /// Returns the beginning of a server's text for a message, without secrets and control characters.
-    public func shown(_ text: String, _ limit: Int) -> String {
+    ///
+    /// - Parameter limit: In characters (Unicode scalars).
+    public func excerpt(of text: String, limit: Int) -> String {
         // Redacted before it is cut: the beginning of a secret would not be recognised.
         String(String.UnicodeScalarView(redaction(text).unicodeScalars.prefix(limit))).withVisibleControls
     }

@@ -64,8 +64,8 @@ public struct ProxySettings: Sendable {
         _ error: CertificateProviderError?, through proxies: ProxyChoice, _ environment: ProviderEnvironment
     ) async {
         guard case .always(let proxy) = proxies.kind, let credentials = proxy.credentials else { return }
-        let isRejected = (error?.underlying as? RejectedPassword)?.isOfProxy == true
+        let isRejected = error?.reason == .rejectedProxyPassword
         guard isRejected || error == nil else { return }
-        await environment.note(credentials.password, for: credentials.account, isRejected: isRejected)
+        await environment.noteOutcome(of: credentials.password, for: credentials.account, isRejected: isRejected)
     }
 }

@@ -24,7 +24,7 @@ public enum ServerParameter {
         summary: String = "PEM file with the CA of the server's certificate."
     ) -> Parameter<String?> {
         .string(
-            name, .certificateFile, defaultValue: defaultValue, isBlankRefused: true, needs: needs, summary: summary)
+            name, .certificateFile, defaultValue: defaultValue, needs: needs, summary: summary)
     }
 
     /// Pins as `CertificatePin` reads them, separated by commas. A blank among them is an error: its value may have been
@@ -35,7 +35,7 @@ public enum ServerParameter {
             + "public key, or a certificate file."
     ) -> Parameter<[String]> {
         Parameter(
-            name, .pins, absent: [], isBlankRefused: true, needs: needs, summary: summary
+            name, .pins, absent: [], needs: needs, summary: summary
         ) { text, _ throws(ParameterProblem) in
             let pins = text.split(separator: ",", omittingEmptySubsequences: false).map { String($0).trimmed }
             guard !pins.contains("") else {

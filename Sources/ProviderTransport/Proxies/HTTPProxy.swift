@@ -81,7 +81,6 @@ public struct HTTPProxy: Sendable {
             code,
             "The proxy \(self.server.authority) answers the request for a connection to \(server.authority) with the "
                 + "status \(status); \(advice).", nativeCode: status,
-            underlying: code == .rejected && status != 403 && password != nil
-                ? RejectedPassword(isOfProxy: true) : nil)
+            reason: code == .rejected && status != 403 && password != nil ? .rejectedProxyPassword : nil)
     }
 }

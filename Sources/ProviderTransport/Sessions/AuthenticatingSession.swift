@@ -140,14 +140,14 @@ actor AuthenticatingSession {
         guard let place = server.resolving(location, against: target) else {
             throw CertificateProviderError(
                 .protocolError,
-                "\(server.authority) redirects to '\(response.shown(location, 200))', which is not a valid server "
+                "\(server.authority) redirects to '\(response.excerpt(of: location, limit: 200))', which is not a valid server "
                     + "URL; look for the reason in the server's log.",
                 nativeCode: response.status)
         }
         guard place.isOfSameOrigin(as: server) else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "\(server.authority) redirects to '\(response.shown(location, 200))'. Nothing is sent to another "
+                "\(server.authority) redirects to '\(response.excerpt(of: location, limit: 200))'. Nothing is sent to another "
                     + "server, port or scheme than the configured one; if the redirection is right, put its target "
                     + "into \(security.settingNames.address).",
                 nativeCode: response.status)

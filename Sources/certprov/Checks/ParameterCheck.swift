@@ -137,7 +137,7 @@ struct ParameterCheck {
 
     /// As ``secret(_:_:)``, of a setting.
     static func secret(_ source: SecretSource, _ what: String, _ secrets: SecretReader) -> Finding? {
-        switch source {
+        switch source.kind {
         case .prompt, .fileDescriptor: return nil
         default: break
         }

@@ -242,7 +242,7 @@ import Testing
         #expect(failure { try part.record(named: "login") }?.code == .vaultLocked)
         #expect(await failure { try await host.manager.explain() }?.code == .vaultLocked)
         // A lock ends with the vault that it was for.
-        try await host.manager.unregister(isForced: true, host.person)
+        try await host.manager.unregisterByForce(host.person)
         _ = try await host.register()
         try await time.pass(until: .registeredLocked, of: host.manager)
         #expect(try part.record(named: "login") == nil)

@@ -130,7 +130,7 @@ import Testing
         let error = await failure {
             try await connection.response(to: HTTPRequest(target: "/"), limit: 100, deadline: deadline)
         }
-        #expect(error?.code == .rejected && error?.isEndAfterCertificate == true, "\(String(describing: error))")
+        #expect(error?.code == .rejected && error?.reason == .rejectedCertificate, "\(String(describing: error))")
         await host.end()
     }
 
@@ -199,7 +199,8 @@ import Testing
 
     @Test func withoutARegistrationThereIsNothingToLeave() async throws {
         let host = try await RegistrationHost()
-        for isForced in [false, true] { try await host.manager.unregister(isForced: isForced, host.person) }
+        try await host.manager.unregister(host.person)
+        try await host.manager.unregisterByForce(host.person)
         #expect(host.provider.calls.isEmpty && host.server.log.isEmpty)
         await host.end()
     }
@@ -269,11 +270,11 @@ import Testing
         try Data("x".utf8).write(to: URL(filePath: host.directory["applications/com.example.app/vault/key"]))
         let manager = try host.restarted()
         #expect(await failure { try await manager.unregister(host.person) }?.code == .storeReadFailed)
-        try await manager.unregister(isForced: true, host.person)
+        try await manager.unregisterByForce(host.person)
         #expect(try await manager.registrationState() == .notRegistered)
         host.server.fail("POST", .noAnswer, .noAnswer, .noAnswer)
         #expect(await failure { try await manager.register(host.person) }?.code == .unavailable)
-        try await manager.unregister(isForced: true, host.person)
+        try await manager.unregisterByForce(host.person)
         let before = host.server.connections
         _ = try await manager.register(host.person)
         #expect(host.server.connections.count == before.count + 1)
@@ -298,7 +299,7 @@ import Testing
             #expect(error?.code == .storeReadFailed, "\(String(describing: error))")
             #expect(error?.message.contains("certprov unregister --force") == true, "\(String(describing: error))")
         }
-        try await manager.unregister(isForced: true, host.person)
+        try await manager.unregisterByForce(host.person)
         await host.end()
     }
 
@@ -317,7 +318,7 @@ import Testing
     @Test func aVaultThatAnotherProcessDestroysIsNoHindrance() async throws {
         let host = try await RegistrationHost()
         _ = try await host.register()
-        try await host.restarted().unregister(isForced: true, host.person)
+        try await host.restarted().unregisterByForce(host.person)
         #expect(try await host.manager.registrationState() == .notRegistered)
         #expect(try await host.manager.register(host.person).isNew)
         await host.end()
@@ -438,7 +439,7 @@ import Testing
         let states = try host.manager.registrationStates()
         _ = try await host.register()
         try await host.manager.lock()
-        try await host.manager.unregister(isForced: true, host.person)
+        try await host.manager.unregisterByForce(host.person)
         var seen: [LogonState] = []
         for await state in states {
             seen.append(state)

@@ -163,11 +163,11 @@ import Testing
         let next = try host.restarted(["Vault.key": setting])
         #expect(await failure { try await next.unlock(host.person) }?.code == .configurationInvalid)
         #expect(try await host.keys().count == 1 && host.vault.attemptsLeft() == 10)
-        try await next.unregister(isForced: true, host.person)
+        try await next.unregisterByForce(host.person)
         #expect(try await host.keys().isEmpty)
         #expect(try await next.registrationState() == .notRegistered)
         // Without a key, a wrong setting does not matter either.
-        try await next.unregister(isForced: true, host.person)
+        try await next.unregisterByForce(host.person)
         await host.end()
     }
 

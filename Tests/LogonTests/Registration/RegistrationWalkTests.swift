@@ -73,7 +73,7 @@ import Testing
                 case .request: _ = try await user.request(HTTPRequest(target: "/hello"))
                 case .update: _ = try await user.updateCertificate(host.person)
                 case .unregister: try await user.unregister(host.person)
-                case .force: try await user.unregister(isForced: true, host.person)
+                case .force: try await user.unregisterByForce(host.person)
                 case .lock: try await user.lock()
                 case .unlock: try await user.unlock(passcode: passcodes[0])
                 case .wrongPasscode: try await user.unlock(passcode: SecretBytes(utf8: "wrong"))

@@ -88,7 +88,7 @@ extension Row {
     }
     private static let update: Step = { _ = try await $0.manager.updateCertificate($0.person) }
     private static let unregister: Step = { try await $0.manager.unregister($0.person) }
-    private static let unregisterByForce: Step = { try await $0.manager.unregister(isForced: true, $0.person) }
+    private static let unregisterByForce: Step = { try await $0.manager.unregisterByForce($0.person) }
     private static let unlock: Step = { try await $0.manager.unlock($0.person) }
     private static let unlockWrongly: Step = {
         try await $0.manager.unlock(passcode: SecretBytes(utf8: "not this one"))

@@ -66,7 +66,7 @@ struct VaultServer: EnrolmentSession {
             default: nil
             }
         return response.refusal(
-            by: settings.server, of: "the request for a certificate", saying: refusal?.errors.joined(separator: "; "),
+            of: "the request for a certificate", by: settings.server, reason: refusal?.errors.joined(separator: "; "),
             advice: advice, at: environment.now())
     }
 

@@ -65,7 +65,9 @@ struct VaultSettings: Sendable {
         plan = EnrolmentPlan(
             names: names, keyStore: parameters[VaultParameter.key], keyType: parameters[VaultParameter.keyType],
             timeout: parameters[VaultParameter.timeout],
-            storageName: StoredIdentity.name(of: [server.origin + server.path, operation, names.subjectText]))
+            storageName: StoredIdentity.name(distinguishedBy: [
+                server.origin + server.path, operation, names.subjectText,
+            ]))
         // The server gets the token.
         try trust.requireConfigured(for: server)
         guard server.query == nil else { throw parameters.invalid(VaultParameter.url, "must not have a query") }

@@ -48,7 +48,7 @@ struct PluginNew: AsyncParsableCommand {
             }
             let builtIns = CommandContext.builtIns
             let reserved =
-                builtIns.providers.map(\.id.rawValue) + builtIns.keyStores.map(\.storageID.rawValue)
+                builtIns.providers.map(\.id.rawValue) + builtIns.keyStores.map(\.id.rawValue)
                 + builtIns.reservedSchemes
             guard !reserved.contains(id.rawValue) else {
                 throw CertificateProviderError(.usage, "'\(id)' is built in; choose another name.")

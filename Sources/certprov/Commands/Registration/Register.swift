@@ -88,7 +88,11 @@ struct Unregister: AsyncParsableCommand {
                     interaction)
             }
             defer { context.log(manager.decisions) }
-            try await manager.unregister(isForced: force, interaction)
+            if force {
+                try await manager.unregisterByForce(interaction)
+            } else {
+                try await manager.unregister(interaction)
+            }
             if state == .registeredLocked, !manager.remainingKeys.isEmpty {
                 context.remark("the vault was not read.\(manager.remainingKeys)")
             }

@@ -22,7 +22,7 @@ public struct SSHAgentKeyStore: KeyStore {
     /// The entry of the key store for a plugin or a registry. The store has no PIN.
     public static var descriptor: KeyStoreDescriptor {
         KeyStoreDescriptor(
-            scheme: id.rawValue, storageID: id, displayName: "ssh-agent",
+            scheme: id.rawValue, id: id, displayName: "ssh-agent",
             summary: "Private keys in the memory of an ssh-agent.", parameters: [socket.descriptor]
         ) { environment, location, parameters throws(CertificateProviderError) in
             guard location.pinSource == nil else {
@@ -193,5 +193,5 @@ extension SSHAgentKeyStore: CertificateStoring {
     }
 
     /// A fingerprint can have a `/`, and the name of an entry cannot.
-    private static func entryName(_ uri: String) -> String { StoredIdentity.name(of: [uri]) }
+    private static func entryName(_ uri: String) -> String { StoredIdentity.name(distinguishedBy: [uri]) }
 }
