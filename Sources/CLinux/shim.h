@@ -22,6 +22,8 @@ static inline int certprov_move_up(int descriptor)
     close(descriptor);
     return copy;
 }
+// A descriptor that becomes readable when the process ends.
+static inline int certprov_process(int pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
 static inline int certprov_event(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
 static inline int certprov_set_nonblocking(int descriptor)
 {

@@ -14,7 +14,7 @@ package struct BuiltIns: Sendable {
     package var providers = [PKCS12FileProvider.descriptor]
     package var keyStores = [SealedKeyStore.descriptor]
     /// Sections of the property file that rooms declare.
-    package var sections: [SettingsSection] = []
+    package var sections = [FilesExport.section]
     /// URI schemes that plugins must not have, also where this build does not have their key stores.
     package var reservedSchemes: Set = ["store"]
     package var pluginDirectories = PluginDirectories.standard

@@ -136,10 +136,22 @@ public final class CertprovLogon: Sendable {
         try await start().renewal
     }
 
+    private var filesFollower: FilesFollower {
+        FilesFollower(
+            manager: { [current] in current.manager }, secrets: composition.secrets, executor: composition.executor,
+            logger: logger, sleep: sleep)
+    }
+
     private struct Renewal: Service {
         let logon: CertprovLogon
         func run() async throws {
-            await (try await logon.start()).renewal.run()
+            let renewal = try await logon.start().renewal
+            let follower = logon.filesFollower
+            await withTaskGroup(of: Void.self) { tasks in
+                tasks.addTask { await follower.follow(renewal) }
+                await renewal.run()
+                tasks.cancelAll()
+            }
         }
     }
 

@@ -43,6 +43,8 @@ final class PrivateKeyHandle {
         pointer = key
     }
 
+    init(adopting key: OpaquePointer, in library: OpenSSLLibrary) { (pointer, self.library) = (key, library) }
+
     deinit { EVP_PKEY_free(pointer) }
 }
 

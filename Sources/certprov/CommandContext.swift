@@ -119,6 +119,13 @@ struct CommandContext: Sendable {
         }
     }
 
+    /// Returns what writes the files of the section `Files.`; `nil` without one.
+    ///
+    /// - Throws: `configurationInvalid`, and errors of a password's source.
+    func filesExport(_ configuration: LogonConfiguration) throws(CertificateProviderError) -> FilesExport? {
+        try FilesExport(configuration.settings, secrets: secrets)
+    }
+
     /// Logs the manager's decisions at level `debug`.
     func log(_ decisions: [Decision]) { for decision in decisions { logger.debug("\(decision)") } }
 

@@ -15,7 +15,7 @@ import Testing
         var testDescription: String { "\(call) \(errorText(code))" }
     }
 
-    /// The others are those of `PEMDirectory`, and of taking back what has failed.
+    /// The others are those of `IdentityFilesDirectory`, and of taking back what has failed.
     static let calls = FaultyDisk.Call.allCases.filter { ![.symbolicLink, .removeDirectory].contains($0) }
 
     static let faults = calls.flatMap { call in
@@ -144,8 +144,8 @@ import Testing
         _ = try SafeDirectory.create(directory["a/b"], files).create("c", files)
         #expect(events.withLock { $0 }.prefix(6) == ["make a", "flush ", "make b", "flush /a", "make c", "flush /a/b"])
         events.withLock { $0 = [] }
-        let identity = try PEMFiles(try Samples.identity("pem"), exportingKey: false)
-        _ = try PEMDirectory(path: directory["pem"], files: files).write(identity)
+        let identity = try IdentityFiles(try Samples.identity("pem"), exportingKey: false)
+        _ = try IdentityFilesDirectory(path: directory["pem"], files: files).write(identity)
         #expect(events.withLock { $0 }.prefix(2) == ["make pem", "flush "])
     }
 

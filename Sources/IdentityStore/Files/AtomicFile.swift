@@ -62,13 +62,25 @@ extension SafeDirectory {
     }
 
     /// Creates the file `name`, which must not exist, and flushes it. Only its owner has access until it is complete.
+    ///
+    /// - Parameters:
+    ///   - owner: `nil` for that of the process.
+    ///   - group: `nil` for that of the process.
     func createFile(
-        _ name: String, _ bytes: [UInt8], mode: mode_t = 0o600, _ files: FileSystem
+        _ name: String, _ bytes: [UInt8], mode: mode_t = 0o600, owner: UInt32? = nil, group: UInt32? = nil,
+        _ files: FileSystem
     ) throws(Refusal) {
         let file = files.create(descriptor, name, O_WRONLY | O_EXCL)
         guard file >= 0 else { throw failure("\(path) cannot be written to") }
         defer { close(file) }
         try write(bytes, to: file, files)
+        // Before the mode: a group that is to read the key is not the process's.
+        let (owner, group) = (owner == geteuid() ? nil : owner, group == getegid() ? nil : group)
+        if owner != nil || group != nil, files.changeOwner(file, owner ?? .max, group ?? .max) != 0 {
+            throw failure(
+                "\(path)/\(name) cannot get \(owner.map { "the owner \($0)" } ?? "")\(owner != nil && group != nil ? " and " : "")"
+                    + "\(group.map { "the group \($0)" } ?? ""), which takes root, or for a group its membership")
+        }
         // Whatever the umask is.
         guard files.changeMode(file, mode) == 0, files.synchronize(file) == 0 else {
             throw failure("\(path)/\(name) cannot be flushed to disk")

@@ -14,6 +14,7 @@ struct FileSystem: Sendable {
         Glibc.write($0, $1.baseAddress, $1.count)
     }
     var changeMode: @Sendable (_ descriptor: Int32, mode_t) -> Int32 = { fchmod($0, $1) }
+    var changeOwner: @Sendable (_ descriptor: Int32, UInt32, UInt32) -> Int32 = { fchown($0, $1, $2) }
     var synchronize: @Sendable (_ descriptor: Int32) -> Int32 = { fsync($0) }
     var rename: @Sendable (_ directory: Int32, _ from: String, _ to: String) -> Int32 = { renameat($0, $1, $0, $2) }
     var link: @Sendable (_ directory: Int32, _ from: String, _ to: String) -> Int32 = { linkat($0, $1, $0, $2, 0) }

@@ -100,7 +100,9 @@ struct HostCheck {
         var failure: CertificateProviderError?
         if !manager.providers.isEmpty {
             do throws(CertificateProviderError) {
-                isSettled = try await manager.storedIdentity()?.hasExpired(at: Date()) == false
+                let stored = try await manager.storedIdentity()
+                isSettled = stored?.hasExpired(at: Date()) == false
+                findings += files(configuration, stored)
             } catch {
                 failure = error
             }
@@ -117,6 +119,27 @@ struct HostCheck {
             findings.append(PortCheck(host: host, port: port).run())
         }
         return findings
+    }
+
+    /// Checks whether other programs have the stored identity.
+    private func files(_ configuration: LogonConfiguration, _ stored: Identity?) -> [Finding] {
+        let what = "Files.directory"
+        do throws(CertificateProviderError) {
+            guard let export = try context.filesExport(configuration) else { return [] }
+            guard let stored else {
+                return [.warning(what, "No identity is stored to be written; run: certprov fetch")]
+            }
+            guard try export.isCurrent(stored) else {
+                return [.warning(what, "The files are not those of the stored identity; run: certprov renew")]
+            }
+            return [
+                export.isTold
+                    ? .ok(what, "has the stored identity")
+                    : .warning(what, "Programs have not been told of the files (Files.reload); run: certprov renew")
+            ]
+        } catch {
+            return [.error(what, error)]
+        }
     }
 
     /// Plugins that are installed and cannot be used. One that is configured has failed before.

@@ -10,7 +10,7 @@ struct Fetch: AsyncParsableCommand {
         abstract: "Get the identity: the stored one, else a new one from the provider.",
         discussion: """
             If the stored identity has expired, its provider is asked for another one; if that has none, the command fails \
-            with 'expired'. With --out, DIR/current is switched to the new files in one atomic step, so that it always \
+            with 'expired'. With --out, and in the Files.directory of the property file, DIR/current is switched to the new files in one atomic step, so that it always \
             holds one complete set. A set that has a private key keeps having one: without --export-key it is only written \
             for the same key.
             """)
@@ -23,31 +23,20 @@ struct Fetch: AsyncParsableCommand {
     )
     var force = false
 
-    @Option(
-        help: ArgumentHelp("Write certificate.pem and chain.pem into DIR/current.", valueName: "dir"),
-        completion: .directory)
-    var out: String?
-
-    @Flag(help: "Also write the private key (key.pem, identity.pem), if it is exportable. Needs --out.")
-    var exportKey = false
-
-    func validate() throws {
-        if out?.isEmpty == true { throw ValidationError("--out needs the name of a directory.") }
-        if exportKey && out == nil {
-            throw ValidationError("--export-key needs --out: a private key is never written to stdout.")
-        }
-    }
+    @OptionGroup(title: "Files for other programs") var files: FileOptions
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let manager = try await context.manager(try context.configuration())
+            let configuration = try context.configuration()
+            let manager = try await context.manager(configuration)
             defer { context.log(manager.decisions) }
             let interaction = TerminalInteraction()
-            let directory = out.map { PEMDirectory(path: $0) }
-            try directory?.prepare()
+            let exports = [try context.filesExport(configuration), try files.export(context.secrets)].compactMap(\.self)
+            for export in exports { try export.prepare() }
             let identity = try await force ? manager.obtainIdentity(interaction) : manager.identity(interaction)
             try identity.requireUnexpired(at: Date())
-            let files = try directory?.write(try PEMFiles(identity, exportingKey: exportKey))
+            var files: [String]?
+            for export in exports { files = try export.write(identity) }
             // Not before others can have the new one: without it they go on with what it replaces.
             if force { await context.discardReplaced(by: identity, of: manager, interaction) }
             let now = Date()
@@ -66,22 +55,112 @@ struct Fetch: AsyncParsableCommand {
     }
 }
 
+/// The files that `fetch` writes.
+struct FileOptions: ParsableArguments {
+    @Option(
+        help: ArgumentHelp("Write certificate.pem and chain.pem into DIR/current.", valueName: "dir"),
+        completion: .directory)
+    var out: String?
+
+    @Flag(help: "Also write the private key (key.pem, identity.pem), if it is exportable. Needs --out.")
+    var exportKey = false
+
+    @Option(
+        help: ArgumentHelp(
+            "Formats of the files, separated by commas: pem, der, pkcs12. pkcs12 needs --export-key.",
+            valueName: "formats"))
+    var format: String?
+
+    @Option(help: ArgumentHelp("Owner of the files: name or number. Takes root.", valueName: "user"))
+    var owner: String?
+
+    @Option(help: ArgumentHelp("Group of the files: name or number.", valueName: "group"))
+    var group: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "Mode of the files with the private key, such as 0640. Default: that of the file before, else 0600.",
+            valueName: "mode"))
+    var mode: String?
+
+    @Option(help: ArgumentHelp("Where the password of identity.p12 comes from.", valueName: "source"))
+    var p12PasswordSource: String?
+
+    @Flag(help: "Encrypt identity.p12 for programs before OpenSSL 1.1: Triple DES and SHA-1.")
+    var p12Legacy = false
+
+    private var formats: [IdentityFiles.Format]? { format.map(IdentityFiles.Format.list) ?? [.pem] }
+
+    func validate() throws {
+        if out?.isEmpty == true { throw ValidationError("--out needs the name of a directory.") }
+        if exportKey && out == nil {
+            throw ValidationError("--export-key needs --out: a private key is never written to stdout.")
+        }
+        let others = [("--format", format), ("--owner", owner), ("--group", group), ("--mode", mode)]
+        if out == nil, let name = others.first(where: { $0.1 != nil })?.0 {
+            throw ValidationError("\(name) needs --out.")
+        }
+        guard let formats else { throw ValidationError("--format \(IdentityFiles.Format.expectation).") }
+        if let mode, FilePermissions.keyMode(mode) == nil {
+            throw ValidationError("--mode \(FilePermissions.expectation).")
+        }
+        guard formats.contains(.pkcs12) else {
+            if p12PasswordSource != nil || p12Legacy {
+                throw ValidationError("--p12-password-source and --p12-legacy need --format pkcs12.")
+            }
+            return
+        }
+        guard exportKey, let p12PasswordSource else {
+            throw ValidationError("--format pkcs12 needs --export-key and --p12-password-source.")
+        }
+        guard let source = SecretSource(p12PasswordSource), source != .prompt else {
+            throw ValidationError("--p12-password-source must be file:PATH, env:NAME, fd:N or systemd:NAME.")
+        }
+    }
+
+    /// Returns what writes the files of `--out`; `nil` without it.
+    func export(_ secrets: SecretReader) throws(CertificateProviderError) -> FilesExport? {
+        guard let out else { return nil }
+        var form = FilesExport.Form()
+        form.formats = formats ?? form.formats
+        form.hasKey = exportKey
+        form.permissions.keyMode = mode.flatMap(FilePermissions.keyMode)
+        form.permissions.owner = try number(owner, "user", "--owner", FilePermissions.user)
+        form.permissions.group = try number(group, "group", "--group", FilePermissions.group)
+        if form.formats.contains(.pkcs12), let source = p12PasswordSource.flatMap({ SecretSource($0) }) {
+            form.pkcs12 = IdentityFiles.PKCS12(password: try secrets.read(source), isLegacy: p12Legacy)
+        }
+        return FilesExport(out, form)
+    }
+
+    private func number(
+        _ name: String?, _ kind: String, _ option: String, _ find: (String) -> UInt32?
+    ) throws(CertificateProviderError) -> UInt32? {
+        guard let name else { return nil }
+        if let number = find(name) { return number }
+        throw CertificateProviderError(
+            .usage, "\(option) names a \(kind) that this host does not have: '\(name.withVisibleControls)'.")
+    }
+}
+
 /// The result of `fetch`.
-private struct FetchDocument: Document {
+struct FetchDocument: Document {
     static let kind = "Identity"
 
     let identity: IdentityDocument
-    /// The paths of the written files, by file name without extension.
+    /// The paths of the written files, by file name; without the extension of PEM files.
     let files: [String: String]?
 
     init(identity: IdentityDocument, files: [String]?) {
         self.identity = identity
-        self.files = files.map { paths in
-            Dictionary(
-                uniqueKeysWithValues: paths.map { path in
-                    let name = path[(path.lastIndex(of: "/").map(path.index(after:)) ?? path.startIndex)...]
-                    return (String(name.prefix { $0 != "." }), path)
-                })
+        self.files = files.map(Self.byName)
+    }
+
+    static func byName(_ paths: [String]) -> [String: String] {
+        let pairs = paths.map { path -> (String, String) in
+            let name = String(path.split(separator: "/").last ?? "")
+            return (name.hasSuffix(".pem") ? String(name.dropLast(4)) : name, path)
         }
+        return Dictionary(pairs) { first, _ in first }
     }
 }

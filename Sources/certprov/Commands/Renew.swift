@@ -1,6 +1,7 @@
 import ArgumentParser
 import CertificateProviding
 import FoundationEssentials
+import IdentityStore
 import Logon
 
 struct Renew: AsyncParsableCommand {
@@ -11,7 +12,7 @@ struct Renew: AsyncParsableCommand {
             The provider's parameter renew-at sets when a renewal is due: by default after two thirds of the \
             certificate's lifetime, less a part that spreads the load of many hosts. Only the provider of the stored \
             identity is asked. The stored identity stays until the new one is available. Exits with 0 also when \
-            nothing is due, with 75 while the new certificate is pending, and with 66 once the stored one has expired and \
+            nothing is due. The files of Files.directory are brought up to date, and programs are told. Exits with 75 while the new certificate is pending, and with 66 once the stored one has expired and \
             none replaces it. 'certprov fetch --force' renews at any time.
             """)
 
@@ -24,8 +25,10 @@ struct Renew: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let manager = try await context.manager(try context.configuration())
+            let configuration = try context.configuration()
+            let manager = try await context.manager(configuration)
             defer { context.log(manager.decisions) }
+            let export = try context.filesExport(configuration)
             guard let stored = try await manager.storedIdentity() else {
                 throw CertificateProviderError(
                     .notFound, "No identity is stored, so none can be renewed; get one with: certprov fetch")
@@ -34,13 +37,19 @@ struct Renew: AsyncParsableCommand {
             var identity = stored
             var result: RenewalDocument.Result =
                 manager.renewalSchedule(for: stored).isDue(at: now) ? .due : .notDue
+            var files: [String]?
             if result == .due && !dryRun {
                 let interaction = TerminalInteraction()
                 identity = try await manager.renewIdentityIfDue(at: now, interaction)
+                // Not before other programs can have the new one: without it they go on with what it replaces.
+                files = try export?.write(identity)
                 await context.discardReplaced(by: identity, of: manager, interaction)
                 now = Date()  // a server may have taken its time
                 try identity.requireUnexpired(at: now)
                 result = .renewed
+            } else if !dryRun {
+                // What an earlier run could not do, or a service has renewed.
+                files = try export?.write(identity)
             }
             let status = identity.status(at: now)
             if status != .valid {
@@ -48,7 +57,7 @@ struct Renew: AsyncParsableCommand {
             }
             let schedule = manager.renewalSchedule(for: identity)
             if let remark = timer.remark(on: schedule) { context.remark(remark) }
-            let document = try RenewalDocument(result, identity, due: schedule.due, now: now)
+            let document = try RenewalDocument(result, identity, due: schedule.due, files, now: now)
             try context.show(document) {
                 var table = TextTable(header: ["PROVIDER", "SUBJECT", "EXPIRES", "RENEWAL", "RESULT"])
                 table.append([
@@ -78,13 +87,18 @@ private struct RenewalDocument: Document {
     /// The time at which the renewal of ``identity`` is due; in the past if it is due now.
     let renewAt: String
     let identity: IdentityDocument
+    /// The files for other programs, as `fetch` shows them; `nil` without `Files.directory`.
+    let files: [String: String]?
 
-    init(_ result: Result, _ identity: Identity, due: Date, now: Date) throws(CertificateProviderError) {
+    init(
+        _ result: Result, _ identity: Identity, due: Date, _ files: [String]?, now: Date
+    ) throws(CertificateProviderError) {
         guard let document = IdentityDocument(ListedIdentity(identity, isStored: true), now: now) else {
             throw CertificateProviderError(.internal, "The identity has no certificate.")
         }
         self.result = result
         self.renewAt = due.rfc3339
+        self.files = files.map(FetchDocument.byName)
         self.identity = document
     }
 }

@@ -1,0 +1,49 @@
+import CertificateProviding
+import IdentityStore
+import Logging
+import Logon
+import Renewal
+
+/// Writes the identity of a service for other programs, as the section `Files.` of the property file in force says.
+struct FilesFollower {
+    let manager: @Sendable () -> LogonManager
+    let secrets: SecretReader
+    let executor: BlockingExecutor
+    let logger: Logger
+    let sleep: @Sendable (Duration) async throws -> Void
+
+    /// How long a new identity may take to be there.
+    static let interval = Duration.seconds(5)
+    /// How many looks a failure is left alone for: a program that cannot be reloaded is not told each time.
+    static let looksAfterFailure = 12
+
+    /// Follows the identity until the task is cancelled. A failure is logged once, until it is another one.
+    func follow(_ renewal: RenewingIdentity) async {
+        var written: (identity: Identity, configuration: LogonConfiguration)?
+        var (failure, pause) = (String?.none, 0)
+        while !Task.isCancelled {
+            let (identity, configuration) = (renewal.current, manager().configuration)
+            let isNew = written.map { !identity.isSame(as: $0.identity) || configuration != $0.configuration } ?? true
+            pause = max(0, pause - 1)
+            if isNew || failure != nil && pause == 0 {
+                written = (identity, configuration)
+                do throws(CertificateProviderError) {
+                    let export = try FilesExport(configuration.settings, secrets: secrets)
+                    if let export {
+                        _ = try await executor.run { () throws(CertificateProviderError) in try export.write(identity) }
+                    }
+                    failure = nil
+                } catch {
+                    pause = Self.looksAfterFailure
+                    if failure != error.message {
+                        logger.error(
+                            "the files for other programs are not up to date; the service tries again",
+                            metadata: ["code": "\(error.code)", "reason": "\(error)"])
+                    }
+                    failure = error.message
+                }
+            }
+            try? await sleep(Self.interval)
+        }
+    }
+}

@@ -1,0 +1,173 @@
+package import CertificateProviding
+import Glibc
+
+/// Writes the files of an identity for other programs, and tells these programs of them.
+package struct FilesExport: Sendable {
+    /// How the files are.
+    package struct Form: Sendable {
+        package var formats: [IdentityFiles.Format] = [.pem]
+        package var hasKey = false
+        package var permissions = FilePermissions()
+        package var pkcs12: IdentityFiles.PKCS12?
+
+        package init() {}
+    }
+
+    private let path: String
+    private let form: Form
+    private let reload: ProgramReload?
+    private var directory: IdentityFilesDirectory { IdentityFilesDirectory(path: path, permissions: form.permissions) }
+
+    package init(_ directory: String, _ form: Form, reload: ProgramReload? = nil) {
+        (path, self.form, self.reload) = (directory, form, reload)
+    }
+
+    /// Creates the directory unless it exists, and refuses one that cannot take files: before an identity is obtained for it.
+    ///
+    /// - Throws: `storeWriteFailed`.
+    package func prepare() throws(CertificateProviderError) { try directory.prepare() }
+
+    /// Writes the files, unless they are there as they should be, and tells programs of what they have not been told of. Blocks
+    /// for as long as programs take, at most two minutes.
+    ///
+    /// - Returns: The paths of the files.
+    /// - Throws: `unsupportedAlgorithm` for a key that cannot be exported; `storeWriteFailed`; `unavailable` or `timedOut` if a
+    ///   program could not be told: the files are there, and the next call tries again.
+    package func write(_ identity: Identity) throws(CertificateProviderError) -> [String] {
+        let paths = try directory.write(try files(identity), isAnnounced: reload != nil)
+        if let reload {
+            try directory.announce { () throws(CertificateProviderError) in try reload.run(path) }
+        }
+        return paths
+    }
+
+    /// Whether the files are there, of this identity and as they should be.
+    ///
+    /// - Throws: `unsupportedAlgorithm` for a key that cannot be exported; `storeReadFailed`.
+    package func isCurrent(_ identity: Identity) throws(CertificateProviderError) -> Bool {
+        try directory.holds(try files(identity))
+    }
+
+    /// Whether the programs have been told of the files.
+    package var isTold: Bool { reload == nil || directory.untold == nil }
+
+    private func files(_ identity: Identity) throws(CertificateProviderError) -> IdentityFiles {
+        try IdentityFiles(identity, exportingKey: form.hasKey, formats: form.formats, pkcs12: form.pkcs12)
+    }
+}
+
+// MARK: - The section of the property file
+
+extension FilesExport {
+    private static let directory = Parameter<String?>(
+        "Files.directory", .path, defaultValue: "none",
+        summary:
+            "Absolute path of a directory in which certprov fetch, certprov renew and services write the identity for other "
+            + "programs: DIR/current is switched to the new files in one step."
+    ) { text, _ throws(ParameterProblem) in
+        guard text.hasPrefix("/") else { throw .expected("must be an absolute path") }
+        return text
+    }
+    private static let key = Parameter.flag(
+        "Files.key", needs: needed, summary: "Whether the private key is written, unencrypted but in PKCS#12.")
+    private static let owner = Parameter<String?>(
+        "Files.owner", .string, defaultValue: "as the file before, else the user of certprov", needs: needed,
+        summary: "Name or number of the user who owns the files. Takes root."
+    ) { text, _ throws(ParameterProblem) in try word(text) }
+    private static let group = Parameter<String?>(
+        "Files.group", .string, defaultValue: "as the file before, else the group of certprov", needs: needed,
+        summary: "Name or number of the group of the files. Takes root, or membership of the group."
+    ) { text, _ throws(ParameterProblem) in try word(text) }
+    private static let mode = Parameter<UInt32?>(
+        "Files.mode", .string, defaultValue: "as the file before, else 0600", needs: needed,
+        summary: "Mode of the files with the private key: 0600, 0640 for a service's group, 0400, 0440 or 0660."
+    ) { text, _ throws(ParameterProblem) in
+        guard let mode = FilePermissions.keyMode(text) else { throw .expected(FilePermissions.expectation) }
+        return mode
+    }
+    private static let formats = Parameter<[IdentityFiles.Format]>(
+        "Files.formats", .list, absent: [.pem], defaultValue: "pem", needs: needed,
+        summary:
+            "pem: certificate.pem, chain.pem, ca.pem for the trust bundle, key.pem and identity.pem with the key. der: "
+            + "certificate.der, key.der. pkcs12: identity.p12, which needs Files.key = true."
+    ) { text, _ throws(ParameterProblem) in
+        guard let formats = IdentityFiles.Format.list(text) else { throw .expected(IdentityFiles.Format.expectation) }
+        return formats
+    }
+    private static let passwordSource = Parameter<SecretSource?>(
+        "Files.p12-password-source", .secretSource, defaultValue: "none", needs: needed,
+        summary: "Password of identity.p12. Never prompt, since a timer and services write the file."
+    ) { text, _ throws(ParameterProblem) in
+        guard let source = SecretSource(text), source != .prompt else {
+            throw .expected("must be file:PATH, env:NAME, fd:N or systemd:NAME")
+        }
+        return source
+    }
+    private static let isLegacy = Parameter.flag(
+        "Files.p12-legacy", needs: needed,
+        summary: "Whether identity.p12 has Triple DES and SHA-1, for programs before OpenSSL 1.1 and Java 8u301.")
+    private static let reload = Parameter<ProgramReload?>(
+        "Files.reload", .string, defaultValue: "none", needs: needed,
+        summary:
+            "systemd units that are reloaded when the files have changed, separated by blanks; or the absolute path of a "
+            + "program, which gets the directory as its argument."
+    ) { text, _ throws(ParameterProblem) in
+        guard let reload = ProgramReload(text) else {
+            throw .expected(
+                "must be names of systemd units, such as nginx.service, separated by blanks, or the absolute path of a "
+                    + "program without arguments")
+        }
+        return reload
+    }
+    private static let needed = [ParameterCondition.given("Files.directory")]
+
+    private static func word(_ text: String) throws(ParameterProblem) -> String {
+        guard !text.isEmpty else { throw .expected("must not be blank") }
+        return text
+    }
+
+    /// The section `Files.`
+    package static let section = SettingsSection(
+        title: "Files for other programs", namespaces: ["Files."],
+        [
+            directory.descriptor, key.descriptor, owner.descriptor, group.descriptor, mode.descriptor,
+            formats.descriptor,
+            passwordSource.descriptor, isLegacy.descriptor, reload.descriptor,
+        ])
+
+    /// Creates what the section says; `nil` without `Files.directory`. Reads the password, and looks up user and group.
+    ///
+    /// - Throws: `configurationInvalid`, and errors of the source of the password.
+    package init?(_ settings: Parameters, secrets: SecretReader) throws(CertificateProviderError) {
+        guard let path = settings[Self.directory] else { return nil }
+        var form = Form()
+        form.formats = settings[Self.formats]
+        form.hasKey = settings[Self.key]
+        form.permissions.keyMode = settings[Self.mode]
+        if let owner = settings[Self.owner] {
+            guard let number = FilePermissions.user(owner) else {
+                throw settings.invalid(Self.owner, "names a user that this host does not have")
+            }
+            form.permissions.owner = number
+        }
+        if let group = settings[Self.group] {
+            guard let number = FilePermissions.group(group) else {
+                throw settings.invalid(Self.group, "names a group that this host does not have")
+            }
+            form.permissions.group = number
+        }
+        if form.formats.contains(.pkcs12) {
+            guard form.hasKey else {
+                throw settings.invalid(Self.formats, "has pkcs12, which needs Files.key = true")
+            }
+            guard let source = settings[Self.passwordSource] else {
+                throw settings.invalid(Self.formats, "has pkcs12, which needs Files.p12-password-source")
+            }
+            let password = try settings.reading(Self.passwordSource) { () throws(CertificateProviderError) in
+                try secrets.read(source)
+            }
+            form.pkcs12 = IdentityFiles.PKCS12(password: password, isLegacy: settings[Self.isLegacy])
+        }
+        self.init(path, form, reload: settings[Self.reload])
+    }
+}

@@ -1,0 +1,144 @@
+package import CertificateProviding
+import OpenSSLSupport
+import SwiftASN1
+
+/// The files of an identity for other programs, in the forms that they read.
+package struct IdentityFiles: Sendable {
+    /// A form of the files.
+    package enum Format: String, Sendable, CaseIterable {
+        /// `certificate.pem`, `chain.pem`, `ca.pem` for the trust bundle; with the key `key.pem` and `identity.pem` (RFC 7468).
+        case pem
+        /// `certificate.der`; with the key `key.der` (PKCS#8).
+        case der
+        /// `identity.p12`, which always has the key.
+        case pkcs12
+
+        /// Reads formats that are separated by commas; `nil` for an unknown one, or one that is there twice.
+        package static func list(_ text: String) -> [Self]? {
+            let words = text.split(separator: ",", omittingEmptySubsequences: false)
+            let formats = words.compactMap { Self(rawValue: $0.filter { !$0.isWhitespace }) }
+            return formats.count == words.count && Set(formats).count == formats.count ? formats : nil
+        }
+
+        package static let expectation = "must be pem, der and pkcs12, or some of them, separated by commas"
+    }
+
+    /// How `identity.p12` is encrypted.
+    package struct PKCS12: Sendable {
+        let password: SecretBytes
+        /// For programs before OpenSSL 1.1: Triple DES and SHA-1.
+        let isLegacy: Bool
+
+        package init(password: SecretBytes, isLegacy: Bool) {
+            self.password = password
+            self.isLegacy = isLegacy
+        }
+    }
+
+    struct File: Sendable {
+        let name: String
+        let content: [UInt8]
+        let hasKey: Bool
+        /// Whether a file with other bytes says the same: an encrypted one differs each time.
+        var isEquivalent: @Sendable ([UInt8]) -> Bool = { _ in false }
+    }
+
+    private(set) var files: [File]
+    private let identity: Identity
+    private let formats: [Format]
+    private var chain: String { identity.certificateChain.map(\.pemRepresentation).joined() }
+
+    /// The names of files with a key, first those that a set without a key takes it from.
+    static let namesWithKey = ["key.pem", "key.der", "identity.pem", "identity.p12"]
+    /// An RSA key of 16,384 bits has a fifth of that.
+    static let maximumKeySize = 65_536
+    var hasKey: Bool { files.contains(where: \.hasKey) }
+
+    /// Creates the files of an identity.
+    ///
+    /// - Parameters:
+    ///   - exportingKey: Whether to include the private key, unencrypted but in `identity.p12`.
+    ///   - pkcs12: Needed for that format.
+    /// - Throws: `unsupportedAlgorithm` if the key is requested and cannot be exported, or its type cannot be in a PKCS#12 file.
+    package init(
+        _ identity: Identity, exportingKey: Bool, formats: [Format] = [.pem], pkcs12: PKCS12? = nil
+    ) throws(CertificateProviderError) {
+        self.identity = identity
+        self.formats = formats
+        files = []
+        if formats.contains(.pem) {
+            add("certificate.pem", Array(identity.certificate.pemRepresentation.utf8))
+            add("chain.pem", Array(chain.utf8))
+            if let trust = identity.trust {
+                add("ca.pem", Array(trust.certificates.map(\.pemRepresentation).joined().utf8))
+            }
+        }
+        if formats.contains(.der) { add("certificate.der", identity.certificate.derRepresentation) }
+        guard exportingKey else { return }
+        guard let exporter = identity.key.exporter else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm,
+                "The private key of '\(identity.certificate.subject)' cannot leave its "
+                    + "\(identity.key.location.rawValue); write the files without the key (fetch without --export-key, or "
+                    + "Files.key = false).",
+                provider: identity.provenance.provider)
+        }
+        let key = try exporter.pkcs8Representation()
+        add(key: key)
+        if formats.contains(.pkcs12), let pkcs12 { try add(pkcs12, key) }
+    }
+
+    private mutating func add(_ name: String, _ content: [UInt8]) {
+        files.append(File(name: name, content: content, hasKey: false))
+    }
+
+    private mutating func add(key: SecretBytes) {
+        let der = key.withUnsafeBytes { Array($0) }
+        if formats.contains(.pem) {
+            let pem = Array((PEMDocument(type: Self.keyType, derBytes: der).pemString + "\n").utf8)
+            files.append(File(name: "key.pem", content: pem, hasKey: true))
+            files.append(File(name: "identity.pem", content: pem + Array(chain.utf8), hasKey: true))
+        }
+        if formats.contains(.der) { files.append(File(name: "key.der", content: der, hasKey: true)) }
+    }
+
+    private mutating func add(_ form: PKCS12, _ key: SecretBytes) throws(CertificateProviderError) {
+        let chain = identity.certificateChain.map(\.derRepresentation)
+        let library = OpenSSLLibrary()
+        do throws(OpenSSLError) {
+            let content = try library.pkcs12(
+                key, chain, name: identity.provenance.alias ?? identity.certificate.subject, password: form.password,
+                isLegacy: form.isLegacy)
+            files.append(
+                File(name: "identity.p12", content: content, hasKey: true) { existing in
+                    library.isPKCS12(existing, of: key, chain, password: form.password, isLegacy: form.isLegacy)
+                })
+        } catch {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm,
+                "The identity '\(identity.certificate.subject)' cannot be written as PKCS#12 (\(error)); remove pkcs12 from the "
+                    + "formats.", provider: identity.provenance.provider, underlying: error)
+        }
+    }
+
+    private static let keyType = "PRIVATE KEY"
+
+    /// Returns the set with the key in a file of an earlier one; `nil` if that is not the key of the certificate.
+    func withKey(from file: [UInt8]) -> IdentityFiles? {
+        let pkcs8: SecretBytes
+        if file.first == 0x30 {
+            pkcs8 = SecretBytes(copying: file)
+        } else {
+            guard let blocks = try? PEMFile(file, named: Self.namesWithKey[0]).blocks, blocks.count == 1,
+                blocks[0].label == Self.keyType, let secret = blocks[0].secret
+            else { return nil }
+            pkcs8 = secret
+        }
+        guard let key = try? SoftwareKey(pkcs8: pkcs8, location: .file),
+            key.publicKey == identity.certificate.publicKey
+        else { return nil }
+        var copy = self
+        copy.add(key: pkcs8)
+        return copy
+    }
+}
