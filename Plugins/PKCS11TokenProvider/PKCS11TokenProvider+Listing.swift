@@ -57,7 +57,7 @@ extension TokenLocator {
             return ListedIdentity(
                 provider: provider, alias: String(validating: found.candidate.label, as: UTF8.self),
                 isStored: isStored, certificateChain: chain, keyLocation: .token, isKeyExportable: false,
-                keyURI: found.candidate.uri)
+                keyURI: found.candidate.uri, usage: settings.usage)
         }
         list.identities = listing.found.map(listed)
         list.choice = choice.map { chosen in

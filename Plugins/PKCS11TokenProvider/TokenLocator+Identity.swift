@@ -127,7 +127,7 @@ extension TokenLocator {
                 token: ObjectIdentifier(token), algorithm: key.algorithm, curve: key.curve, bits: key.keyBits),
             certificate: certificate.derRepresentation,
             isOpen: settings.login == .never || token.isLoggedIn || token.needsNoLogin(for: key),
-            isForClients: certificate.permits(.client), namesClients: certificate.names(.client),
+            permitsUsage: certificate.permits(settings.usage), namesUsage: certificate.names(settings.usage),
             subject: certificate.subjectDER, issuer: certificate.issuerDER,
             canSign: SigningMechanism.isPossible(for: key),
             isValid: certificate.status(at: environment.now()) == .valid, start: certificate.notValidBefore,
@@ -187,7 +187,7 @@ extension TokenLocator {
     private func identity(of found: Found, with key: TokenKey) throws(CertificateProviderError) -> Identity {
         let candidate = found.candidate
         return try Identity(
-            certificateChain: try chain(of: found), key: key,
+            certificateChain: try chain(of: found), key: key, usage: settings.usage,
             provenance: .init(
                 provider: PKCS11TokenProvider.id, alias: String(validating: candidate.label, as: UTF8.self),
                 source: candidate.uri))

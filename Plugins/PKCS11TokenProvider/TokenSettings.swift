@@ -13,6 +13,8 @@ struct TokenSettings: Sendable {
     let pinValue: SecretBytes?
     let login: LoginPolicy
     let deletesObjects: Bool
+    /// The side of TLS that the identity is for.
+    let usage: IdentityUsage
     let timeout: Duration
     /// The entry in the store: another URI is another choice.
     private(set) var entryName: String
@@ -46,7 +48,8 @@ struct TokenSettings: Sendable {
         login = parameters[Parameter.login]
         deletesObjects = parameters[Parameter.deleteObjects]
         timeout = parameters[Parameter.timeout]
-        entryName = Self.entryName(modulePath, uri)
+        usage = parameters[IdentityUsage.parameter]
+        entryName = Self.entryName(modulePath, uri, usage)
     }
 
     /// Reads the settings of a key store at a place.
@@ -60,7 +63,8 @@ struct TokenSettings: Sendable {
         login = .auto
         deletesObjects = false
         timeout = parameters[Parameter.timeout]
-        entryName = Self.entryName(modulePath, uri)
+        usage = .client
+        entryName = Self.entryName(modulePath, uri, usage)
     }
 
     /// The settings for another object on the same tokens.
@@ -69,7 +73,7 @@ struct TokenSettings: Sendable {
         var copy = self
         copy.uri = uri
         if let source = uri.pinSource { copy.pinSource = try Self.source(inURI: source) }
-        copy.entryName = Self.entryName(modulePath, uri)
+        copy.entryName = Self.entryName(modulePath, uri, usage)
         copy.names = Names(uri: "the URI", pinSource: "the pin-source of the URI")
         return copy
     }
@@ -83,8 +87,8 @@ struct TokenSettings: Sendable {
         }
     }
 
-    private static func entryName(_ modulePath: String?, _ uri: PKCS11URI) -> String {
-        StoredIdentity.name(distinguishedBy: [modulePath ?? "", uri.text])
+    private static func entryName(_ modulePath: String?, _ uri: PKCS11URI, _ usage: IdentityUsage) -> String {
+        StoredIdentity.name(distinguishedBy: [modulePath ?? "", uri.text] + usage.distinguishingProperties)
     }
 
     /// The `pin-source` of a URI: a file, by its path or as a `file:` URI (RFC 7512, section 2.4).
@@ -156,6 +160,7 @@ extension PKCS11TokenProvider {
                 TokenSettings.Parameter.uri.descriptor, TokenSettings.Parameter.modulePath.descriptor,
                 TokenSettings.Parameter.pinSource.descriptor, TokenSettings.Parameter.login.descriptor,
                 TokenSettings.Parameter.deleteObjects.descriptor, TokenSettings.Parameter.timeout.descriptor,
+                IdentityUsage.parameter.descriptor,
             ]
         ) { environment, parameters throws(CertificateProviderError) in
             try PKCS11TokenProvider(environment, parameters)

@@ -20,7 +20,10 @@ extension PKCS12FileProvider {
     public static let descriptor = ProviderDescriptor(
         id: id, displayName: "PKCS#12 file",
         summary: "Reads the identity from a PKCS#12 file and stores a sealed copy in the identity store.",
-        parameters: [Parameter.path.descriptor, Parameter.passwordSource.descriptor, Parameter.alias.descriptor]
+        parameters: [
+            Parameter.path.descriptor, Parameter.passwordSource.descriptor, Parameter.alias.descriptor,
+            IdentityUsage.parameter.descriptor,
+        ]
     ) { environment, parameters throws(CertificateProviderError) in
         PKCS12FileProvider(environment, parameters)
     }

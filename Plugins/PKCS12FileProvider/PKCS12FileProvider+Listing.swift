@@ -53,7 +53,7 @@ extension PKCS12FileProvider: IdentityListing {
         _ settings: Settings, _ reading: PKCS12Reading
     ) -> Result<ListedIdentity, CertificateProviderError> {
         do throws(CertificateProviderError) {
-            let chosen = try available(reading.choose(alias: settings.alias))
+            let chosen = try available(reading.choose(alias: settings.alias, for: settings.usage))
             let leaf = chosen.certificateChain[0]
             try leaf.requireUsableKeySize(provider: id)
             return .success(chosen)
@@ -68,7 +68,8 @@ extension PKCS12FileProvider: IdentityListing {
             list.identities.append(
                 ListedIdentity(
                     provider: id, alias: entry.attributes[Attribute.alias], isStored: true,
-                    certificateChain: entry.certificateChain, keyLocation: .store, isKeyExportable: true))
+                    certificateChain: entry.certificateChain, keyLocation: .store, isKeyExportable: true,
+                    usage: settings.usage))
             return entry
         } catch {
             list.failures.append(error.attributed(to: id))
@@ -79,7 +80,7 @@ extension PKCS12FileProvider: IdentityListing {
     private func available(_ found: PKCS12Reading.Found) -> ListedIdentity {
         ListedIdentity(
             provider: id, alias: found.identity.alias, isStored: false, certificateChain: found.identity.chain,
-            keyLocation: .file, isKeyExportable: true)
+            keyLocation: .file, isKeyExportable: true, usage: settings.usage)
     }
 
     private func remarks(on stored: StoredIdentity, _ reading: PKCS12Reading) -> [String] {

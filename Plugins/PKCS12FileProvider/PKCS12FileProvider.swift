@@ -1,6 +1,5 @@
 public import CertificateProviding
 import CertificateTLS
-import Crypto
 import FoundationEssentials
 import Glibc
 import Logging
@@ -27,16 +26,15 @@ public final class PKCS12FileProvider: CertificateProvider {
         let source: PKCS12Source
         let passwordSource: SecretSource?
         let alias: String?
-        /// The name of the entry in the identity store. Derived from path and alias, so that another file or alias has
-        /// an entry of its own.
+        let usage: IdentityUsage
+        /// The name of the entry in the identity store. Derived from path, alias and usage, so that another file, alias or usage
+        /// has an entry of its own.
         let entryName: String
 
-        init(source: PKCS12Source, passwordSource: SecretSource?, alias: String?) {
-            self.source = source
-            self.passwordSource = passwordSource
-            self.alias = alias
-            let name = Array("\(source.path)\0\(alias ?? "")".utf8)
-            self.entryName = String(DisplayText.hexadecimal(SHA256.hash(data: name)).prefix(32))
+        init(source: PKCS12Source, passwordSource: SecretSource?, alias: String?, usage: IdentityUsage) {
+            (self.source, self.passwordSource, self.alias, self.usage) = (source, passwordSource, alias, usage)
+            entryName = StoredIdentity.name(
+                distinguishedBy: [source.path, alias ?? ""] + usage.distinguishingProperties)
         }
     }
 
@@ -60,7 +58,8 @@ public final class PKCS12FileProvider: CertificateProvider {
         self.environment = environment
         settings = Settings(
             source: PKCS12Source(path: Self.absolute(parameters[Parameter.path])),
-            passwordSource: parameters[Parameter.passwordSource], alias: parameters[Parameter.alias])
+            passwordSource: parameters[Parameter.passwordSource], alias: parameters[Parameter.alias],
+            usage: parameters[IdentityUsage.parameter])
     }
 
     /// Reads the file and stores the chosen identity. Asks for the password if `password-source` is `prompt`.
@@ -83,7 +82,7 @@ public final class PKCS12FileProvider: CertificateProvider {
             }
             let chosen = try await environment.executor.run { [self, settings] () throws(CertificateProviderError) in
                 let reading = try PKCS12Reading(settings.source, password: password, library: openSSL())
-                let chosen = try reading.choose(alias: settings.alias)
+                let chosen = try reading.choose(alias: settings.alias, for: settings.usage)
                 if settings.alias == nil {
                     // It may have been meant, so that the choice of another one must not go unnoticed.
                     for failure in reading.failures {
@@ -99,13 +98,13 @@ public final class PKCS12FileProvider: CertificateProvider {
                     Attribute.alias: chosen.identity.alias, Attribute.file: chosen.file,
                     Attribute.fileDigest: chosen.fileDigest,
                 ])
-            let identity = try Self.identity(of: entry)
+            let identity = try identity(of: entry)
             // The stored one stays until the new one has shown that it works.
             try await identity.verifyPossession()
             let (storage, now) = (environment.storage, environment.now())
-            try await environment.executor.run { [settings] () throws(CertificateProviderError) in
+            try await environment.executor.run { [self, settings] () throws(CertificateProviderError) in
                 // A stored entry that cannot be read, or has no key, may be replaced by any other.
-                if let stored = try? storage.entry(named: settings.entryName).map(Self.identity(of:)) {
+                if let stored = try? storage.entry(named: settings.entryName).map(self.identity(of:)) {
                     do throws(CertificateProviderError) {
                         try identity.requireUsableInTLS(toReplace: stored, at: now)
                     } catch {
@@ -128,7 +127,7 @@ public final class PKCS12FileProvider: CertificateProvider {
     public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
         do throws(CertificateProviderError) {
             guard let entry = try environment.storage.entry(named: settings.entryName) else { return nil }
-            return try Self.identity(of: entry)
+            return try identity(of: entry)
         } catch {
             throw error.attributed(to: id)
         }
@@ -156,7 +155,7 @@ extension PKCS12FileProvider {
         }
     }
 
-    private static func identity(of entry: StoredIdentity) throws(CertificateProviderError) -> Identity {
+    private func identity(of entry: StoredIdentity) throws(CertificateProviderError) -> Identity {
         guard let leaf = entry.certificateChain.first, let privateKey = entry.privateKey else {
             throw CertificateProviderError(
                 .storeReadFailed, "The stored identity has no key; delete it and fetch it again.", provider: id)
@@ -165,6 +164,7 @@ extension PKCS12FileProvider {
         try leaf.requireUsableKeySize(provider: id)
         return try Identity(
             certificateChain: entry.certificateChain, key: try SoftwareKey(pkcs8: privateKey, location: .store),
+            usage: settings.usage,
             provenance: .init(
                 provider: id, alias: entry.attributes[Attribute.alias], source: entry.attributes[Attribute.file]))
     }

@@ -48,12 +48,12 @@ struct PKCS12Reading {
     /// Chooses the identity to use.
     ///
     /// Without an alias, the choice must be unique. A file that cannot be read is then an error, since it may have
-    /// another identity. If only one of several certificates permits TLS client authentication, it is chosen: files for
-    /// persons often have an encryption key beside the signing key.
+    /// another identity. If only one of several certificates permits the usage, it is chosen: files for persons often
+    /// have an encryption key beside the signing key.
     ///
     /// - Throws: `notFound`, the error of an unreadable file, or `configurationInvalid` with the aliases to choose
     ///   from.
-    func choose(alias: String?) throws(CertificateProviderError) -> Found {
+    func choose(alias: String?, for usage: IdentityUsage) throws(CertificateProviderError) -> Found {
         // The same key and certificate twice, such as in two files of a directory, are one identity, by either name.
         var seen: Set<X509Certificate> = []
         let candidates = (alias.map { alias in found.filter { $0.identity.isCalled(alias) } } ?? found)
@@ -66,7 +66,7 @@ struct PKCS12Reading {
                 .notFound, "No identity matches the alias '\(DisplayText.visible(alias ?? ""))'; available: \(names).")
         }
         if candidates.count == 1 { return candidates[0] }
-        let usable = candidates.filter { $0.identity.chain[0].permits(.client) }
+        let usable = candidates.filter { $0.identity.chain[0].permits(usage) }
         if usable.count == 1 { return usable[0] }
         let many =
             alias.map { "The alias '\(DisplayText.visible($0))' stands for \(candidates.count) identities" }

@@ -117,8 +117,9 @@ enum EnrolmentParameter {
         passwordSource.descriptor, bearerSource.descriptor, clientCertificate.descriptor, clientKeySource.descriptor,
         tokenURL.descriptor, clientID.descriptor, clientSecretSource.descriptor, clientAuthentication.descriptor,
         scope.descriptor, grant.descriptor, tokenTrustAnchors.descriptor, tokenPin.descriptor,
-        challengeSource.descriptor, subject.descriptor, subjectAlternativeNames.descriptor, keyType.descriptor,
-        key.descriptor, serverKeygen.descriptor, ServerParameter.proxy.descriptor,
+        challengeSource.descriptor, subject.descriptor, subjectAlternativeNames.descriptor,
+        IdentityUsage.parameter.descriptor, keyType.descriptor, key.descriptor, serverKeygen.descriptor,
+        ServerParameter.proxy.descriptor,
         ServerParameter.proxyUsername.descriptor, ServerParameter.proxyPasswordSource.descriptor, timeout.descriptor,
     ]
 }

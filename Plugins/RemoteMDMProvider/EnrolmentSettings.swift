@@ -40,13 +40,15 @@ struct EnrolmentSettings: Sendable {
         proxy = try ProxySettings(parameters)
         let names = try Self.names(parameters)
         plan = EnrolmentPlan(
-            names: names, keyStore: parameters[EnrolmentParameter.key], keyType: parameters[EnrolmentParameter.keyType],
+            names: names, usage: parameters[IdentityUsage.parameter], keyStore: parameters[EnrolmentParameter.key],
+            keyType: parameters[EnrolmentParameter.keyType],
             timeout: parameters[EnrolmentParameter.timeout],
             storageName: StoredIdentity.name(
                 distinguishedBy: [
                     parameters[EnrolmentParameter.protocol].rawValue, parameters.text(EnrolmentParameter.url) ?? "",
                     names.subjectText, names.alternativeNames.map(\.description).joined(separator: ","),
-                ] + (parameters[EnrolmentParameter.caIdentifier].map { [$0] } ?? [])))
+                ] + (parameters[EnrolmentParameter.caIdentifier].map { [$0] } ?? [])
+                    + parameters[IdentityUsage.parameter].distinguishingProperties))
         try checkServer(parameters)
     }
 

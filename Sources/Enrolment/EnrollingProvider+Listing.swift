@@ -27,6 +27,11 @@ extension EnrollingProvider: IdentityListing {
                 list.failures.append(error)
             }
             list.identities.append(listed(entry, identity?.key))
+            if let leaf = entry.certificateChain.first, !IssuedCertificate.hasSubject(leaf, of: plan.names) {
+                list.remarks.append(
+                    "\(server.serverName) has issued for the subject '\(leaf.subject)' instead of '\(plan.names.subjectText)'."
+                )
+            }
             if let key = entry.key, !keys.isConfigured(key) {
                 list.remarks.append(
                     "The key of the stored identity is in \(key.shownURI), and not in the key store of 'key'. The next renewal "
@@ -53,6 +58,6 @@ extension EnrollingProvider: IdentityListing {
         return ListedIdentity(
             provider: id, alias: nil, isStored: true, certificateChain: entry.certificateChain,
             keyLocation: key?.location ?? store?.location ?? .store, isKeyExportable: key?.exporter != nil,
-            keyURI: entry.key?.shownURI)
+            keyURI: entry.key?.shownURI, usage: plan.usage)
     }
 }

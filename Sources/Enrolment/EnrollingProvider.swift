@@ -116,7 +116,7 @@ public final class EnrollingProvider: CertificateProvider {
         _ entry: StoredIdentity, _ key: any IdentityKey
     ) throws(CertificateProviderError) -> Identity {
         try Identity(
-            certificateChain: entry.certificateChain, key: key, trust: entry.trust,
+            certificateChain: entry.certificateChain, key: key, trust: entry.trust, usage: plan.usage,
             provenance: .init(provider: id, source: entry.attributes["server"]))
     }
 

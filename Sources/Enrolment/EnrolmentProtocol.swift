@@ -61,11 +61,11 @@ public protocol EnrolmentSession: Sendable {
     func connect(renewing current: Identity?) async throws(CertificateProviderError) -> EnrolmentTerms
 
     /// Returns the certificate request for a key. It is made once, stored, and the same in every attempt. By default it has
-    /// the names and nothing else.
+    /// the names and the usage, and nothing else.
     ///
     /// - Throws: `unsupportedAlgorithm`, and errors of the key.
     func certificateRequest(
-        _ names: CertificateRequest.Names, _ key: any IdentityKey
+        _ names: CertificateRequest.Names, _ usage: IdentityUsage, _ key: any IdentityKey
     ) async throws(CertificateProviderError) -> CertificateRequest
 
     /// Requests the certificate, or asks again for a pending one. A process that is killed sends the same request again in
@@ -100,13 +100,13 @@ public protocol EnrolmentSession: Sendable {
 }
 
 extension EnrolmentSession {
-    /// Returns a request with the names and nothing else.
+    /// Returns a request with the names and the usage, and nothing else.
     ///
     /// - Throws: `unsupportedAlgorithm`, and errors of the key.
     public func certificateRequest(
-        _ names: CertificateRequest.Names, _ key: any IdentityKey
+        _ names: CertificateRequest.Names, _ usage: IdentityUsage, _ key: any IdentityKey
     ) async throws(CertificateProviderError) -> CertificateRequest {
-        try await CertificateRequest(names, key: key)
+        try await CertificateRequest(names, usage: usage, key: key)
     }
 
     public func isFinalRefusal(_ error: CertificateProviderError) -> Bool { error.isRefusalByHTTPStatus }
@@ -147,9 +147,11 @@ public struct EnrolmentTerms: Sendable {
 
 /// A request for a certificate.
 public struct EnrolmentRequest: Sendable {
-    /// The names to request: for a renewal those of the current certificate, if it has the configured ones (RFC 7030, section
-    /// 4.2.2).
+    /// The names to request: for a renewal those of the current certificate, if it was issued for the configured ones
+    /// (RFC 7030, section 4.2.2).
     public let names: CertificateRequest.Names
+    /// The side of TLS to request.
+    public let usage: IdentityUsage
     /// The certificate request: the same in every attempt.
     public let csr: CertificateRequest
     /// The key to be certified.
@@ -167,11 +169,11 @@ public struct EnrolmentRequest: Sendable {
     ///
     /// - Parameter remember: Stores the protocol's own state.
     public init(
-        names: CertificateRequest.Names, csr: CertificateRequest, key: any IdentityKey, current: Identity? = nil,
-        isPending: Bool = false, state: [UInt8] = [],
+        names: CertificateRequest.Names, usage: IdentityUsage = .client, csr: CertificateRequest,
+        key: any IdentityKey, current: Identity? = nil, isPending: Bool = false, state: [UInt8] = [],
         remember: @escaping @Sendable ([UInt8]) async throws(CertificateProviderError) -> Void = { _ in }
     ) {
-        (self.names, self.csr, self.key, self.current) = (names, csr, key, current)
+        (self.names, self.usage, self.csr, self.key, self.current) = (names, usage, csr, key, current)
         (self.isPending, self.state, store) = (isPending, state, remember)
     }
 
@@ -193,8 +195,11 @@ public enum EnrolmentAnswer: Sendable {
 
 /// An identity to enrol, and the place of its key and certificate.
 public struct EnrolmentPlan: Sendable {
-    /// The names that the certificate must have.
+    /// The names to request. The certificate must have the alternative names.
     public var names: CertificateRequest.Names
+    /// The side of TLS that the certificate must permit: the value of the provider's parameter
+    /// ``/CertificateProviding/IdentityUsage/parameter``.
+    public var usage: IdentityUsage
     /// Makes the keys: the value of the provider's parameter `key`.
     public var keyStore: any KeyStore
     /// The configured type of key (`key-type`); `nil` if the server may choose.
@@ -202,16 +207,17 @@ public struct EnrolmentPlan: Sendable {
     /// The longest time that a pending request is waited for in one run.
     public var timeout: Duration
     /// The name of the identity in the provider's storage (``/CertificateProviding/StoredIdentity/name(distinguishedBy:)``). It depends on the
-    /// server and the names: other ones are another identity.
+    /// server, the names and the usage: other ones are another identity.
     public var storageName: String
 
     /// Creates a plan.
     public init(
-        names: CertificateRequest.Names, keyStore: any KeyStore, keyType: KeyType? = nil,
+        names: CertificateRequest.Names, usage: IdentityUsage = .client, keyStore: any KeyStore,
+        keyType: KeyType? = nil,
         timeout: Duration = .seconds(30),
         storageName: String
     ) {
-        (self.names, self.keyStore, self.keyType) = (names, keyStore, keyType)
+        (self.names, self.usage, self.keyStore, self.keyType) = (names, usage, keyStore, keyType)
         (self.timeout, self.storageName) = (timeout, storageName)
     }
 }

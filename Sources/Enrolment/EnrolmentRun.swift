@@ -27,6 +27,8 @@ struct EnrolmentRun {
     struct Current {
         let key: KeyReference
         let identity: Identity?
+        /// The subject that was requested, if the server has issued for another one.
+        let requestedSubject: String?
     }
 
     func run() async throws(CertificateProviderError) -> Identity {
@@ -65,9 +67,11 @@ struct EnrolmentRun {
                 if let early { early } else {
                     try await begin(after: current?.key, plan.keyType ?? terms.keyType ?? type)
                 }
-            let names = names(renewing: renewed)
+            let names = names(renewing: renewed, current?.requestedSubject)
             if begun.record.csr.isEmpty {
-                begun.record.csr = try await session.certificateRequest(names, begun.key).derRepresentation
+                begun.record.csr = try await session.certificateRequest(
+                    names, plan.usage, begun.key
+                ).derRepresentation
                 try await keep(begun.record)
             }
             let end = retryPolicy.now() + plan.timeout
@@ -79,7 +83,8 @@ struct EnrolmentRun {
                     renewed == nil ? "Asking for a certificate for \(subject)" : "Renewing \(subject)")
                 let kept = Mutex(begun.record)
                 let request = EnrolmentRequest(
-                    names: names, csr: CertificateRequest(derRepresentation: begun.record.csr), key: begun.key,
+                    names: names, usage: plan.usage, csr: CertificateRequest(derRepresentation: begun.record.csr),
+                    key: begun.key,
                     current: renewed,
                     isPending: begun.record.isUndecided, state: begun.record.state
                 ) { state throws(CertificateProviderError) in
@@ -106,8 +111,11 @@ struct EnrolmentRun {
                 }
                 stage = .answered(begun.record)
                 let issued = try await IssuedCertificate(
-                    certificates, for: key.publicKey, plan.names, renewing: renewed?.certificate,
+                    certificates, for: key.publicKey, plan.names, usage: plan.usage, renewing: renewed?.certificate,
                     from: terms.authorities + authorities, through: terms.intermediates, at: environment.now())
+                if !issued.hasRequestedSubject {
+                    try noteSubject(of: issued, isOwn: key.publicKey == begun.key.publicKey)
+                }
                 try await requireTLS(issued, key)
                 try await session.confirm(issued, request)
                 stage = .done
@@ -134,7 +142,9 @@ struct EnrolmentRun {
         guard let entry, let kept = entry.key else { return nil }
         do throws(CertificateProviderError) {
             if let key = try await keys.key(for: kept, interaction) {
-                return Current(key: kept, identity: try provider.identity(entry, key))
+                return Current(
+                    key: kept, identity: try provider.identity(entry, key),
+                    requestedSubject: entry.attributes[Self.requestedSubject])
             }
             environment.logger.warning("the key of the current identity is no longer in its key store")
         } catch {
@@ -143,13 +153,17 @@ struct EnrolmentRun {
             environment.logger.warning(
                 "the token with the current identity's key cannot be used", metadata: ["reason": "\(error)"])
         }
-        return Current(key: kept, identity: nil)
+        return Current(key: kept, identity: nil, requestedSubject: nil)
     }
 
+    /// The attribute of an entry whose certificate has another subject than the requested one: that one.
+    private static let requestedSubject = "requested-subject"
+
     /// Returns the names for the request: those of the certificate to be renewed, as servers demand (RFC 7030, section
-    /// 4.2.2), if it has the configured names; else the configured names.
-    private func names(renewing current: Identity?) -> CertificateRequest.Names {
-        guard let leaf = current?.certificate, IssuedCertificate.has(leaf, plan.names),
+    /// 4.2.2), if it was issued for the configured names; else the configured names.
+    private func names(renewing current: Identity?, _ requestedSubject: String?) -> CertificateRequest.Names {
+        guard let leaf = current?.certificate, IssuedCertificate.hasAlternativeNames(leaf, of: plan.names),
+            IssuedCertificate.hasSubject(leaf, of: plan.names) || requestedSubject == plan.names.subjectText,
             let names = try? CertificateRequest.Names(of: leaf)
         else { return plan.names }
         return names
@@ -184,6 +198,24 @@ struct EnrolmentRun {
         }
     }
 
+    /// Warns that the server has issued for another subject than the requested one.
+    ///
+    /// - Parameter isOwn: Whether this host has made the key, so that the server has seen the request.
+    /// - Throws: `protocolError` for a key that the server has sent: it may be another host's.
+    private func noteSubject(of issued: IssuedCertificate, isOwn: Bool) throws(CertificateProviderError) {
+        let (subject, wanted) = (issued.chain[0].subject, plan.names.subjectText)
+        guard isOwn else {
+            throw CertificateProviderError(
+                .protocolError,
+                "The certificate that the server has issued is refused: its subject is '\(subject)', but '\(wanted)' was "
+                    + "requested, and the server has made the key. If the server is right, set 'subject' to its subject."
+            )
+        }
+        environment.logger.warning(
+            "the server has issued for another subject than the requested one; its alternative names are as requested",
+            metadata: ["subject": "\(subject)", "requested": "\(wanted)"])
+    }
+
     /// Checks that TLS takes what the server has issued, before anything is replaced by it. Does not use the key.
     private func requireTLS(
         _ issued: IssuedCertificate, _ key: any IdentityKey
@@ -196,8 +228,10 @@ struct EnrolmentRun {
         _ issued: IssuedCertificate, _ trust: TrustBundle?, _ key: any IdentityKey, replacing old: Current?
     ) async throws(CertificateProviderError) -> Identity {
         let reference = keys.store.reference(to: key)
+        var attributes = ["server": server.source]
+        if !issued.hasRequestedSubject { attributes[Self.requestedSubject] = plan.names.subjectText }
         let entry = StoredIdentity(
-            certificateChain: issued.chain, key: reference, trust: trust, attributes: ["server": server.source])
+            certificateChain: issued.chain, key: reference, trust: trust, attributes: attributes)
         let identity = try provider.identity(entry, key)
         // The key signs a probe there.
         try await keys.store.storeChain(issued.chain, for: key, interaction)

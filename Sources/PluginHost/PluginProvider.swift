@@ -152,8 +152,20 @@ final class PluginProvider: CertificateProvider {
         }
         return try Identity(
             certificateChain: chain, key: key, trust: TrustBundle(try (wire.trust ?? []).certificates()),
+            usage: try Self.usage(wire.usage),
             provenance: .init(
                 provider: id, alias: wire.alias.map(\.shortened), source: wire.source.map(\.shortened)))
+    }
+
+    private static func usage(_ word: String?) throws(CertificateProviderError) -> IdentityUsage {
+        guard let word else { return .client }
+        guard let usage = IdentityUsage(rawValue: word) else {
+            throw CertificateProviderError(
+                .protocolError,
+                "The 'usage' of an identity is '\(word.withVisibleControls.prefix(64))'; it must be client, server or both."
+            )
+        }
+        return usage
     }
 
     /// Returns a key that the plugin has, or gives away.
@@ -227,7 +239,8 @@ extension PluginProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityD
             provider: id, alias: wire.alias.map(\.shortened), isStored: wire.stored ?? false,
             certificateChain: try wire.chain.certificates(),
             keyLocation: KeyLocation(wire: wire.location),
-            isKeyExportable: wire.exportable ?? false, keyURI: wire.uri.map(\.shortened))
+            isKeyExportable: wire.exportable ?? false, keyURI: wire.uri.map(\.shortened),
+            usage: try Self.usage(wire.usage))
     }
 
     func announcedDeletions() async throws(CertificateProviderError) -> [String] {

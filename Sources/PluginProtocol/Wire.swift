@@ -169,10 +169,13 @@ package struct WireIdentity: Codable, Sendable {
     package var trust: [Data]?
     package var alias: String?
     package var source: String?
+    /// Missing for `client`.
+    package var usage: String?
     package init(_ identity: Identity, key: WireKey) {
         chain = identity.certificateChain.map { Data($0.derRepresentation) }
         trust = identity.trust?.certificates.map { Data($0.derRepresentation) }
         (self.key, alias, source) = (key, identity.provenance.alias, identity.provenance.source)
+        usage = identity.usage == .client ? nil : identity.usage.rawValue
     }
 }
 
@@ -190,11 +193,14 @@ package struct WireListedIdentity: Codable, Sendable {
     package var location: String?
     package var exportable: Bool?
     package var uri: String?
+    /// Missing for `client`.
+    package var usage: String?
 
     package init(_ identity: ListedIdentity) {
         chain = identity.certificateChain.map { Data($0.derRepresentation) }
         (alias, stored, uri) = (identity.alias, identity.isStored, identity.keyURI)
         (location, exportable) = (identity.keyLocation.rawValue, identity.isKeyExportable)
+        usage = identity.usage == .client ? nil : identity.usage.rawValue
     }
 }
 

@@ -108,8 +108,8 @@ import Testing
         let items = try output.document("ProviderList")["items"].array
         let pkcs12 = try #require(items.first { $0["id"].string == "pkcs12" })
         let parameters = pkcs12["parameters"].array
-        #expect(parameters.map { $0["name"].string } == ["path", "password-source", "alias", "renew-at"])
-        #expect(parameters.map { $0["required"].bool } == [true, false, false, false])
+        #expect(parameters.map { $0["name"].string } == ["path", "password-source", "alias", "usage", "renew-at"])
+        #expect(parameters.map { $0["required"].bool } == [true, false, false, false, false])
         #expect(parameters[0]["default"].isNull)
         #expect(parameters[2]["needs"].array.isEmpty && parameters[2]["excludes"].array.isEmpty)
         let mdm = try #require(items.first { $0["id"].string == "mdm" })["parameters"].array
@@ -250,6 +250,30 @@ import Testing
         let items = try check.document("CheckReport")["items"].array
         let errors = items.filter { $0["severity"].string == "error" }
         #expect(errors.contains { $0["detail"].string?.contains(row.reason) == true }, "\(check)")
+    }
+
+    @Test("list and check say whether an identity is for the side of TLS that usage names")
+    func theUsageIsSaid() throws {
+        let script = """
+            cd "$1"
+            openssl req -x509 -nodes -newkey ec -pkeyopt ec_paramgen_curve:P-256 -keyout key -subj /CN=web -days 20 \
+                -addext keyUsage=digitalSignature -addext extendedKeyUsage=serverAuth -out pem
+            openssl pkcs12 -export -inkey key -in pem -passout env:P12_PASSWORD -out web.p12
+            """
+        try #require(try sandbox.shell(script, sandbox.path).status == 0)
+        for (usage, isUsable) in [("client", false), ("server", true), ("both", false)] {
+            let arguments = ["--json"] + adHoc(sandbox.path + "/web.p12", "--set", "usage=\(usage)")
+            let list = try sandbox.certprov(["list"] + arguments)
+            let item = try list.document("IdentityList")["items"][0]
+            #expect(item["usage"].string == usage, "\(list)")
+            #expect(item["status"].string == (isUsable ? "valid" : "unusable"), "\(list)")
+            let reason =
+                "it does not permit TLS client authentication, by its extended key usage, which usage=\(usage) needs"
+            #expect(list.stdout.contains(reason) == !isUsable, "\(list)")
+            let check = try sandbox.certprov(["check"] + arguments)
+            #expect((check.status == 0) == isUsable, "\(check)")
+            #expect(check.stdout.contains(isUsable ? "CN=web: valid for usage=server, until" : reason), "\(check)")
+        }
     }
 
     @Test func checkWarnsOfAFileThatEverybodyMayRead() throws {

@@ -96,7 +96,7 @@ import Testing
         #expect(
             item.keys == [
                 "alias", "chainLength", "expires", "issuer", "key", "notAfter", "notBefore", "provider", "serialNumber",
-                "sha256Fingerprint", "status", "stored", "subject", "subjectAlternativeNames",
+                "sha256Fingerprint", "status", "stored", "subject", "subjectAlternativeNames", "usage",
             ])
         #expect(item["provider"].string == "pkcs12")
         #expect(item["alias"].string == row.name)

@@ -36,8 +36,8 @@ import Testing
         var certificate: UInt8?
         var isOnOther = false
         var isOpen = true
-        var isForClients = true
-        var namesClients = false
+        var permitsUsage = true
+        var namesUsage = false
         var subject: UInt8 = 1
         var issuer: UInt8 = 1
         var canSign = true
@@ -48,8 +48,8 @@ import Testing
         fileprivate var fact: IdentityChoice.Candidate {
             .init(
                 key: .init(token: ObjectIdentifier(isOnOther ? other : one), bits: [key]),
-                certificate: [certificate ?? key, UInt8(start), UInt8(end)], isOpen: isOpen, isForClients: isForClients,
-                namesClients: namesClients, subject: [subject], issuer: [issuer], canSign: canSign, isValid: isValid,
+                certificate: [certificate ?? key, UInt8(start), UInt8(end)], isOpen: isOpen, permitsUsage: permitsUsage,
+                namesUsage: namesUsage, subject: [subject], issuer: [issuer], canSign: canSign, isValid: isValid,
                 start: Date(timeIntervalSince1970: start),
                 end: Date(timeIntervalSince1970: end))
         }
@@ -62,13 +62,13 @@ import Testing
         Row(
             "two, of which one is on a token that is closed", [Candidate(key: 1, isOpen: false), Candidate(key: 2)],
             then: .one(1)),
-        Row("one for servers only", [Candidate(isForClients: false)], then: .one(0)),
-        Row("one for servers and one for clients", [Candidate(isForClients: false), Candidate(key: 2)], then: .one(1)),
+        Row("one for servers only", [Candidate(permitsUsage: false)], then: .one(0)),
+        Row("one for servers and one for clients", [Candidate(permitsUsage: false), Candidate(key: 2)], then: .one(1)),
         Row("one that cannot sign", [Candidate(canSign: false)], then: .one(0)),
         Row("one that cannot sign and one that can", [Candidate(canSign: false), Candidate(key: 2)], then: .one(1)),
         Row(
             "for clients counts more than whether it can sign",
-            [Candidate(isForClients: false), Candidate(key: 2, canSign: false)], then: .one(1)),
+            [Candidate(permitsUsage: false), Candidate(key: 2, canSign: false)], then: .one(1)),
         Row("two keys", [Candidate(key: 1), Candidate(key: 2)], remembered: [], then: .several([0, 1])),
         Row(
             "two keys, of which one was chosen last", [Candidate(key: 1), Candidate(key: 2)], remembered: [1],
@@ -93,15 +93,15 @@ import Testing
             [Candidate(subject: 1, start: 1), Candidate(subject: 2, start: 2)], then: .one(1)),
         Row(
             "the same subject's from another issuer is a renewal, whatever it says of its usage",
-            [Candidate(namesClients: true, issuer: 1, start: 1), Candidate(issuer: 2, start: 2)], then: .one(1)),
+            [Candidate(namesUsage: true, issuer: 1, start: 1), Candidate(issuer: 2, start: 2)], then: .one(1)),
         Row(
             "another subject's from another issuer is none: the one that names clients",
-            [Candidate(namesClients: true), Candidate(subject: 2, issuer: 2, start: 2)], then: .one(0)),
+            [Candidate(namesUsage: true), Candidate(subject: 2, issuer: 2, start: 2)], then: .one(0)),
         Row(
             "both name clients: the one whose issuer is there",
             [
-                Candidate(namesClients: true, subject: 2, issuer: 2, start: 2),
-                Candidate(namesClients: true),
+                Candidate(namesUsage: true, subject: 2, issuer: 2, start: 2),
+                Candidate(namesUsage: true),
             ], chained: [1], then: .one(1)),
         Row(
             "nothing tells the certificates of two issuers apart",
@@ -109,12 +109,12 @@ import Testing
             then: .several([0, 1])),
         Row(
             "one of two issuers' is valid",
-            [Candidate(namesClients: true, isValid: false), Candidate(subject: 2, issuer: 2, start: 2)], then: .one(1)),
+            [Candidate(namesUsage: true, isValid: false), Candidate(subject: 2, issuer: 2, start: 2)], then: .one(1)),
         Row(
             "two keys with a certificate of another issuer each",
             [
-                Candidate(key: 1, namesClients: true), Candidate(key: 1, subject: 2, issuer: 2, start: 2),
-                Candidate(key: 2, namesClients: true), Candidate(key: 2, subject: 2, issuer: 2, start: 2),
+                Candidate(key: 1, namesUsage: true), Candidate(key: 1, subject: 2, issuer: 2, start: 2),
+                Candidate(key: 2, namesUsage: true), Candidate(key: 2, subject: 2, issuer: 2, start: 2),
             ], remembered: [2], then: .one(2)),
         Row(
             "the later one of a key is on another token", [Candidate(start: 1), Candidate(isOnOther: true, start: 2)],

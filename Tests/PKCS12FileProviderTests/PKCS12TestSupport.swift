@@ -25,11 +25,11 @@ extension Identity {
 extension PKCS12FileProvider {
     /// A provider for the file or directory at `path`.
     static func testing(
-        _ path: String, password: String? = nil, alias: String? = nil,
+        _ path: String, password: String? = nil, alias: String? = nil, usage: IdentityUsage = .client,
         storage: any IdentityStorage = InMemoryStorage()
     ) throws -> PKCS12FileProvider {
         let variables = password.map { ["PASSWORD": $0] } ?? [:]
-        var parameters = ProviderParameters(["path": .init(path)])
+        var parameters = ProviderParameters(["path": .init(path), "usage": .init(usage.rawValue)])
         if password != nil { parameters["password-source"] = .init("env:PASSWORD") }
         if let alias { parameters["alias"] = .init(alias) }
         let provider = try PKCS12FileProvider(

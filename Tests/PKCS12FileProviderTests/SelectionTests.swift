@@ -3,14 +3,17 @@ import Foundation
 import PKCS12FileProvider
 import TestSupport
 import Testing
+import X509
 
 /// Which keys and certificates of a file make an identity, and which of several identities is taken.
 @Suite struct SelectionTests {
     private let builder = PFXBuilder()
 
-    private func provider(_ bags: [[UInt8]], alias: String? = nil) throws -> (PKCS12FileProvider, FileFixture) {
+    private func provider(
+        _ bags: [[UInt8]], alias: String? = nil, usage: IdentityUsage = .client
+    ) throws -> (PKCS12FileProvider, FileFixture) {
         let file = try FileFixture(builder.file(bags))
-        return (try PKCS12FileProvider.testing(file.path, alias: alias), file)
+        return (try PKCS12FileProvider.testing(file.path, alias: alias, usage: usage), file)
     }
 
     private func two(_ firstName: String, _ secondName: String) throws -> ([Identity], [[UInt8]]) {
@@ -111,6 +114,33 @@ import Testing
         let (named, _other) = try provider(bags, alias: "mail")
         #expect(try await named.fetch().certificate == mail.certificate)
         withExtendedLifetime((_file, _other)) {}
+    }
+
+    @Test("The identity whose extended key usage permits the usage is taken", arguments: IdentityUsage.allCases)
+    func theOneForTheUsageIsTaken(usage: IdentityUsage) async throws {
+        let authority = try Samples.authority.get()
+        let purposes: [(String, [ExtendedKeyUsage.Usage])] = [
+            ("mail", [.emailProtection]), ("client", [.clientAuth]), ("server", [.serverAuth]),
+        ]
+        var bags: [[UInt8]] = []
+        for (name, purposes) in purposes {
+            bags += try builder.bags(of: authority.issue(name, for: purposes), name: name)
+        }
+        let (chosen, _file) = try provider(bags, usage: usage)
+        // None is for both sides, and certprov does not guess.
+        if usage == .both {
+            #expect(try await chosen.failure().message.contains("There are 3 identities"))
+        } else {
+            let identity = try await chosen.fetch()
+            #expect(identity.provenance.alias == usage.rawValue && identity.usage == usage)
+            #expect(try chosen.getStoredCertificate()?.usage == usage)
+            #expect(await chosen.listIdentities().identities.allSatisfy { $0.usage == usage })
+        }
+        withExtendedLifetime(_file) {}
+        let all = try bags + builder.bags(of: authority.issue("all", for: [.clientAuth, .serverAuth]), name: "all")
+        let (both, _other) = try provider(all, usage: .both)
+        #expect(try await both.fetch().provenance.alias == "all")
+        withExtendedLifetime(_other) {}
     }
 
     @Test func withoutANameTheFileGivesIt() async throws {

@@ -132,7 +132,7 @@ struct TranscriptTests {
     /// Not on the page: the host has no request of its own that belongs to one of the plugin's, and hands over no private key.
     /// Its errors have the same fields as those of plugins.
     private static let unused: Set = [
-        "> KeyRequest.for", "> WireIdentity.trust", "> WireKey.pkcs8", "> WireError.nativeCode",
+        "> KeyRequest.for", "> WireIdentity.trust", "> WireIdentity.usage", "> WireKey.pkcs8", "> WireError.nativeCode",
         "> WireError.retryAfter",
         "> WireError.reason",
     ]

@@ -27,6 +27,18 @@ import Testing
         #expect(failure { _ = try provider.getStoredCertificate() }?.code == .operationNotAllowed)
     }
 
+    @Test("A plugin says which side of TLS its identity is for")
+    func thePluginNamesTheUsage() async throws {
+        for (behaviour, usage) in [("none", IdentityUsage.client), ("for servers", .server)] {
+            let zoo = try Zoo(behaviour)
+            let provider = try zoo.provider()
+            #expect(try await provider.getCertificate(NoUserInteraction()).usage == usage)
+            #expect(await provider.listing?.listIdentities().identities.map(\.usage) == [usage])
+            await provider.shutdown()
+            #expect(zoo.processes.isEmpty)
+        }
+    }
+
     @Test func aPluginUsesWhatTheHostOffers() async throws {
         let zoo = try Zoo("uses everything")
         let storage = InMemoryStorage()
@@ -121,6 +133,7 @@ import Testing
             Case(behaviour: "a signature that does not verify", codes: [.keyMismatch]),
             Case(behaviour: "an empty chain", codes: [.malformedData], text: "no certificate"),
             Case(behaviour: "a chain out of order", codes: [.malformedData], text: "not in order"),
+            Case(behaviour: "for an unknown side", codes: [.protocolError], text: "'referee'"),
             Case(behaviour: "prompts for ever", codes: [.protocolError], text: "questions"),
             Case(behaviour: "asks for another's secret", codes: [.operationNotAllowed]),
         ]

@@ -74,7 +74,10 @@ def identity():
     if BEHAVIOUR == "a key that does not fit the leaf":
         chain[0] = base64.b64encode(file("stranger.der").read_bytes()).decode()
     trust = [base64.b64encode(path.read_bytes()).decode() for path in pathlib.Path(config["directory"]).glob("trust-*.der")]
-    return {"identity": {"chain": chain, "key": key(), "source": "the zoo", "trust": trust}}
+    one = {"chain": chain, "key": key(), "source": "the zoo", "trust": trust}
+    if BEHAVIOUR in ["for servers", "for an unknown side"]:
+        one["usage"] = "server" if BEHAVIOUR == "for servers" else "referee"
+    return {"identity": one}
 
 
 def stop_launcher():
@@ -124,7 +127,7 @@ def hello():
 
 def listed():
     one = identity()["identity"]
-    return {"identities": [{"chain": one["chain"], "stored": True, "location": "zoo"}], "remarks": ["a remark"]}
+    return {"identities": [{"chain": one["chain"], "stored": True, "location": "zoo", "usage": one.get("usage")}], "remarks": ["a remark"]}
 
 
 def result(number, name, params):

@@ -91,6 +91,29 @@ import X509
         #expect(try await refusal([leaf(by: root.get(), isAuthority: true)]).contains("is a CA certificate"))
     }
 
+    @Test(
+        "The extended key usage of an intermediate, and of the root, restricts what it issues",
+        arguments: [false, true])
+    func anAuthorityRestrictsWhatItIssues(isRoot: Bool) async throws {
+        let forServers = try Certificate.Extension(ExtendedKeyUsage([.serverAuth]), critical: false)
+        let leaf = try leaf(by: issuing.get())
+        let between = try root.get().certify(issuing.get(), isRoot ? [] : [forServers])
+        let authorities = [try root.get().certify(nil, isRoot ? [forServers] : [])]
+        for usage in IdentityUsage.allCases {
+            do {
+                let issued = try await IssuedCertificate(
+                    [leaf, between], for: request, usage: usage, from: authorities, at: Date())
+                #expect(usage == .server && issued.chain == [leaf, between])
+            } catch let error as CertificateProviderError {
+                #expect(usage != .server && error.code == .protocolError)
+                #expect(
+                    error.message.contains(
+                        "'CN=\(isRoot ? "root" : "issuing"),O=certprov tests' in its chain does not permit TLS client authentication"
+                    ), "\(error)")
+            }
+        }
+    }
+
     @Test("The error says why the chain is not valid")
     func whatIsWrongWithTheChainIsSaid() async throws {
         let expired = try root.get().certify(issuing.get(), lifetime: -60)

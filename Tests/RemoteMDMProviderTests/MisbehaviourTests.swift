@@ -31,7 +31,9 @@ import Testing
     @Test func eachMisbehaviourIsATypedError() async throws {
         let server = try ESTResponder(.basic, .init(wishes: ["hash:sha384"]))
         let expected: [(String, Code?)] = [
-            ("other-key", .protocolError), ("wrong-subject", .protocolError), ("untrusted", .protocolError),
+            ("other-key", .protocolError), ("wrong-subject", nil), ("no-subject", .protocolError),
+            ("server-only", .protocolError),
+            ("untrusted", .protocolError),
             ("expired", .protocolError), ("not-yet-valid", .protocolError), ("not-yet-valid-60", nil),
             ("old-certificate", .protocolError), ("empty-bag", .protocolError), ("two-leaves", nil),
             ("no-intermediate", nil), ("not-base64", .protocolError), ("garbage", .protocolError),

@@ -59,7 +59,7 @@ final class TranscriptProvider: CertificateProvider {
             }
             return try Identity(
                 certificateChain: identity.certificateChain, key: identity.key,
-                trust: hasTrust ? TrustBundle([authority.root]) : nil,
+                trust: hasTrust ? TrustBundle([authority.root]) : nil, usage: hasTrust ? .both : .client,
                 provenance: .init(provider: ProviderID("vault"), alias: "web", source: "https://vault.example.com"))
         } catch { throw CertificateProviderError(.internal, "\(error)") }
     }
@@ -215,7 +215,7 @@ extension TranscriptProvider: IdentityListing, DeletionAnnouncing, ReplacedIdent
         let web = ListedIdentity(stored, isStored: true)
         let mail = ListedIdentity(
             provider: id, alias: "mail", isStored: false, certificateChain: stored.certificateChain,
-            keyLocation: .token, isKeyExportable: false, keyURI: "vault:mail")
+            keyLocation: .token, isKeyExportable: false, keyURI: "vault:mail", usage: .server)
         return IdentityList(
             identities: [web, mail],
             failures: [

@@ -17,13 +17,16 @@ public struct InventedProvider: EnrolmentProtocol {
     public static func descriptor(_ server: InventedServer, needsKeyFirst: Bool = false) -> ProviderDescriptor {
         ProviderDescriptor(
             id: id, displayName: "Invented", summary: "Requests an identity from a server in memory.",
-            parameters: [subject.descriptor, key.descriptor, pass.descriptor]
+            parameters: [
+                subject.descriptor, key.descriptor, pass.descriptor, IdentityUsage.parameter.descriptor,
+            ]
         ) { environment, parameters throws(CertificateProviderError) in
             let names = try parameters.reading(subject) { () throws(CertificateProviderError) in
                 try CertificateRequest.Names(subject: parameters[subject])
             }
             let plan = EnrolmentPlan(
-                names: names, keyStore: parameters[key], timeout: .seconds(60),
+                names: names, usage: parameters[IdentityUsage.parameter], keyStore: parameters[key],
+                timeout: .seconds(60),
                 storageName: StoredIdentity.name(distinguishedBy: [server.name, names.subjectText]))
             let own = Self(
                 server: server, pass: parameters[pass], needsKeyFirst: needsKeyFirst, environment: environment)

@@ -14,10 +14,10 @@ enum IdentityChoice {
         /// Whether its key may be used: the login has been made, or it needs none. To sign with another one would send its
         /// token a PIN that is for this one.
         var isOpen = true
-        /// Whether the certificate permits client authentication.
-        var isForClients = true
-        /// Whether it names client authentication: one that names no usage may be meant for something else.
-        var namesClients = false
+        /// Whether the certificate permits the side of TLS that the identity is for.
+        var permitsUsage = true
+        /// Whether it names that side: one that names no usage may be meant for something else.
+        var namesUsage = false
         /// The certificate's subject and issuer, in DER.
         var subject, issuer: [UInt8]
         /// Whether keys of this type can sign here at all.
@@ -53,7 +53,7 @@ enum IdentityChoice {
         remembered: ([Int]) throws(CertificateProviderError) -> [Int]
     ) throws(CertificateProviderError) -> Verdict {
         var rest = candidates.indices.filter { candidates[$0].isOpen }
-        for rule in [\Candidate.isForClients, \.canSign] {
+        for rule in [\Candidate.permitsUsage, \.canSign] {
             let fitting = rest.filter { candidates[$0][keyPath: rule] }
             if !fitting.isEmpty { rest = fitting }
         }
@@ -100,15 +100,15 @@ enum IdentityChoice {
         return left.sorted()
     }
 
-    /// Returns, of the certificates of one key on one token that do not renew each other, those for clients: a device's
-    /// attestation of its key is another certificate for it.
+    /// Returns, of the certificates of one key on one token that do not renew each other, those that name the usage: a
+    /// device's attestation of its key is another certificate for it.
     private static func meant(
         _ indices: [Int], of candidates: [Candidate], _ chained: ([Int]) throws(CertificateProviderError) -> [Int]
     ) throws(CertificateProviderError) -> [Int] {
         var left: [Int] = []
         for (_, group) in Dictionary(grouping: indices, by: { candidates[$0].key }) {
             var rest = group
-            for rule in [\Candidate.isValid, \.namesClients] where rest.count > 1 {
+            for rule in [\Candidate.isValid, \.namesUsage] where rest.count > 1 {
                 let fitting = rest.filter { candidates[$0][keyPath: rule] }
                 if !fitting.isEmpty { rest = fitting }
             }

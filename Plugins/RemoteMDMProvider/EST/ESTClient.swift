@@ -77,7 +77,7 @@ struct ESTClient: Sendable {
         let response = try await session.response(to: http) { connection throws(CertificateProviderError) in
             guard wishes.wantsBinding else { return Base64Body.encode(request.csr.derRepresentation) }
             let proof = try Self.proof(of: connection)
-            let content = RequestContent(names: request.names, wishes: wishes)
+            let content = RequestContent(names: request.names, usage: request.usage, wishes: wishes)
             return Base64Body.encode(try await content.signed(with: request.key, attributes: [proof]).derRepresentation)
         }
         switch response.status {

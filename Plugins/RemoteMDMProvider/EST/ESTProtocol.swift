@@ -87,9 +87,10 @@ struct ESTSession: MDMSession {
     }
 
     func certificateRequest(
-        _ names: CertificateRequest.Names, _ key: any IdentityKey
+        _ names: CertificateRequest.Names, _ usage: IdentityUsage, _ key: any IdentityKey
     ) async throws(CertificateProviderError) -> CertificateRequest {
-        try await RequestContent(names: names, wishes: try await client.get().attributes()).signed(with: key)
+        try await RequestContent(names: names, usage: usage, wishes: try await client.get().attributes())
+            .signed(with: key)
     }
 
     func send(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {

@@ -5,6 +5,7 @@ import X509
 /// The content of a certificate request.
 struct RequestContent: Sendable {
     let names: CertificateRequest.Names
+    var usage = IdentityUsage.client
     /// The CSR attributes that the server wants.
     var wishes = CSRAttributes()
 
@@ -14,17 +15,17 @@ struct RequestContent: Sendable {
     func signed(
         with key: any IdentityKey, attributes: [CertificateSigningRequest.Attribute] = []
     ) async throws(CertificateProviderError) -> CertificateRequest {
-        let extensions = wishes.extensions.compactMap { Self.filled($0, names, for: key.publicKey) }
+        let extensions = wishes.extensions.compactMap { filled($0, for: key.publicKey) }
         return try await CertificateRequest(
-            names, attributes: attributes, extensions: extensions, preferring: wishes.schemes, key: key)
+            names, usage: usage, attributes: attributes, extensions: extensions, preferring: wishes.schemes, key: key)
     }
 
     /// Returns the extension for the request; `nil` if there is no value for it.
     ///
     /// A complete value of the server is used as it is. A template, or the mere name of an extension, is filled in here
     /// (RFC 9908).
-    private static func filled(
-        _ wish: CSRAttributes.ExtensionWish, _ names: CertificateRequest.Names, for key: PublicKeyInfo
+    private func filled(
+        _ wish: CSRAttributes.ExtensionWish, for key: PublicKeyInfo
     ) -> Certificate.Extension? {
         let given = wish.value.map {
             Certificate.Extension(oid: wish.type, critical: wish.isCritical, value: $0[...])
@@ -42,7 +43,7 @@ struct RequestContent: Sendable {
             return try? Certificate.Extension(usage, critical: true)
         case .X509ExtensionID.extendedKeyUsage:
             if let given, let purposes = try? ExtendedKeyUsage(given), !purposes.isEmpty { return given }
-            return try? Certificate.Extension(ExtendedKeyUsage([.clientAuth]), critical: false)
+            return try? Certificate.Extension(ExtendedKeyUsage(usage.purposes), critical: false)
         default: return given
         }
     }

@@ -133,7 +133,8 @@ struct SCEPClient: Sendable {
         var csr = request.csr
         if let challenge {
             let attribute = try CertificateSigningRequest.Attribute(challengePassword: challenge)
-            csr = try await CertificateRequest(request.names, attributes: [attribute], key: request.key)
+            csr = try await CertificateRequest(
+                request.names, usage: request.usage, attributes: [attribute], key: request.key)
         }
         do {
             return (csr.derRepresentation, try CertificateSigningRequest(derEncoded: csr.derRepresentation))

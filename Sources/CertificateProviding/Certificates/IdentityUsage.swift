@@ -32,7 +32,11 @@ public struct IdentityUsage: RawRepresentable, CaseIterable, Hashable, Sendable,
         "usage", default: .client,
         summary: "The side of TLS that the certificate is for, by its extended key usage: client, server or both.")
 
-    /// The key purposes, for a certificate request.
+    /// The properties by which identities of the same source differ, for ``StoredIdentity/name(distinguishedBy:)``: none for
+    /// the default.
+    public var distinguishingProperties: [String] { self == .client ? [] : ["usage=\(self)"] }
+
+    /// The key purposes, as a certificate request has them.
     public var purposes: [ExtendedKeyUsage.Usage] {
         switch self {
         case .client: [.clientAuth]

@@ -95,6 +95,11 @@ public struct X509Certificate: Sendable {
     /// The SHA-256 hash of the DER bytes.
     public var sha256Fingerprint: [UInt8] { Array(SHA256.hash(data: derRepresentation)) }
 
+    /// The subject, or the first alternative name of a certificate without subject.
+    package var displayName: String {
+        subject.isEmpty ? subjectAlternativeNames.first?.description ?? subject : subject
+    }
+
     /// Whether subject and issuer are the same name.
     public var isSelfIssued: Bool { subjectDER == issuerDER }
 

@@ -91,6 +91,8 @@ public struct CertificateRequest: Sendable {
     /// Creates and signs a request, and verifies its signature as a CA would.
     ///
     /// - Parameters:
+    ///   - usage: The side of TLS. Its key purposes are requested, unless it is the default `client`: a CA issues for clients
+    ///     without being asked, and some refuse extensions that they do not know.
     ///   - attributes: Additional attributes, such as a challenge password.
     ///   - extensions: Requested extensions besides the alternative names.
     ///   - schemes: The accepted signature schemes: the first one that the key supports is used. If it supports none,
@@ -98,14 +100,17 @@ public struct CertificateRequest: Sendable {
     ///     preference is used.
     /// - Throws: `unsupportedAlgorithm`, `keyMismatch` if the signature does not verify, and errors of the key.
     public init(
-        _ names: Names, attributes: [CertificateSigningRequest.Attribute] = [],
+        _ names: Names, usage: IdentityUsage = .client, attributes: [CertificateSigningRequest.Attribute] = [],
         extensions: [Certificate.Extension] = [], preferring schemes: [SignatureScheme] = [], key: any IdentityKey
     ) async throws(CertificateProviderError) {
         let privateKey = try IdentityPrivateKey(key)
         do {
             var all = attributes
             let alternatives = names.alternativesExtension
-            let wanted = [alternatives].compactMap(\.self) + extensions.filter { $0.oid != alternatives?.oid }
+            var wanted = [alternatives].compactMap(\.self) + extensions.filter { $0.oid != alternatives?.oid }
+            if usage != .client, !wanted.contains(where: { $0.oid == .X509ExtensionID.extendedKeyUsage }) {
+                wanted.append(try Certificate.Extension(ExtendedKeyUsage(usage.purposes), critical: false))
+            }
             if !wanted.isEmpty {
                 all.append(try .init(ExtensionRequest(extensions: Certificate.Extensions(wanted))))
             }

@@ -5,17 +5,22 @@ import X509
 public struct IssuedCertificate: Sendable {
     /// Leaf first, without a root.
     public let chain: [X509Certificate]
+    /// Whether the leaf has the requested subject. Some servers drop it, or have one of their own: the certificate is as good
+    /// for a key that the server has not made.
+    public let hasRequestedSubject: Bool
 
     /// How far a server's clock may be ahead of ours.
     public static let skew: TimeInterval = 300
 
-    /// Checks an answer: the leaf is for the key, has the names, is valid now, permits the usage, and leads to an authority.
+    /// Checks an answer: the leaf is for the key, has the alternative names and any subject, is valid now, permits
+    /// the usage, and leads to an authority.
     /// Blocks for no I/O.
     ///
     /// - Parameters:
     ///   - certificates: The server's answer, in any order.
     ///   - key: The key that the request was signed with.
-    ///   - names: The requested names. The certificate may have more alternative names.
+    ///   - names: The requested names. The certificate may have more alternative names, and another subject
+    ///     (``hasRequestedSubject``), but some name.
     ///   - usage: The side of TLS that the certificate and its CA certificates must permit.
     ///   - current: The certificate to be renewed; `nil` for a first enrolment.
     ///   - authorities: The CA certificates that the server has sent over an authenticated connection.
@@ -40,6 +45,7 @@ public struct IssuedCertificate: Sendable {
             throw Self.refusal("the answer contains \(own.count) certificates for the key, but one is expected")
         }
         try Self.check(leaf, for: names)
+        hasRequestedSubject = Self.hasSubject(leaf, of: names)
         guard leaf.notValidAfter > now else {
             throw Self.refusal("it expired on \(leaf.notValidAfter.formatted(.iso8601))")
         }
@@ -83,25 +89,31 @@ public struct IssuedCertificate: Sendable {
         return path
     }
 
-    /// Whether a certificate has the names, and perhaps more alternative names.
-    public static func has(_ leaf: X509Certificate, _ names: CertificateRequest.Names) -> Bool {
-        (try? check(leaf, for: names)) != nil
+    /// Whether a certificate has the subject of the names, without regard to case; true if they have none.
+    public static func hasSubject(_ leaf: X509Certificate, of names: CertificateRequest.Names) -> Bool {
+        names.subjectText.isEmpty || leaf.subject.lowercased() == names.subjectText.lowercased()
     }
 
-    /// Checks that a certificate has the requested names. More alternative names are accepted: some servers add their
-    /// own.
+    /// Whether a certificate has the alternative names, and perhaps more.
+    public static func hasAlternativeNames(_ leaf: X509Certificate, of names: CertificateRequest.Names) -> Bool {
+        missingName(leaf, names) == nil
+    }
+
+    private static func missingName(_ leaf: X509Certificate, _ names: CertificateRequest.Names) -> AlternativeName? {
+        let known = Set(leaf.subjectAlternativeNames.map(\.normalized))
+        return names.alternativeNames.first { !known.contains($0.normalized) }
+    }
+
+    /// Checks that a certificate has a name, and the requested alternative names. More of them are accepted: some servers add
+    /// their own.
     private static func check(
         _ leaf: X509Certificate, for names: CertificateRequest.Names
     ) throws(CertificateProviderError) {
-        let wanted = names.subjectText
-        guard wanted.isEmpty || leaf.subject.lowercased() == wanted.lowercased() else {
+        if let missing = missingName(leaf, names) { throw refusal("it lacks the name '\(missing)'") }
+        guard !leaf.subject.isEmpty || !leaf.subjectAlternativeNames.isEmpty else {
             throw refusal(
-                "its subject is '\(leaf.subject)', but '\(wanted)' was requested; if the server is right, set "
-                    + "'subject' to its subject")
-        }
-        let known = Set(leaf.subjectAlternativeNames.map(\.normalized))
-        if let missing = names.alternativeNames.first(where: { !known.contains($0.normalized) }) {
-            throw refusal("it lacks the name '\(missing)'")
+                "it has no name: the server has dropped the subject '\(names.subjectText)'; set 'subject-alternative-names' too"
+            )
         }
     }
 

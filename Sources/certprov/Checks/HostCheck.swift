@@ -270,7 +270,8 @@ struct HostCheck {
         }
         let now = Date()
         let (expiry, status) = (identity.expiry, identity.status(at: now))
-        let text = "\(leaf.subject): \(status.rawValue), until \(expiry.rfc3339)" + identity.endOfIssuer
+        let usage = identity.usage == .client ? "" : " for usage=\(identity.usage)"
+        let text = "\(leaf.displayName): \(status.rawValue)\(usage), until \(expiry.rfc3339)" + identity.endOfIssuer
         if let error = identity.refusal(at: now) { return .error(what, error) }
         switch status {
         case .expired:

@@ -57,7 +57,8 @@ struct Connect: AsyncParsableCommand {
             let stored = try await manager.storedIdentity()
             let identity =
                 if let stored { stored } else { try await manager.obtainIdentity(TerminalInteraction()) }
-            if let obstacle = identity.obstacle(at: Date()) {
+            let chain = identity.certificateChain
+            if let obstacle = CertificateChain.obstacle(in: chain, for: .client, at: Date()) {
                 // It may do so only when it answers a request.
                 context.remark(
                     "The server may refuse the client certificate '\(identity.certificate.subject)': \(obstacle).")

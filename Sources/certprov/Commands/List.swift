@@ -57,7 +57,7 @@ struct List: AsyncParsableCommand {
         for identity in identities {
             guard let leaf = identity.certificateChain.first else { continue }
             table.append([
-                identity.provider.rawValue, identity.alias?.withVisibleControls ?? "-", leaf.subject,
+                identity.provider.rawValue, identity.alias?.withVisibleControls ?? "-", leaf.displayName,
                 leaf.publicKey.displayName, identity.keyLocation.rawValue, identity.expiry.rfc3339,
                 identity.state(at: now), uri(identity) ?? "",
             ])

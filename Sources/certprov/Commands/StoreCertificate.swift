@@ -42,7 +42,8 @@ struct StoreCertificate: AsyncParsableCommand {
                 context.remark("the certificate is stored, but cannot be used yet: \(error.message)")
             }
             let identity = try Identity(
-                certificateChain: chain, key: key, provenance: .init(provider: provider, source: key.uri))
+                certificateChain: chain, key: key, usage: leaf.permits(.client) ? .client : .server,
+                provenance: .init(provider: provider, source: key.uri))
             if replace {
                 // The others may be all that works.
                 guard chosen?.certificate == leaf else {

@@ -21,6 +21,8 @@ struct IdentityDocument: Encodable {
     let expires: String
     /// The status of the whole chain, or `unusable`.
     let status: String
+    /// The side of TLS that the identity is for.
+    let usage: String
     let sha256Fingerprint: String
     let subjectAlternativeNames: [String]
     let key: Key
@@ -59,6 +61,7 @@ struct IdentityDocument: Encodable {
         notAfter = leaf.notValidAfter.rfc3339
         expires = listed.expiry.rfc3339
         status = listed.state(at: now)
+        usage = listed.usage.rawValue
         sha256Fingerprint = leaf.sha256Fingerprint.hexEncoded
         subjectAlternativeNames = leaf.subjectAlternativeNames.map(\.description)
         key = Key(

@@ -27,7 +27,8 @@ enum VaultParameter {
     /// In the order of the documentation.
     static let all: [ParameterDescriptor] = [
         url.descriptor, trustAnchors.descriptor, pin.descriptor, mount.descriptor, role.descriptor,
-        tokenSource.descriptor, subject.descriptor, keyType.descriptor, key.descriptor,
+        tokenSource.descriptor, subject.descriptor, IdentityUsage.parameter.descriptor, keyType.descriptor,
+        key.descriptor,
         ServerParameter.proxy.descriptor, ServerParameter.proxyUsername.descriptor,
         ServerParameter.proxyPasswordSource.descriptor, timeout.descriptor,
     ]
@@ -63,11 +64,12 @@ struct VaultSettings: Sendable {
         let names = parameters[VaultParameter.subject]
         operation = "\(parameters[VaultParameter.mount])/sign/\(parameters[VaultParameter.role])"
         plan = EnrolmentPlan(
-            names: names, keyStore: parameters[VaultParameter.key], keyType: parameters[VaultParameter.keyType],
+            names: names, usage: parameters[IdentityUsage.parameter], keyStore: parameters[VaultParameter.key],
+            keyType: parameters[VaultParameter.keyType],
             timeout: parameters[VaultParameter.timeout],
-            storageName: StoredIdentity.name(distinguishedBy: [
-                server.origin + server.path, operation, names.subjectText,
-            ]))
+            storageName: StoredIdentity.name(
+                distinguishedBy: [server.origin + server.path, operation, names.subjectText]
+                    + parameters[IdentityUsage.parameter].distinguishingProperties))
         // The server gets the token.
         try trust.requireConfigured(for: server)
         guard server.query == nil else { throw parameters.invalid(VaultParameter.url, "must not have a query") }

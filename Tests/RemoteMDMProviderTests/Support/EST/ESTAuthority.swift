@@ -44,7 +44,7 @@ struct ESTAuthority: Sendable {
         var names: SubjectAlternativeNames?
         /// Seconds from now.
         var validity: (start: TimeInterval, end: TimeInterval) = (0, 86_400)
-        var purpose = ExtendedKeyUsage.Usage.clientAuth
+        var purposes = [ExtendedKeyUsage.Usage.clientAuth]
     }
 
     func issue(_ leaf: Leaf) throws -> X509Certificate {
@@ -62,7 +62,7 @@ struct ESTAuthority: Sendable {
         try certify(leaf.subject, leaf.publicKey, leaf.validity, by: issuer, key) {
             Critical(BasicConstraints.notCertificateAuthority)
             Critical(KeyUsage(digitalSignature: true))
-            try ExtendedKeyUsage([leaf.purpose])
+            try ExtendedKeyUsage(leaf.purposes)
             if let names = leaf.names { names }
         }
     }

@@ -9,11 +9,13 @@ struct ESTFault {
         case status, tooMany = "429", redirect, hang, halfClose = "half-close"
         case closeAfterRequest = "close-after-request", pending
         // It is issued, but: it is the client's own certificate, or the last one for the subject; for another party; with
-        // the subject as PrintableString and one more alternative name; by another root; by the new root, which `cacerts`
+        // the subject as PrintableString and one more alternative name; without the subject; for servers alone, whatever was
+        // asked; by another root; by the new root, which `cacerts`
         // then has with the links; a minute ago, in an hour (`-SECONDS` for another time); the answer has none, a second
         // one for another party, the leaf alone.
         case oldCertificate = "old-certificate", otherKey = "other-key", otherKind = "other-kind"
         case otherNames = "other-names", wrongSubject = "wrong-subject", untrusted, expired
+        case noSubject = "no-subject", serverOnly = "server-only"
         case notYetValid = "not-yet-valid", rollover, emptyBag = "empty-bag", twoLeaves = "two-leaves"
         case noIntermediate = "no-intermediate"
         // It is issued, and the answer cannot be read, is written otherwise, has odd headers, is the last one (announced, or

@@ -34,6 +34,9 @@ extension ESTResponder {
         var issuer = isNew ? try successor() : authority
         if faults.has(.untrusted) { issuer = try Self.stranger.get() }
         var leaf = ESTAuthority.Leaf(subject: csr.subject, publicKey: key, names: try csr.alternativeNames)
+        if let purposes = try csr.attributes.extensionRequest?.extensions.extendedKeyUsage {
+            leaf.purposes = Array(purposes)
+        }
         var leaves: [X509Certificate] = []
         if let earlier = try presented ?? latest(csr.subject), faults.has(.oldCertificate) {
             leaves = [earlier]
@@ -53,6 +56,8 @@ extension ESTResponder {
 
     private func distort(_ leaf: inout ESTAuthority.Leaf, _ faults: ESTFaults) throws {
         if faults.has(.wrongSubject) { leaf.subject = try ESTAuthority.name("Somebody Else") }
+        if faults.has(.noSubject) { leaf.subject = DistinguishedName() }
+        if faults.has(.serverOnly) { leaf.purposes = [.serverAuth] }
         if faults.has(.otherNames) {
             leaf.subject = try leaf.subject.asPrintableStrings
             let added = GeneralName.dnsName("added.example")

@@ -151,7 +151,7 @@ final class ESTResponder: Sendable {
         ])
         let leaf = try ESTAuthority.Leaf(
             subject: ESTAuthority.name("localhost"), publicKey: key.publicKey, names: names,
-            validity: (-60, 86_400), purpose: .serverAuth)
+            validity: (-60, 86_400), purposes: [.serverAuth])
         let chain =
             switch options.serverCertificate {
             case .right: [try authority.issue(leaf)] + authority.intermediates
