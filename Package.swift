@@ -20,6 +20,7 @@ let package = Package(
         .library(name: "CertificateTLSAsyncHTTPClient", targets: ["CertificateTLSAsyncHTTPClient"]),
         .library(name: "Enrolment", targets: ["Enrolment"]),
         .library(name: "OAuth", targets: ["OAuth"]),
+        .library(name: "PEMFileProvider", targets: ["PEMFileProvider"]),
         .library(name: "PKCS11TokenProvider", targets: ["PKCS11TokenProvider"]),
         .library(name: "PKCS12FileProvider", targets: ["PKCS12FileProvider"]),
         .library(name: "RemoteMDMProvider", targets: ["RemoteMDMProvider"]),
@@ -77,6 +78,7 @@ let package = Package(
             name: "Logon",
             dependencies: [
                 "CertificateProviding", "CertificateTLS", "IdentityStore", "ProviderTransport",
+                .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
             ]
         ),
@@ -133,6 +135,14 @@ let package = Package(
                 .product(name: "SystemPackage", package: "swift-system"),
             ],
             path: "Plugins/PKCS12FileProvider"
+        ),
+        .target(
+            name: "PEMFileProvider",
+            dependencies: [
+                "CertificateProviding", "OpenSSLSupport",
+                .product(name: "Logging", package: "swift-log"),
+            ],
+            path: "Plugins/PEMFileProvider"
         ),
         .systemLibrary(name: "CLinux"),
         .target(name: "CArguments"),
@@ -223,7 +233,7 @@ let package = Package(
         .target(
             name: "CertprovComposition",
             dependencies: [
-                "CertificateProviding", "IdentityStore", "Logon", "PKCS12FileProvider", "PluginHost",
+                "CertificateProviding", "IdentityStore", "Logon", "PEMFileProvider", "PKCS12FileProvider", "PluginHost",
                 "ProviderTransport", "RemoteMDMProvider",
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
                 .product(name: "Logging", package: "swift-log"),
@@ -285,7 +295,7 @@ let package = Package(
             name: "PKCS11KeyGenerationTests",
             dependencies: [
                 "CertificateProviderTesting", "CertificateProviding", "CP11Kit", "IdentityStore", "PKCS11TokenProvider",
-                "Enrolment", "RemoteMDMProvider",
+                "Enrolment", "PEMFileProvider", "RemoteMDMProvider",
                 "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
             ], exclude: ["extracting-module.c"]),
@@ -297,6 +307,15 @@ let package = Package(
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "X509", package: "swift-certificates"),
+            ]),
+        .testTarget(
+            name: "PEMFileProviderTests",
+            dependencies: [
+                "CertificateProviderTesting", "CertificateProviding", "CertprovKit", "IdentityStore", "Logon",
+                "OpenSSLSupport", "PEMFileProvider", "PKCS11TokenProvider", "PKCS12FileProvider", "Renewal",
+                "TestSupport",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ]),
         // The functions of the PKCS#11 module that fails as it is told to. The tests compile and load the module itself.
         .systemLibrary(

@@ -89,7 +89,7 @@ extension PKCS12FileProvider: IdentityListing {
         else { return [] }
         return [
             "\(DisplayText.visible(file)) has changed since '\(stored.certificateChain[0].subject)' was read from it; "
-                + "'certprov fetch --force' reads it again."
+                + "'certprov fetch' reads it again."
         ]
     }
 }

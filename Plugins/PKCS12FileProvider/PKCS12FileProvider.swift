@@ -18,8 +18,22 @@ public final class PKCS12FileProvider: CertificateProvider {
     public var id: ProviderID { Self.id }
 
     let environment: ProviderEnvironment
-    private let library = Mutex<OpenSSLLibrary?>(nil)
+    private let library = Library()
     let settings: Settings
+    private let watch: SourceWatch
+
+    /// The OpenSSL library, loaded at first use: reading from the identity store does not need it.
+    private final class Library: Sendable {
+        private let state = Mutex<OpenSSLLibrary?>(nil)
+
+        var opened: OpenSSLLibrary {
+            state.withLock { library in
+                let opened = library ?? OpenSSLLibrary()
+                library = opened
+                return opened
+            }
+        }
+    }
 
     /// The parameters, checked.
     struct Settings: Sendable {
@@ -35,6 +49,19 @@ public final class PKCS12FileProvider: CertificateProvider {
             (self.source, self.passwordSource, self.alias, self.usage) = (source, passwordSource, alias, usage)
             entryName = StoredIdentity.name(
                 distinguishedBy: [source.path, alias ?? ""] + usage.distinguishingProperties)
+        }
+
+        /// Whether the file has changed since the stored identity was read from it. A file that is gone has not: the stored copy
+        /// does not need it. In a directory, another one may have taken its place.
+        func isChanged(in environment: ProviderEnvironment) -> Bool {
+            guard let entry = try? environment.storage.entry(named: entryName),
+                let file = entry.attributes[Attribute.file],
+                let digest = entry.attributes[Attribute.fileDigest]
+            else { return false }
+            guard let bytes = try? source.read(file) else {
+                return file != source.path && FileStamp(of: file) == nil && (try? source.files()) != nil
+            }
+            return PKCS12Source.digest(of: bytes) != digest
         }
     }
 
@@ -56,11 +83,48 @@ public final class PKCS12FileProvider: CertificateProvider {
 
     init(_ environment: ProviderEnvironment, _ parameters: Parameters) {
         self.environment = environment
-        settings = Settings(
-            source: PKCS12Source(path: Self.absolute(parameters[Parameter.path])),
+        let settings = Settings(
+            source: PKCS12Source(path: RegularFile.absolute(parameters[Parameter.path])),
             passwordSource: parameters[Parameter.passwordSource], alias: parameters[Parameter.alias],
             usage: parameters[IdentityUsage.parameter])
+        self.settings = settings
+        let hasWarned = Mutex(false)
+        watch = SourceWatch(environment) {
+            settings.source.stamps()
+        } read: { [library] in
+            guard settings.isChanged(in: environment) else { return .unchanged }
+            if settings.passwordSource == .prompt {
+                let isFirst = hasWarned.withLock { warned in
+                    defer { warned = true }
+                    return !warned
+                }
+                if isFirst {
+                    environment.logger.warning(
+                        "the PKCS#12 file has changed, and its password can only be asked for; run 'certprov fetch'",
+                        metadata: ["path": "\(DisplayText.visible(settings.source.path))"])
+                }
+                return .unchanged
+            }
+            do throws(CertificateProviderError) {
+                let password = try settings.passwordSource.map { source throws(CertificateProviderError) in
+                    try environment.secrets.read(source)
+                }
+                _ = try PKCS12Reading(settings.source, password: password, library: library.opened)
+                    .choose(alias: settings.alias, for: settings.usage)
+                return .ready
+            } catch {
+                return .unreadable
+            }
+        } isChanged: {
+            settings.isChanged(in: environment)
+        }
     }
+
+    /// Announces changes of the file, whose identity then replaces the stored one.
+    public var updates: (any UpdateAnnouncing)? { watch }
+
+    /// Ends the announcements.
+    public func shutdown() async { watch.end() }
 
     /// Reads the file and stores the chosen identity. Asks for the password if `password-source` is `prompt`.
     ///
@@ -73,6 +137,9 @@ public final class PKCS12FileProvider: CertificateProvider {
     ///   for TLS.
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
+            let stamps = try await environment.executor.run { [settings] () throws(CertificateProviderError) in
+                settings.source.stamps()
+            }
             let password: SecretBytes?
             if let source = settings.passwordSource {
                 let prompt = "Password for \(DisplayText.visible(settings.source.path))"
@@ -113,6 +180,7 @@ public final class PKCS12FileProvider: CertificateProvider {
                 }
                 try storage.setEntry(entry, named: settings.entryName)
             }
+            watch.use(stamps)
             environment.logger.debug("identity stored", metadata: ["subject": "\(identity.certificate.subject)"])
             return identity
         } catch {
@@ -146,14 +214,7 @@ public final class PKCS12FileProvider: CertificateProvider {
 }
 
 extension PKCS12FileProvider {
-    /// Returns the OpenSSL library, loaded at first use: reading from the identity store does not need it.
-    func openSSL() -> OpenSSLLibrary {
-        library.withLock { library in
-            let opened = library ?? OpenSSLLibrary()
-            library = opened
-            return opened
-        }
-    }
+    func openSSL() -> OpenSSLLibrary { library.opened }
 
     private func identity(of entry: StoredIdentity) throws(CertificateProviderError) -> Identity {
         guard let leaf = entry.certificateChain.first, let privateKey = entry.privateKey else {
@@ -167,14 +228,5 @@ extension PKCS12FileProvider {
             usage: settings.usage,
             provenance: .init(
                 provider: id, alias: entry.attributes[Attribute.alias], source: entry.attributes[Attribute.file]))
-    }
-
-    /// Makes a path absolute, so that a change of the working directory has no effect on it.
-    private static func absolute(_ path: String) -> String {
-        if path.hasPrefix("/") { return path }
-        var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))
-        guard getcwd(&buffer, buffer.count) != nil else { return path }
-        let directory = buffer.withUnsafeBytes { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
-        return (directory == "/" ? "" : directory) + "/" + (path.hasPrefix("./") ? String(path.dropFirst(2)) : path)
     }
 }

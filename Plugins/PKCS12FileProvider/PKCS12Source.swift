@@ -48,6 +48,12 @@ struct PKCS12Source {
         return (names.sorted().map { prefix + $0 }, failures.sorted { $0.message < $1.message })
     }
 
+    /// The stamps of the file, or of the directory and its first files, by `stat` only.
+    func stamps() -> [FileStamp?] {
+        let files = (try? files().paths) ?? []
+        return [FileStamp(of: path)] + (files == [path] ? [] : files.prefix(64).map { FileStamp(of: $0) })
+    }
+
     /// Reads one file of at most ``WorkBudget/maximumFileSize`` bytes.
     func read(_ file: String) throws(CertificateProviderError) -> [UInt8] {
         do throws(RegularFile.Failure) {

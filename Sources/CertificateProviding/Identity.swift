@@ -67,7 +67,12 @@ public struct Identity: Sendable {
     public var certificate: X509Certificate { certificateChain[0] }
 
     /// Whether a service that uses `other` has nothing to take over: certificate and trust bundle are the same.
-    package func isSame(as other: Identity) -> Bool { certificate == other.certificate && trust == other.trust }
+    ///
+    /// - Parameter withChain: Whether the issuers in the chain must be the same too.
+    package func isSame(as other: Identity, withChain: Bool = false) -> Bool {
+        certificate == other.certificate && trust == other.trust
+            && (!withChain || certificateChain == other.certificateChain)
+    }
 
 }
 

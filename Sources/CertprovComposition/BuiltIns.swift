@@ -1,5 +1,6 @@
 package import CertificateProviding
 import IdentityStore
+import PEMFileProvider
 import PKCS12FileProvider
 package import Logging
 package import PluginHost
@@ -11,7 +12,7 @@ import RemoteMDMProvider
 
 /// The providers and key stores that a program has built in, and where plugins add others.
 package struct BuiltIns: Sendable {
-    package var providers = [PKCS12FileProvider.descriptor]
+    package var providers = [PEMFileProvider.descriptor, PKCS12FileProvider.descriptor]
     package var keyStores = [SealedKeyStore.descriptor]
     /// Sections of the property file that rooms declare.
     package var sections = [FilesExport.section]

@@ -21,6 +21,7 @@ package struct Composition: Sendable {
     package let logger: Logger
     package let now: @Sendable () -> Date
     private let transport: Transport
+    private let sleep: (@Sendable (Duration) async throws -> Void)?
     private let ownStore: IdentityStore?
     private let ownVaults: Vaults?
 
@@ -32,12 +33,14 @@ package struct Composition: Sendable {
     /// - Parameters:
     ///   - store: `nil` for that of the host, which the environment names.
     ///   - vaults: `nil` for those of the host.
+    ///   - sleep: Waits between two looks at a provider's files.
     ///   - observer: Gets what plugins and this process say to each other.
     /// - Throws: `configurationInvalid` for two providers or key stores of the same name.
     package init(
         _ builtIns: BuiltIns, secrets: SecretReader = SecretReader(), store: IdentityStore? = nil,
         vaults: Vaults? = nil, executor: BlockingExecutor, transport: Transport = Transport(), logger: Logger,
-        now: @escaping @Sendable () -> Date = { Date() }, observer: (@Sendable (PluginEvent) -> Void)? = nil
+        now: @escaping @Sendable () -> Date = { Date() },
+        sleep: (@Sendable (Duration) async throws -> Void)? = nil, observer: (@Sendable (PluginEvent) -> Void)? = nil
     ) throws(CertificateProviderError) {
         plugins = builtIns.plugins(
             logger: logger,
@@ -49,6 +52,7 @@ package struct Composition: Sendable {
         (ownStore, ownVaults) = (store, vaults)
         self.secrets = secrets
         (self.executor, self.transport, self.logger, self.now) = (executor, transport, logger, now)
+        self.sleep = sleep
     }
 
     /// Returns the identity store of this host.
@@ -93,6 +97,7 @@ package struct Composition: Sendable {
         var environment = ProviderEnvironment(
             storage: storage, secrets: secrets, logger: logger, now: now, executor: executor)
         environment.transport = transport
+        if let sleep { environment.sleep = sleep }
         return environment
     }
 }

@@ -88,14 +88,15 @@ public final class CertprovLogon: Sendable {
         logger: Logger, secrets: SecretReader, store: IdentityStore?,
         now: @escaping @Sendable () -> Date = { Date() },
         sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
-        transport: Transport = Transport(), vaults: Composition.Vaults?
+        looking: (@Sendable (Duration) async throws -> Void)? = nil, transport: Transport = Transport(),
+        vaults: Composition.Vaults?
     ) throws(CertificateProviderError) {
         var builtIns = BuiltIns.all
         builtIns.providers += providers
         builtIns.keyStores += keyStores
         composition = try Composition(
             builtIns, secrets: secrets, store: store, vaults: vaults, executor: .threads(), transport: transport,
-            logger: logger, now: now)
+            logger: logger, now: now, sleep: looking)
         let stamp = FileStamp(of: path)
         let configuration = try LogonConfiguration.load(path: path, registry: composition.registry)
         for warning in configuration.warnings { logger.warning("\(warning)") }
@@ -199,7 +200,10 @@ public final class CertprovLogon: Sendable {
         of manager: LogonManager
     ) async throws(CertificateProviderError) -> TLSCredentials {
         let stored = try await manager.storedIdentity()
-        if let stored, let credentials = usable(stored) { return credentials }
+        if let stored, usable(stored) != nil {
+            let refreshed = try await manager.refreshed(stored, NoUserInteraction())
+            if let credentials = usable(refreshed) { return credentials }
+        }
         // The manager would return a stored one that TLS cannot use.
         let identity =
             if let stored, !stored.hasExpired(at: now()) {
@@ -273,7 +277,7 @@ extension CertprovLogon {
         let interval: Duration
 
         func run() async throws {
-            var watch = FileWatch()
+            var watch = FileWatch<FileStamp?>()
             while !Task.isShuttingDownGracefully, !Task.isCancelled {
                 await cancelWhenGracefulShutdown { [sleep = logon.sleep, interval] in try? await sleep(interval) }
                 if Task.isShuttingDownGracefully || Task.isCancelled { return }
@@ -283,7 +287,7 @@ extension CertprovLogon {
     }
 
     /// One look at the file.
-    private func look(_ watch: inout FileWatch) async {
+    private func look(_ watch: inout FileWatch<FileStamp?>) async {
         let seen = FileStamp(of: path)
         guard watch.isDue(seen, inForce: stamp.withLock(\.self)) else { return }
         do throws(CertificateProviderError) {

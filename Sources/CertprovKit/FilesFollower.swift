@@ -23,7 +23,9 @@ struct FilesFollower {
         var (failure, pause) = (String?.none, 0)
         while !Task.isCancelled {
             let (identity, configuration) = (renewal.current, manager().configuration)
-            let isNew = written.map { !identity.isSame(as: $0.identity) || configuration != $0.configuration } ?? true
+            let isNew =
+                written.map { !identity.isSame(as: $0.identity, withChain: true) || configuration != $0.configuration }
+                ?? true
             pause = max(0, pause - 1)
             if isNew || failure != nil && pause == 0 {
                 written = (identity, configuration)

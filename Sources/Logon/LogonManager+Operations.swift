@@ -17,7 +17,7 @@ extension LogonManager {
     }
 
     /// Returns the first stored identity, and obtains one if there is none. If the stored one has expired, its provider is
-    /// asked for another one.
+    /// asked for another one. A file of the provider that has changed is taken at once.
     ///
     /// - Throws: As ``storedIdentity()`` and ``obtainIdentity(_:)``; `expired` if the provider has only one that is over. Then
     ///   also in place of `pending`, `timedOut` and `operationNotAllowed` of the provider.
@@ -26,7 +26,7 @@ extension LogonManager {
             let now = self.now()
             let identity: Identity
             if let stored = try await self.stored(&log) {
-                guard stored.hasExpired(at: now) else { return stored }
+                guard stored.hasExpired(at: now) else { return try await self.refreshed(stored, interaction, &log) }
                 identity = try await self.replacement(
                     of: stored, because: "the stored identity has expired", at: now, interaction, &log)
             } else {

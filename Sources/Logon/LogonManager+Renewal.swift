@@ -1,5 +1,6 @@
 public import CertificateProviding
 public import FoundationEssentials
+import Logging
 
 extension LogonManager {
     /// Returns when to renew an identity of this manager, by the parameter `renew-at` of its provider.
@@ -8,7 +9,8 @@ extension LogonManager {
             for: identity, policy: sequence[identity.provenance.provider]?.renewalPolicy ?? .init())
     }
 
-    /// Returns the stored identity, renewed if it is due. The stored one stays until the new one is available.
+    /// Returns the stored identity, renewed if it is due. The stored one stays until the new one is available. A file of the
+    /// provider that has changed is taken at once.
     ///
     /// Only the provider of the stored identity is asked. An identity of another provider would change the identity of
     /// this host whenever a server is down at the wrong time. If no identity is stored, one is obtained as in
@@ -24,7 +26,9 @@ extension LogonManager {
     ) async throws(CertificateProviderError) -> Identity {
         try await exclusively { log throws(CertificateProviderError) in
             guard let current = try await self.stored(&log) else { return try await self.obtain(interaction, &log) }
-            guard self.renewalSchedule(for: current).isDue(at: now) else { return current }
+            guard self.renewalSchedule(for: current).isDue(at: now) else {
+                return try await self.refreshed(current, interaction, &log)
+            }
             return try await self.replacement(
                 of: current, because: "the stored identity was due for renewal", at: now, interaction, &log)
         }
@@ -50,9 +54,49 @@ extension LogonManager {
         }
     }
 
-    /// Returns the announcements of an identity's provider that there may be a new one; `nil` if it makes none.
-    package func announcements(for identity: Identity) -> AsyncStream<Void>? {
-        providers.first { $0.id == identity.provenance.provider }?.updates?.announcements()
+    /// Returns what announces that an identity's provider may have a new one; `nil` if the provider does not.
+    package func updates(for identity: Identity) -> (any UpdateAnnouncing)? {
+        providers.first { $0.id == identity.provenance.provider }?.updates
+    }
+
+    /// Returns a stored identity, or that of the files that it was read from, if they have another one by now.
+    ///
+    /// - Throws: `operationNotAllowed` while another operation is in progress and the files have changed; `userCancelled`.
+    package func refreshed(
+        _ stored: Identity, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
+        guard let updates = updates(for: stored), await sequence.hasUpdate(updates, of: stored.provenance.provider)
+        else {
+            return stored
+        }
+        return try await exclusively { log throws(CertificateProviderError) in
+            try await self.refreshed(stored, interaction, &log)
+        }
+    }
+
+    /// Returns the identity of the files that a stored one was read from, if they have another one by now; else the stored one,
+    /// also if that of the files cannot be taken.
+    ///
+    /// - Throws: `userCancelled` if the task is cancelled.
+    func refreshed(
+        _ stored: Identity, _ interaction: any UserInteraction, _ log: inout DecisionLog
+    ) async throws(CertificateProviderError) -> Identity {
+        let id = stored.provenance.provider
+        guard let provider = providers.first(where: { $0.id == id }), let updates = provider.updates,
+            await sequence.hasUpdate(updates, of: id)
+        else { return stored }
+        do throws(CertificateProviderError) {
+            return try await sequence.obtain(from: provider, because: "its source has changed", &log) {
+                () throws(CertificateProviderError) in
+                try await provider.getCertificate(interaction)
+            }
+        } catch {
+            guard !Task.isCancelled else { throw error }
+            sequence[id]?.logger.warning(
+                "the source of the stored identity has changed and cannot be used; the stored identity stays",
+                metadata: ["code": "\(error.code)", "reason": "\(error.message)"])
+            return stored
+        }
     }
 
     /// Returns what an identity's provider has in its place by now: the stored identity if that is another one, otherwise one
@@ -63,7 +107,7 @@ extension LogonManager {
         of current: Identity, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
         try await exclusively { log throws(CertificateProviderError) in
-            if let stored = try await self.stored(&log), !stored.isSame(as: current) { return stored }
+            if let stored = try await self.stored(&log), !stored.isSame(as: current, withChain: true) { return stored }
             let id = current.provenance.provider
             guard let provider = self.providers.first(where: { $0.id == id }) else {
                 return try await self.obtain(interaction, &log)
@@ -72,7 +116,9 @@ extension LogonManager {
             {
                 () throws(CertificateProviderError) in
                 let identity = try await provider.getCertificate(interaction)
-                try identity.requireSuccession(to: current, at: self.now())
+                if identity.certificateChain == current.certificateChain {
+                    try identity.requireSuccession(to: current, at: self.now())
+                }
                 return identity
             }
         }

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Logging
 import Synchronization
 
 /// A provider that a manager has made. Managers that replace one another share those whose parameters are the same.
@@ -6,6 +7,8 @@ final class MadeProvider: Sendable {
     let provider: any CertificateProvider
     /// For its calls that block.
     let executor: BlockingExecutor
+    /// That of its environment.
+    let logger: Logger
     /// By its parameter `renew-at`.
     let renewalPolicy: RenewalPolicy
     /// Whether another provider has taken its place, and it was not shut down yet.
@@ -17,7 +20,7 @@ final class MadeProvider: Sendable {
         in environment: @escaping ProviderRegistry.Surroundings
     ) throws(CertificateProviderError) {
         renewalPolicy = RenewalPolicy(point: try configured.parameters.renewalPoint(provider: configured.id))
-        (provider, executor) = try registry.provider(
+        (provider, executor, logger) = try registry.provider(
             configured.id, configured.parameters, keyStores, in: environment)
     }
 

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Logging
 
 extension ProviderRegistry {
     typealias Surroundings = @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment
@@ -11,7 +12,7 @@ extension ProviderRegistry {
     func provider(
         _ id: ProviderID, _ parameters: ProviderParameters, _ keyStores: KeyStores,
         in environment: @escaping Surroundings
-    ) throws(CertificateProviderError) -> (any CertificateProvider, executor: BlockingExecutor) {
+    ) throws(CertificateProviderError) -> (any CertificateProvider, executor: BlockingExecutor, logger: Logger) {
         guard let descriptor = try provider(id, parameters) else {
             let installed = providerIDs.map(\.rawValue).joined(separator: ", ")
             throw CertificateProviderError(
@@ -26,7 +27,7 @@ extension ProviderRegistry {
             guard provider.id == id else {
                 throw CertificateProviderError(.internal, "The provider '\(id)' calls itself '\(provider.id)'.")
             }
-            return (provider, surroundings.executor)
+            return (provider, surroundings.executor, surroundings.logger)
         } catch {
             throw error.attributed(to: id)
         }

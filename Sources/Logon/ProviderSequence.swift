@@ -142,6 +142,12 @@ struct ProviderSequence: Sendable {
         try await stored(of: [provider], &log)
     }
 
+    /// Returns whether the source of a provider's stored identity has another one.
+    func hasUpdate(_ updates: any UpdateAnnouncing, of id: ProviderID) async -> Bool {
+        guard let executor = made[id]?.executor else { return updates.hasUpdate() }
+        return (try? await executor.run { () throws(CertificateProviderError) in updates.hasUpdate() }) ?? false
+    }
+
     /// Asks one provider for a new identity.
     ///
     /// - Parameters:

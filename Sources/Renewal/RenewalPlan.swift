@@ -18,8 +18,13 @@ package struct RenewalPlan: Sendable {
     /// The uptime before which no announced update is asked for.
     private var nextUpdate = Duration.zero
 
+    /// Whether the last announcement was of a source on this host.
+    private var isLocal = false
+
     /// The minimum time between two updates that a provider announces.
     static let updateInterval = Duration.seconds(60)
+    /// The same for a source on this host.
+    static let localInterval = Duration.seconds(2)
 
     package init(_ schedule: RenewalSchedule, backoff: RenewalBackoff = RenewalBackoff()) {
         self.schedule = schedule
@@ -30,17 +35,20 @@ package struct RenewalPlan: Sendable {
     package func delay(at moment: Moment) -> Duration {
         let delay = max(moment.wall.duration(to: schedule.due), earliest - moment.uptime)
         guard update != .none else { return delay }
-        // An update does not wait for the pause after a success.
-        return min(delay, (failures > 0 ? earliest : nextUpdate) - moment.uptime)
+        // An update does not wait for the pause after a success, nor one on this host for that after a failure.
+        return min(delay, (failures > 0 && !isLocal ? earliest : nextUpdate) - moment.uptime)
     }
 
-    mutating func announceUpdate() { update = .announced }
+    mutating func announceUpdate(isLocal: Bool = false) {
+        update = .announced
+        self.isLocal = isLocal
+    }
 
     /// Notes that an attempt begins, which also asks for an update that was announced before.
     mutating func begin(at moment: Moment) {
         guard update != .none else { return }
         update = .requested
-        nextUpdate = moment.uptime + Self.updateInterval
+        nextUpdate = moment.uptime + (isLocal ? Self.localInterval : Self.updateInterval)
     }
 
     package mutating func succeed(with schedule: RenewalSchedule, at moment: Moment) {
@@ -62,6 +70,8 @@ package struct RenewalPlan: Sendable {
 
     package mutating func fail(with error: CertificateProviderError, at moment: Moment, draw: Double) {
         failures = min(failures, 1000) + 1
+        // A source on this host announces again what has not been taken.
+        if isLocal { endUpdate() }
         earliest =
             moment.uptime
             + backoff.delay(

@@ -14,8 +14,8 @@ struct RenewalSource: Sendable {
     let renew: Ask
     /// Returns what the provider has in place of the current identity by now.
     let successor: @Sendable (_ current: Identity) async throws(CertificateProviderError) -> Identity
-    /// Returns the provider's announcements that there may be a new identity; nil if it makes none.
-    let announcements: @Sendable (_ current: Identity) -> AsyncStream<Void>?
+    /// Returns what announces that there may be a new identity; nil if the provider does not.
+    let updates: @Sendable (_ current: Identity) -> (any UpdateAnnouncing)?
     /// Destroys the identity that the current one has replaced.
     let discardReplaced: Discard
     /// Closes the open resources of the provider.
@@ -34,7 +34,7 @@ struct RenewalSource: Sendable {
             successor: { current throws(CertificateProviderError) in
                 try await manager().successor(of: current, NoUserInteraction())
             },
-            announcements: { manager().announcements(for: $0) },
+            updates: { manager().updates(for: $0) },
             discardReplaced: { current throws(CertificateProviderError) in
                 try await manager().discardReplaced(by: current, NoUserInteraction())
             },
@@ -59,10 +59,10 @@ struct RenewalSource: Sendable {
                 let stored = try await executor.run { () throws(CertificateProviderError) in
                     try provider.getStoredCertificate()
                 }
-                if let stored, !stored.isSame(as: current) { return stored }
+                if let stored, !stored.isSame(as: current, withChain: true) { return stored }
                 return try await provider.getCertificate(NoUserInteraction())
             },
-            announcements: { _ in provider.updates?.announcements() },
+            updates: { _ in provider.updates },
             discardReplaced: { current throws(CertificateProviderError) in
                 try await provider.replacement?.discardReplaced(by: current, NoUserInteraction())
             },

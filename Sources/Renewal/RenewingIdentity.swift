@@ -149,9 +149,10 @@ public final class RenewingIdentity: Service {
 
     /// Notes announcements of updates.
     private func noteAnnouncements() async {
-        guard let announcements = source.announcements(current) else { return }
-        for await _ in announcements {
-            state.withLock { $0.plan.announceUpdate() }
+        guard let updates = source.updates(current) else { return }
+        let isLocal = updates.isLocal
+        for await _ in updates.announcements() {
+            state.withLock { $0.plan.announceUpdate(isLocal: isLocal) }
             endPauseIfDue()
         }
     }
@@ -275,10 +276,11 @@ public final class RenewingIdentity: Service {
         state.withLock { $0.plan.begin(at: moment) }
         do throws(CertificateProviderError) {
             let identity = try await ask(moment.wall)
-            if isUpdate, identity.isSame(as: current) {
+            if isUpdate, identity.isSame(as: current, withChain: true) {
                 return state.withLock { $0.plan.endUpdate() }
             }
-            try identity.requireSuccession(to: current, at: moment.wall)
+            // A source may have put other issuers beside the same certificate.
+            if !isUpdate { try identity.requireSuccession(to: current, at: moment.wall) }
             try checkValidity(of: identity)
             try await identity.verifyPossession()
             try await install(identity)

@@ -104,7 +104,23 @@ import Testing
         }
     }
 
-    @Test(arguments: [0o644, 0o640, 0o604, 0o620, 0o601, 0o777] as [UInt32])
+    @Test("A secret file is readable by a group of this process, such as Kubernetes' fsGroup, and by no other group")
+    func readsAFileOfAnOwnGroup() throws {
+        let directory = try TemporaryDirectory()
+        for mode in [0o640, 0o440] as [UInt32] {
+            let path = try directory.write(Array("geheim\n".utf8), to: "secret", mode: mode)
+            #expect(try SecretReader().read(.file(path)) == SecretBytes(utf8: "geheim"))
+            #expect(
+                SecretReader().warning(about: .file(path))?.contains("every member of the group \(getegid())") == true)
+            guard geteuid() == 0, chown(path, 0, 4711) == 0 else { continue }
+            #expect(try error(.file(path)).code == .configurationInvalid)
+            #expect(SecretReader().warning(about: .file(path)) == nil)
+            chown(path, 0, getegid())
+            chmod(path, 0o600)
+        }
+    }
+
+    @Test(arguments: [0o644, 0o604, 0o660, 0o620, 0o601, 0o777] as [UInt32])
     func refusesAFileThatIsOpenToOthers(mode: UInt32) throws {
         let directory = try TemporaryDirectory()
         let path = try directory.write(Array("geheim".utf8), to: "it's", mode: mode)

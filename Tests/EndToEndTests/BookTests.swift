@@ -23,6 +23,7 @@ import Testing
             "$ openssl req": .test("BookTests", "gettingStartedIsTrue"),
             "$ cat >app.properties": .test("BookTests", "gettingStartedIsTrue"),
             "$ certprov fetch": .test("BookTests", "gettingStartedIsTrue"),
+            "$ openssl pkcs12": .test("BookTests", "gettingStartedIsTrue"),
             "$ openssl s_server": .test("BookTests", "gettingStartedIsTrue"),
             "$ certprov connect": .test("BookTests", "gettingStartedIsTrue"),
         ],

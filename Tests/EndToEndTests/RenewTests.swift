@@ -43,7 +43,8 @@ import Testing
     }
 
     private func storedSerialNumber() throws -> String? {
-        try sandbox.certprov(["fetch", "--json"] + adHoc(file)).document("Identity")["identity"]["serialNumber"].string
+        // A dry run asks no provider.
+        try renew("--dry-run").document("Renewal")["identity"]["serialNumber"].string
     }
 
     /// By the renewal point, where one is configured; else by how long a person has left. A certificate is due up to a
@@ -67,7 +68,6 @@ import Testing
     func whatIsNotDueStays() throws {
         let stored = try put("client", daysOld: 59)
         try fetch()
-        try put("client", daysOld: 0)
         for options in [[], ["--dry-run"]] {
             let output = try sandbox.certprov(["renew", "--json"] + adHoc(file) + options)
             #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
@@ -79,6 +79,34 @@ import Testing
             #expect((59.9...66.7).contains(days))
         }
         #expect(try storedSerialNumber() == stored.certificate.serialNumberText)
+    }
+
+    @Test("A file that is replaced in week two is taken by renew and by fetch, due or not")
+    func aReplacedFileIsTaken() throws {
+        try put("client", daysOld: 14, lifetime: 365)
+        try fetch()
+        let second = try put("client", daysOld: 1, lifetime: 365)
+        let output = try renew()
+        let document = try output.document("Renewal")
+        #expect(output.status == 0 && document["result"].string == "renewed", "\(output)")
+        #expect(document["identity"]["serialNumber"].string == second.certificate.serialNumberText)
+        #expect(try renew().document("Renewal")["result"].string == "notDue")
+
+        let third = try put("client", daysOld: 0, lifetime: 365)
+        try fetch()
+        #expect(try storedSerialNumber() == third.certificate.serialNumberText)
+        // One that is damaged, expired or gone leaves the stored one.
+        try sandbox.write("damaged", to: file)
+        for command in ["renew", "fetch"] {
+            let output = try sandbox.certprov([command] + adHoc(file))
+            #expect(output.status == 0 && output.stderr.contains("the stored identity stays"), "\(output)")
+        }
+        try put("client", daysOld: 101)
+        let late = try sandbox.certprov(["renew"] + adHoc(file))
+        #expect(late.status == 0 && late.stderr.contains("it expired on"), "\(late)")
+        unlink(file)
+        #expect(try renew().stderr.isEmpty)
+        #expect(try storedSerialNumber() == third.certificate.serialNumberText)
     }
 
     @Test("renew replaces an identity that is due")
@@ -154,6 +182,7 @@ import Testing
         let items = try check.document("CheckReport")["items"].array
         #expect(check.status == 66 && items.contains { $0["code"].string == "expired" }, "\(check)")
         let new = try put("client", daysOld: 1)
+        try fetch()
         #expect(try storedSerialNumber() == new.certificate.serialNumberText)
         #expect(try sandbox.certprov(["check"] + adHoc(file)).status == 0)
     }

@@ -41,7 +41,7 @@ import Testing
         _ = try expectError(list("file:\(path)"), "wrongPassword", status: 77)
     }
 
-    @Test(arguments: [0o644, 0o640, 0o604, 0o660, 0o610, 0o602]) func aFileOpenToOthersIsRefused(mode: mode_t) throws {
+    @Test(arguments: [0o644, 0o645, 0o604, 0o660, 0o610, 0o602]) func aFileOpenToOthersIsRefused(mode: mode_t) throws {
         let path = try sandbox.write(Fixtures.password, to: "secret", mode: mode)
         let message = try expectError(list("file:\(path)"), "configurationInvalid", status: 78)
         #expect(

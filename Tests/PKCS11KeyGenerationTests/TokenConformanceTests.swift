@@ -2,6 +2,7 @@ import CertificateProviderTesting
 import CertificateProviding
 import Enrolment
 import Foundation
+import PEMFileProvider
 import PKCS11TokenProvider
 import RemoteMDMProvider
 import TestSupport
@@ -30,6 +31,42 @@ import Testing
             try environment(storage, tokenStorage).keyStores.store(place, pinSource: SecretSource("env:PIN"))
         }.run()
         #expect(report.isPassed && report.results.count > 6, "\(report)")
+    }
+
+    @Test("A key in the token and its certificate in a file are an identity, found by the public key")
+    func aCertificateInAFile() async throws {
+        let (storage, tokenStorage) = (InMemoryStorage(), InMemoryStorage())
+        let store = try environment(storage, tokenStorage).keyStores.store(place, pinSource: SecretSource("env:PIN"))
+        let (directory, authority) = (try TemporaryDirectory(), try TestAuthority())
+        for type in [KeyType.p256, .rsa2048] {
+            let keys = [
+                try await store.make(NewKey(type, label: "web"), NoUserInteraction()) { _ in },
+                try await store.make(NewKey(type, label: "other"), NoUserInteraction()) { _ in },
+            ]
+            let leaf = try authority.certify(keys[0].publicKey.derRepresentation, as: "web")
+            let chain = [authority.root, authority.intermediate, leaf].map(\.pemRepresentation).joined()
+            let path = try directory.write(Array(chain.utf8), to: "web.pem", mode: 0o644)
+            let parameters = ProviderParameters(
+                ["certificate": path, "key": place, "key-pin-source": "env:PIN"].mapValues { .init($0) })
+            let report = await ProviderConformance(PEMFileProvider.descriptor, parameters, secrets: [EmptyTokens.pin]) {
+                environment(storage, tokenStorage)
+            }.run()
+            #expect(report.isPassed && report.results.count > 8, "\(report)")
+
+            let provider = try PEMFileProvider.descriptor.makeProvider(environment(storage, tokenStorage), parameters)
+            _ = try await provider.getCertificate(NoUserInteraction())
+            let identity = try #require(try provider.getStoredCertificate())
+            #expect(identity.certificateChain == [leaf, authority.intermediate] && identity.key.location == .token)
+            let renewed = try authority.certify(keys[1].publicKey.derRepresentation, as: "renewed")
+            try directory.write(Array(renewed.pemRepresentation.utf8), to: "web.pem")
+            #expect(try await provider.getCertificate(NoUserInteraction()).certificate == renewed)
+            try directory.write(
+                Array(try authority.issue("elsewhere").certificate.pemRepresentation.utf8), to: "web.pem")
+            #expect(await code { try await provider.getCertificate(NoUserInteraction()) } == .keyMismatch)
+            await provider.shutdown()
+            for key in keys { try await store.destroy(store.reference(to: key), NoUserInteraction()) }
+        }
+        await store.shutdown()
     }
 
     /// The engine, with a server that does not exist.

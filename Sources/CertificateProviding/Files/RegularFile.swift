@@ -70,6 +70,45 @@ public enum RegularFile {
         }
     }
 
+    /// Returns an open file's content from its current position to its end, in memory that is wiped. Does not close it. Blocks on
+    /// the file system only.
+    ///
+    /// - Parameter limit: The maximum size, in bytes.
+    /// - Throws: ``Failure``, also for a file that grows while it is read.
+    public static func readSecret(_ descriptor: Int32, atMost limit: Int) throws(Failure) -> SecretBytes {
+        let status: Stat
+        do throws(Errno) { status = try FileDescriptor(rawValue: descriptor).stat() } catch {
+            throw .systemCall(error.rawValue)
+        }
+        guard status.type == .regular else { throw .notRegular(kind(of: status.type)) }
+        let size = Int(status.size)
+        guard size <= limit else { throw .tooLarge(status.size, limit: limit) }
+        var used = 0
+        // One byte more shows the end.
+        let whole = try SecretBytes(count: size + 1) { buffer throws(Failure) in
+            while used < buffer.count {
+                let count = Glibc.read(
+                    descriptor, UnsafeMutableRawBufferPointer(rebasing: buffer[used...]).baseAddress,
+                    buffer.count - used)
+                if count < 0 && errno == EINTR { continue }
+                guard count >= 0 else { throw .systemCall(errno) }
+                if count == 0 { return }
+                used += count
+            }
+            throw .systemCall(EAGAIN)
+        }
+        return whole.withUnsafeBytes { SecretBytes(copying: $0[0..<used]) }
+    }
+
+    /// Makes a path absolute, so that a change of the working directory has no effect on it.
+    public static func absolute(_ path: String) -> String {
+        if path.hasPrefix("/") { return path }
+        var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))
+        guard getcwd(&buffer, buffer.count) != nil else { return path }
+        let directory = buffer.withUnsafeBytes { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+        return (directory == "/" ? "" : directory) + "/" + (path.hasPrefix("./") ? String(path.dropFirst(2)) : path)
+    }
+
     private static func kind(of type: FileType) -> String {
         switch type {
         case .directory: "a directory"

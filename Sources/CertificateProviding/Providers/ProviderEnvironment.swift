@@ -21,6 +21,8 @@ public struct ProviderEnvironment: Sendable {
     public var now: @Sendable () -> Date
     /// Runs calls that block.
     public var executor: BlockingExecutor
+    /// Waits, between two looks at a file say; replaceable in tests. Throws if the task is cancelled.
+    public var sleep: @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) }
     /// Makes the key stores that URIs name.
     public var keyStores: KeyStores
     private var services: [ObjectIdentifier: any Sendable] = [:]
@@ -54,7 +56,10 @@ extension ProviderEnvironment {
         from source: SecretSource, prompt: String, interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> SecretBytes {
         if source == .prompt { return try await interaction.requestSecret(prompt) }
-        let secrets = secrets
-        return try await executor.run { () throws(CertificateProviderError) in try secrets.read(source) }
+        let (secrets, logger) = (secrets, logger)
+        return try await executor.run { () throws(CertificateProviderError) in
+            if let warning = secrets.warning(about: source) { logger.warning("\(warning)") }
+            return try secrets.read(source)
+        }
     }
 }

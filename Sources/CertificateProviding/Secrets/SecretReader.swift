@@ -159,7 +159,9 @@ extension SecretReader {
                     "The secret \(source) belongs to another user (uid \(status.userID.rawValue)): run certprov as that user, "
                         + "or name a file that belongs to uid \(geteuid()) or to root.")
             }
-            guard status.permissions.rawValue & 0o077 == 0 else {
+            let access = SecretFileAccess(
+                mode: UInt32(status.permissions.rawValue), group: status.groupID.rawValue)
+            guard access != .others else {
                 throw CertificateProviderError(
                     .configurationInvalid,
                     "The secret \(source) is open to other users "
@@ -167,11 +169,20 @@ extension SecretReader {
                         + (status.userID.rawValue == geteuid()
                             ? path.stepToMode("600", inVolume: "0400")
                             // Without the rights of its group, this user could not read it.
-                            : "it is root's: name a file of uid \(geteuid()), or a variable (env:NAME), as Kubernetes sets them")
-                )
+                            : "it is root's: give it a group of this process and the mode 440 (in Kubernetes: fsGroup), or name a "
+                                + "variable (env:NAME)"))
             }
         }
         return try readToEnd(descriptor, source).trimmingTextLineEnding()
+    }
+
+    /// Returns a warning about a file that the members of a group can read; `nil` for any other source. Does not read it.
+    public func warning(about source: SecretSource) -> String? {
+        guard elsewhere == nil, let path = source.filePath, !path.utf8.contains(0),
+            let status = try? FilePath(path).stat()
+        else { return nil }
+        return SecretFileAccess(mode: UInt32(status.permissions.rawValue), group: status.groupID.rawValue)
+            .warning(about: "The secret \(source)")
     }
 
     private func readToEnd(

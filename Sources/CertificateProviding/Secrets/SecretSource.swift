@@ -5,7 +5,7 @@ public struct SecretSource: Sendable, Hashable {
     }
     package let kind: Kind
 
-    /// `file:PATH`: a file that only its owner can read.
+    /// `file:PATH`: a file that only its owner can read, or besides the members of a group that this process is in.
     public static func file(_ path: String) -> Self { Self(kind: .file(path)) }
     /// `env:NAME`: an environment variable.
     public static func environment(_ name: String) -> Self { Self(kind: .environment(name)) }

@@ -143,6 +143,7 @@ struct ParameterCheck {
         }
         do throws(CertificateProviderError) {
             _ = try secrets.read(source)
+            if let warning = secrets.warning(about: source) { return .warning(what, warning) }
             return .ok(what, "\(source) can be read")
         } catch {
             return .error(what, error)

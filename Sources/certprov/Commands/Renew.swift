@@ -11,9 +11,10 @@ struct Renew: AsyncParsableCommand {
         discussion: """
             The provider's parameter renew-at sets when a renewal is due: by default after two thirds of the \
             certificate's lifetime, less a part that spreads the load of many hosts. Only the provider of the stored \
-            identity is asked. The stored identity stays until the new one is available. Exits with 0 also when \
-            nothing is due. The files of Files.directory are brought up to date, and programs are told. Exits with 75 while the new certificate is pending, and with 66 once the stored one has expired and \
-            none replaces it. 'certprov fetch --force' renews at any time.
+            identity is asked; a file of its that has changed is read again, due or not. The stored identity stays until \
+            the new one is available. The files of Files.directory are brought up to date, and programs are told. Exits with \
+            0 also when nothing is due, with 75 while the new certificate is pending, and with 66 once the stored one has \
+            expired and none replaces it. 'certprov fetch --force' renews at any time.
             """)
 
     @OptionGroup var options: GlobalOptions
@@ -38,18 +39,19 @@ struct Renew: AsyncParsableCommand {
             var result: RenewalDocument.Result =
                 manager.renewalSchedule(for: stored).isDue(at: now) ? .due : .notDue
             var files: [String]?
-            if result == .due && !dryRun {
+            if !dryRun {
                 let interaction = TerminalInteraction()
                 identity = try await manager.renewIdentityIfDue(at: now, interaction)
-                // Not before other programs can have the new one: without it they go on with what it replaces.
+                // Also what an earlier run could not do, or a service has renewed. Not after the discarding: without the new one,
+                // other programs go on with what it replaces.
                 files = try export?.write(identity)
-                await context.discardReplaced(by: identity, of: manager, interaction)
-                now = Date()  // a server may have taken its time
-                try identity.requireUnexpired(at: now)
-                result = .renewed
-            } else if !dryRun {
-                // What an earlier run could not do, or a service has renewed.
-                files = try export?.write(identity)
+                // Also where a file has changed.
+                if result == .due || !identity.isSame(as: stored, withChain: true) {
+                    await context.discardReplaced(by: identity, of: manager, interaction)
+                    now = Date()  // a server may have taken its time
+                    try identity.requireUnexpired(at: now)
+                    result = .renewed
+                }
             }
             let status = identity.status(at: now)
             if status != .valid {

@@ -15,7 +15,6 @@ package final class BlockingMutex<Value: ~Copyable>: @unchecked Sendable {
         self.value = .allocate(capacity: 1)
         self.value.initialize(to: value)
         handle = .allocate(capacity: 1)
-        handle.initialize(to: pthread_mutex_t())
         pthread_mutex_init(handle, nil)
     }
 

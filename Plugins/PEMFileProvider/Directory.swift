@@ -1,0 +1,94 @@
+import CertificateProviding
+import Glibc
+
+/// A directory that is opened once for all files that are read together.
+///
+/// In a volume of Kubernetes, each name is a symbolic link through `..data`, which a new version replaces at any time. The
+/// directory is therefore the one that `..data` leads to when it is opened.
+final class Directory {
+    let path: String
+    private let descriptor: Int32
+
+    /// `nil` if there is no such directory.
+    init?(_ path: String) {
+        let flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC
+        let outer = open(path, flags)
+        guard outer >= 0 else { return nil }
+        self.path = path.hasSuffix("/") ? String(path.dropLast()) : path
+        let data = openat(outer, "..data", flags)
+        if data >= 0 { close(outer) }
+        descriptor = data >= 0 ? data : outer
+    }
+
+    deinit { close(descriptor) }
+
+    /// Whether there is a file of this name, which may be below the directory.
+    func has(_ name: String) -> Bool { faccessat(descriptor, name, F_OK, 0) == 0 }
+
+    /// The path of a file, for messages.
+    func path(of name: String) -> String { "\(path)/\(name)" }
+
+    /// The names in the directory, in alphabetical order; at most 4096.
+    func names() -> [String] {
+        let copy = openat(descriptor, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard copy >= 0 else { return [] }
+        guard let stream = fdopendir(copy) else {
+            close(copy)
+            return []
+        }
+        defer { closedir(stream) }
+        var names: [String] = []
+        while names.count < 4096, let entry = readdir(stream) {
+            names.append(
+                withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) })
+        }
+        return names.sorted()
+    }
+
+    /// A file and who can read it.
+    struct Content {
+        let text: SecretBytes
+        let access: SecretFileAccess
+        let mode: UInt32
+        let group: UInt32
+    }
+
+    /// The maximum size of a file in bytes.
+    static let maximumSize = 1 << 20
+
+    /// Reads a file.
+    ///
+    /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read.
+    func read(_ name: String) throws(CertificateProviderError) -> Content {
+        let shown = DisplayText.visible(path(of: name))
+        // O_NONBLOCK: opening a named pipe without a writer must not hang.
+        let file = openat(descriptor, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+        guard file >= 0 else { throw Self.error(shown, errno) }
+        defer { close(file) }
+        var status = stat()
+        guard fstat(file, &status) == 0 else { throw Self.error(shown, errno) }
+        let text: SecretBytes
+        do throws(RegularFile.Failure) { text = try RegularFile.readSecret(file, atMost: Self.maximumSize) } catch {
+            throw CertificateProviderError(.configurationInvalid, "\(shown) cannot be read: \(error).")
+        }
+        return Content(
+            text: text, access: SecretFileAccess(mode: status.st_mode, group: status.st_gid),
+            mode: status.st_mode & 0o777,
+            group: status.st_gid)
+    }
+
+    /// The error for a file or directory that cannot be opened.
+    static func error(_ shown: String, _ code: Int32) -> CertificateProviderError {
+        let reason = String(cString: strerror(code))
+        switch code {
+        case ENOENT, ENOTDIR:
+            return CertificateProviderError(
+                .fileNotFound, "\(shown) cannot be opened: \(reason). Put the file there, or name another one.")
+        case EACCES:
+            return CertificateProviderError(
+                .configurationInvalid,
+                "\(shown) cannot be opened: \(reason). Give uid \(geteuid()) the right to read it.")
+        default: return CertificateProviderError(.configurationInvalid, "\(shown) cannot be opened: \(reason).")
+        }
+    }
+}

@@ -1,0 +1,32 @@
+public import CertificateProviding
+
+extension PEMFileProvider: IdentityListing {
+    /// The provider itself.
+    public var listing: (any IdentityListing)? { self }
+
+    /// Returns the identity of the files, in use or not. An encrypted key whose password has to be asked for is a failure.
+    public func listIdentities() async -> IdentityList {
+        do throws(CertificateProviderError) {
+            return try await environment.executor.run { [self] in list() }
+        } catch {
+            return IdentityList(failures: [error.attributed(to: id)])
+        }
+    }
+
+    private func list() -> IdentityList {
+        var list = IdentityList()
+        do throws(CertificateProviderError) {
+            let isInUse = try isInUse()
+            let (identity, warning) = try look()
+            let listed = ListedIdentity(identity, isStored: isInUse)
+            list.identities = [listed]
+            list.choice = .success(listed)
+            if let warning { list.remarks.append(warning) }
+        } catch {
+            let error = error.attributed(to: id)
+            list.failures.append(error)
+            list.choice = .failure(error)
+        }
+        return list
+    }
+}

@@ -1,0 +1,244 @@
+import CertificateProviding
+import Glibc
+import OpenSSLSupport
+
+/// The files that the parameters name.
+struct PEMSource: Sendable {
+    /// The place of the private key.
+    enum KeyPlace: Sendable {
+        case file(String)
+        /// A key in a key store, by its URI or the URI of its place.
+        case keyStore(String, any KeyStore)
+    }
+
+    /// A file or a directory.
+    let certificate: String
+    /// `nil` for the same file, or the directory's.
+    let key: KeyPlace?
+    /// `nil` for the directory's.
+    let trustBundle: String?
+
+    /// What has been found, each file as its directory and its name there.
+    private struct Place {
+        typealias File = (directory: Directory, name: String)
+        var certificate: File
+        /// `nil` for the certificate's own, and for a key store.
+        var key: File?
+        var trust: File?
+        /// Whether only the roots of the trust file count.
+        var hasRootsOnly = false
+        /// Whether the trust file must be there and have a CA.
+        var isTrustRequired = false
+    }
+
+    /// The stamps of all files, by `stat` only; those of the place itself where no file is found.
+    func stamps() -> [FileStamp?] {
+        guard let place = try? place() else { return [FileStamp(of: certificate)] }
+        return [place.certificate, place.key, place.trust].map { file in
+            file.flatMap { FileStamp(of: $0.directory.path(of: $0.name)) }
+        }
+    }
+
+    /// Reads the files together: again, if one is replaced meanwhile.
+    ///
+    /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read, and for a key that others can read;
+    ///   `malformedData`, with the file and the line.
+    func read() throws(CertificateProviderError) -> PEMContents {
+        var stamps = stamps()
+        for _ in 0..<3 {
+            let result = Result { () throws(CertificateProviderError) in try readOnce(stamps) }
+            let now = self.stamps()
+            if now == stamps { return try result.get() }
+            stamps = now
+        }
+        return try readOnce(stamps)
+    }
+
+    private func readOnce(_ stamps: [FileStamp?]) throws(CertificateProviderError) -> PEMContents {
+        let place = try place()
+        let (certificateFile, chain) = try Self.pem(place.certificate)
+        let certificates = try chain.certificates()
+        guard !certificates.isEmpty else {
+            throw CertificateProviderError(
+                .malformedData, "\(chain.name) contains no certificate; name a file with one, in PEM.")
+        }
+        var keys: (file: PEMFile, blocks: [PEMBlock])?
+        var access = SecretFileAccess.owner
+        if case .keyStore? = key {
+        } else {
+            let (keyFile, pem) =
+                try place.key.map { file throws(CertificateProviderError) in try Self.pem(file) } ?? (
+                    certificateFile, chain
+                )
+            let blocks = pem.blocks.filter(\.isPrivateKey)
+            guard !blocks.isEmpty else {
+                throw CertificateProviderError(
+                    .malformedData,
+                    "\(pem.name) contains no private key in PEM; set 'key' to the file of the key, or to its URI in a key store."
+                )
+            }
+            guard keyFile.access != .others else {
+                throw CertificateProviderError(
+                    .configurationInvalid,
+                    "\(pem.name) has a private key and is open to other users (mode \(String(keyFile.mode, radix: 8)), group "
+                        + "\(keyFile.group)); run: chmod 600 \(DisplayText.shellQuoted(pem.name)), or 640 with a group of this process."
+                )
+            }
+            access = keyFile.access
+            keys = (pem, blocks)
+        }
+        return PEMContents(
+            path: chain.name, certificates: certificates, keys: keys, keyAccess: access, trust: try trust(place),
+            stamps: stamps)
+    }
+
+    private func trust(_ place: Place) throws(CertificateProviderError) -> TrustBundle? {
+        guard let file = place.trust, place.isTrustRequired || file.directory.has(file.name) else { return nil }
+        let (_, pem) = try Self.pem(file)
+        let bundle = TrustBundle(try pem.certificates().filter { !place.hasRootsOnly || $0.isSelfIssued })
+        if bundle == nil, place.isTrustRequired {
+            throw CertificateProviderError(
+                .malformedData, "\(pem.name) contains no CA certificate; name a file with one, in PEM.")
+        }
+        return bundle
+    }
+
+    private static func pem(_ file: Place.File) throws(CertificateProviderError) -> (Directory.Content, PEMFile) {
+        let content = try file.directory.read(file.name)
+        return (content, try PEMFile(content.text, named: DisplayText.visible(file.directory.path(of: file.name))))
+    }
+
+    // MARK: - Layouts
+
+    /// The pairs of names that known programs write, with the file of the CAs. Kubernetes and cert-manager; certbot and dehydrated.
+    private static let pairs = [
+        (certificate: "tls.crt", key: "tls.key", trust: "ca.crt"),
+        (certificate: "fullchain.pem", key: "privkey.pem", trust: "chain.pem"),
+    ]
+
+    /// - Throws: `fileNotFound`; `configurationInvalid` for a directory that has several identities.
+    private func place() throws(CertificateProviderError) -> Place {
+        var directories: [String: Directory] = [:]
+        // Files of one directory are read through one descriptor.
+        func split(_ path: String) throws(CertificateProviderError) -> Place.File {
+            let end = path.lastIndex(of: "/") ?? path.startIndex
+            let parent = end == path.startIndex ? "/" : String(path[..<end])
+            guard let directory = directories[parent] ?? Directory(parent) else {
+                throw Directory.error(DisplayText.visible(path), errno)
+            }
+            directories[parent] = directory
+            return (directory, String(path[path.index(after: end)...]))
+        }
+        let trimmed = certificate.count > 1 && certificate.hasSuffix("/") ? String(certificate.dropLast()) : certificate
+        var place: Place
+        if let directory = Directory(trimmed) {
+            directories[trimmed] = directory
+            place = try Self.place(in: directory)
+        } else {
+            let file = try split(trimmed)
+            place = Place(certificate: file)
+            if key == nil { place.key = Self.key(beside: file) }
+            if let pair = Self.pairs.first(where: { $0.certificate == file.name }) {
+                (place.trust, place.hasRootsOnly) = ((file.directory, pair.trust), pair.trust == "chain.pem")
+            }
+        }
+        switch key {
+        case nil: break
+        case .file(let path): place.key = try split(path)
+        case .keyStore: place.key = nil
+        }
+        if let trustBundle {
+            (place.trust, place.hasRootsOnly, place.isTrustRequired) = (try split(trustBundle), false, true)
+        }
+        return place
+    }
+
+    private static func place(in directory: Directory) throws(CertificateProviderError) -> Place {
+        if let pair = pairs.first(where: { directory.has($0.certificate) }) {
+            return Place(
+                certificate: (directory, pair.certificate), key: (directory, pair.key), trust: (directory, pair.trust),
+                hasRootsOnly: pair.trust == "chain.pem")
+        }
+        // uacme.
+        if directory.has("cert.pem") {
+            let file: Place.File = (directory, "cert.pem")
+            return Place(certificate: file, key: key(beside: file))
+        }
+        // lego: NAME.crt, NAME.key and NAME.issuer.crt.
+        let names = directory.names().filter { $0.hasSuffix(".crt") && !$0.hasSuffix(".issuer.crt") }
+            .filter { directory.has($0.dropLast(4) + ".key") }
+        let shown = DisplayText.visible(directory.path)
+        guard let name = names.first else {
+            throw CertificateProviderError(
+                .fileNotFound,
+                "The directory \(shown) has no certificate under a known name (tls.crt, fullchain.pem, cert.pem, or NAME.crt beside "
+                    + "NAME.key); set 'certificate' to the file, and 'key' to that of its key.")
+        }
+        guard names.count == 1 else {
+            let choices = names.prefix(8).map { "'\(DisplayText.visible($0))'" }.joined(separator: ", ")
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The directory \(shown) has \(names.count) certificates; set 'certificate' to one of its files: \(choices)."
+            )
+        }
+        return Place(certificate: (directory, name), key: (directory, name.dropLast(4) + ".key"))
+    }
+
+    /// The key that known programs write beside a certificate; `nil` if there is none, so that the certificate's file must have it.
+    private static func key(beside file: Place.File) -> Place.File? {
+        let (directory, name) = file
+        var names = pairs.filter { $0.certificate == name }.map(\.key)
+        if name == "cert.pem" {
+            let own = directory.path.split(separator: "/").last.map(String.init) ?? ""
+            names += ["privkey.pem", "../private/\(own)/key.pem", "key.pem"]
+        }
+        if let dot = name.lastIndex(of: "."), dot != name.startIndex { names.append(name[..<dot] + ".key") }
+        return names.first { $0 != name && directory.has($0) }.map { (directory, $0) }
+    }
+}
+
+/// The files of a source, read, with the keys not decrypted yet.
+struct PEMContents: Sendable {
+    /// The path of the certificate.
+    let path: String
+    /// In the order of the file.
+    let certificates: [X509Certificate]
+    /// The private keys and their file; `nil` for a key in a key store.
+    let keys: (file: PEMFile, blocks: [PEMBlock])?
+    let keyAccess: SecretFileAccess
+    let trust: TrustBundle?
+    /// How the files were before they were read.
+    let stamps: [FileStamp?]
+
+    /// Whether a password is needed.
+    var needsPassword: Bool { keys?.blocks.contains(where: \.isEncrypted) ?? false }
+
+    /// The certificates that may be the leaf of a key elsewhere: those that have issued no other.
+    var leaves: [X509Certificate] {
+        let issuers = Set(certificates.filter { !$0.isSelfIssued }.map(\.issuerDER))
+        let leaves = certificates.filter { !issuers.contains($0.subjectDER) }
+        return leaves.isEmpty ? certificates : leaves
+    }
+
+    /// Returns the key that fits a certificate. Blocks while it is decrypted.
+    ///
+    /// - Throws: `keyMismatch` if none fits, and as ``OpenSSLLibrary/privateKey(of:in:password:)``.
+    func key(_ password: SecretBytes?) throws(CertificateProviderError) -> SoftwareKey {
+        guard let keys else { throw CertificateProviderError(.internal, "The key of \(path) is not in a file.") }
+        let library = OpenSSLLibrary()
+        var failure: CertificateProviderError?
+        for block in keys.blocks.prefix(8) {
+            do throws(CertificateProviderError) {
+                let key = try library.privateKey(of: block, in: keys.file.name, password: password)
+                if certificates.contains(where: { $0.publicKey == key.publicKey }) { return key }
+            } catch {
+                failure = failure ?? error
+            }
+        }
+        if let failure { throw failure }
+        throw CertificateProviderError(
+            .keyMismatch,
+            "\(keys.file.name), line \(keys.blocks[0].line): the private key does not fit a certificate of \(path) "
+                + "('\(certificates[0].subject)'); put a pair there that fits.")
+    }
+}

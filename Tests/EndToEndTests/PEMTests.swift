@@ -1,0 +1,67 @@
+import CertificateProviding
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// The command with a certificate and a key in PEM files, which another program replaces.
+@Suite struct PEMTests {
+    private let sandbox: Sandbox
+
+    init() throws { sandbox = try Sandbox() }
+
+    /// Puts a self-signed pair into `tls.crt` and `tls.key`, as `openssl req` makes it.
+    private func put(_ name: String, days: Int = 100) throws {
+        let output = try sandbox.shell(
+            """
+            cd "$1" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days $3 -subj "/CN=$2" \\
+                -keyout new.key -out new.crt 2>/dev/null && chmod 600 new.key && mv new.key tls.key && mv new.crt tls.crt
+            """, sandbox.path, name, "\(days)")
+        try #require(output.status == 0, "\(output)")
+    }
+
+    private func certprov(_ command: String...) throws -> Output {
+        let end = command.firstIndex(of: "--out") ?? command.endIndex
+        return try sandbox.certprov(
+            Array(command[..<end]) + ["--provider", "pem", "--set", "certificate=\(sandbox.path)/tls.crt"]
+                + command[end...])
+    }
+
+    @Test("list, fetch, renew, check and delete use the files where they are, and take replaced ones at once")
+    func theCommands() throws {
+        try put("one")
+        let listed = try certprov("list")
+        #expect(listed.status == 0 && listed.stdout.contains("pem       -      CN=one   EC P-256  file"), "\(listed)")
+        #expect(try certprov("renew").status == 66)
+        #expect(try certprov("fetch").status == 0)
+        try put("two")
+        let renewed = try certprov("renew", "--json")
+        #expect(renewed.status == 0 && renewed.stdout.contains("CN=two"), "\(renewed)")
+        let fetched = try certprov("fetch", "--out", sandbox.path + "/out")
+        #expect(fetched.status == 0, "\(fetched)")
+        let chain = try String(contentsOfFile: sandbox.path + "/out/current/chain.pem", encoding: .utf8)
+        let certificate = try String(contentsOfFile: sandbox.path + "/tls.crt", encoding: .utf8)
+        #expect(chain == certificate)
+        #expect(try certprov("check").status == 0)
+        #expect(try certprov("delete", "--yes").status == 0)
+        #expect(FileManager.default.fileExists(atPath: sandbox.path + "/tls.key"))
+        #expect(try certprov("renew").status == 66)
+    }
+
+    @Test("A mistake in the files is an error with its exit status")
+    func mistakes() throws {
+        try put("one")
+        chmod(sandbox.path + "/tls.key", 0o644)
+        for command in ["fetch", "check"] { #expect(try certprov(command).status == 78) }
+        chmod(sandbox.path + "/tls.key", 0o640)
+        let warned = try certprov("fetch")
+        #expect(warned.status == 0 && warned.stderr.contains("every member of the group"), "\(warned)")
+        let key = "openssl ecparam -name prime256v1 -genkey -out tls.key"
+        try sandbox.shell("cd $1 && \(key) && chmod 600 tls.key", sandbox.path)
+        // The pair is in use, and one of the two is new.
+        #expect(try certprov("renew").status == 75)
+        #expect(try certprov("fetch", "--force").status == 65)
+        unlink(sandbox.path + "/tls.crt")
+        #expect(try certprov("fetch", "--force").status == 66)
+    }
+}

@@ -1,0 +1,69 @@
+import CertificateProviding
+import Foundation
+import Glibc
+import PEMFileProvider
+import TestSupport
+import Testing
+
+extension Identity {
+    /// The chain in PEM.
+    var chainPEM: String { certificateChain.map(\.pemRepresentation).joined() }
+
+    /// The key in PEM, PKCS#8.
+    var keyPEM: String {
+        get throws {
+            let key = try #require(key.exporter).pkcs8Representation().withUnsafeBytes { Data($0) }
+            return "-----BEGIN PRIVATE KEY-----\n"
+                + key.base64EncodedString(options: [.lineLength64Characters, .endLineWithLineFeed])
+                + "\n-----END PRIVATE KEY-----\n"
+        }
+    }
+}
+
+extension TemporaryDirectory {
+    @discardableResult
+    func write(_ text: String, to name: String, mode: UInt32 = 0o600) throws -> String {
+        try write(Array(text.utf8), to: name, mode: mode)
+    }
+
+    /// Replaces a file by `rename`, as most programs do.
+    func rename(_ text: String, to name: String) throws {
+        try write(text, to: name + ".new")
+        guard Glibc.rename(self[name + ".new"], self[name]) == 0 else { throw CocoaError(.fileWriteUnknown) }
+    }
+
+    func make(_ directory: String) throws {
+        try FileManager.default.createDirectory(atPath: self[directory], withIntermediateDirectories: true)
+    }
+
+    /// Makes or replaces a symbolic link in one step.
+    func link(_ name: String, to target: String) throws {
+        unlink(self[name + ".new"])
+        guard symlink(target, self[name + ".new"]) == 0, Glibc.rename(self[name + ".new"], self[name]) == 0 else {
+            throw CocoaError(.fileWriteUnknown)
+        }
+    }
+}
+
+extension PEMFileProvider {
+    static func testing(
+        _ parameters: [String: String], _ environment: ProviderEnvironment = .testing()
+    ) throws(CertificateProviderError) -> PEMFileProvider {
+        try PEMFileProvider(
+            environment: environment, parameters: ProviderParameters(parameters.mapValues { .init($0) }))
+    }
+
+    func fetch() async throws(CertificateProviderError) -> Identity { try await getCertificate(NoUserInteraction()) }
+}
+
+/// Waits for a condition; records an issue if it does not come true.
+func eventually(
+    sourceLocation: SourceLocation = #_sourceLocation, _ condition: () async throws -> Bool
+) async throws {
+    let end = ContinuousClock.now + .seconds(600)
+    while ContinuousClock.now < end {
+        if try await condition() { return }
+        try await Task.sleep(for: .milliseconds(2))
+    }
+    Issue.record("the condition does not come true", sourceLocation: sourceLocation)
+}
