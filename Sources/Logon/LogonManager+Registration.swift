@@ -36,7 +36,7 @@ extension LogonManager {
     /// The policy of passcodes that the server has may be stricter than that of the configuration; the user is then asked for
     /// another passcode. With `Vault.key`, that key store makes a key, without which the passcode does not open the vault.
     ///
-    /// - Parameter isAsking: Whether the user is asked for the password and the activation code, though the configuration has
+    /// - Parameter asksForSecrets: Whether the user is asked for the password and the activation code, though the configuration has
     ///   sources of them. One from a source that the server has rejected is not sent again, and one that got no answer only a few
     ///   times: `operationNotAllowed` says when.
     /// - Throws: `noCertificateProvider`; errors of the provider, unchanged; `rejected` if the server refuses; `vaultLocked`;
@@ -44,11 +44,11 @@ extension LogonManager {
     ///   store. Nothing is registered then, as far as this host knows: the next attempt asks for the same connection.
     @discardableResult
     public func register(
-        _ interaction: any UserInteraction, isAsking: Bool = false
+        _ interaction: any UserInteraction, asksForSecrets: Bool = false
     ) async throws(CertificateProviderError) -> RegisteredConnection {
         let registration = try requireRegistration()
         var run = try await registration.changing(.register, interaction) { run throws(CertificateProviderError) in
-            try await registration.prepare(&run, isAsking: isAsking)
+            try await registration.prepare(&run, asksForSecrets: asksForSecrets)
         }
         let record = try await registration.connection(&run)
         guard let id = ConnectionID(record.connectionID) else { throw ConnectionRecord.damaged }

@@ -45,6 +45,31 @@ import Testing
         #expect(listing.lowercased().contains("serial:     \(leaf.serialNumberText)"), "\(listing)")
     }
 
+    @Test("Of several identities on a token, the one whose extended key usage permits the usage is taken")
+    func theUsageChooses() async throws {
+        let provider = try tokens.provider(.usages)
+        var leaves: [IdentityUsage: X509Certificate] = [:]
+        for usage in [IdentityUsage.client, .server] {
+            let key = try await provider.generateKey(.p256, label: usage.rawValue, NoUserInteraction())
+            let leaf = try authority.certify(
+                key.publicKey.derRepresentation, as: usage.rawValue, for: usage.purposes)
+            _ = try await provider.store(
+                certificateChain: [leaf, authority.intermediate], for: key, NoUserInteraction())
+            leaves[usage] = leaf
+        }
+        for (usage, leaf) in leaves {
+            let chooser = try tokens.provider(.usages, ["usage": usage.rawValue])
+            let identity = try await chooser.getCertificate(NoUserInteraction())
+            #expect(identity.certificate == leaf && identity.usage == usage)
+            let list = await chooser.listIdentities()
+            #expect(list.identities.count == 2 && list.identities.allSatisfy { $0.usage == usage })
+            #expect(try list.choice?.get().certificateChain.first == leaf)
+        }
+        await expect(code: .configurationInvalid) {
+            _ = try await tokens.provider(.usages, ["usage": "both"]).getCertificate(NoUserInteraction())
+        }
+    }
+
     @Test func anotherKeysCertificateIsRefused() async throws {
         let provider = try tokens.provider(.request)
         let key = try await provider.generateKey(.p256, label: "client", NoUserInteraction())

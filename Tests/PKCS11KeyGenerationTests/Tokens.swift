@@ -15,7 +15,7 @@ final class EmptyTokens: Sendable {
         case types, tools, request, enrolment, renewal, samekey, delete, chosen, several, faults, many, remains
         case estaway, estremains, esttypes, estrenewal, estrefused, estpending, estmoved, estdelete, estasked, pinone,
             otherpin,
-            scep, decryption, confirmed, device, asked, listed, kinds, conformance
+            scep, decryption, confirmed, device, asked, listed, kinds, conformance, usages
     }
 
     /// One of them has another PIN.

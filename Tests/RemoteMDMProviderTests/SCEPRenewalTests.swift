@@ -18,12 +18,12 @@ import X509
     init() throws { folder = try TemporaryDirectory() }
 
     private func provider(
-        _ server: SCEPHTTPServer, challenge: String, timeout: Int = 20
+        _ server: SCEPHTTPServer, challenge: String, timeout: Int = 20, usage: IdentityUsage = .client
     ) throws -> EnrollingProvider {
         let parameters = [
             "protocol": "scep", "url": server.url, "challenge-source": challenge, "timeout": "\(timeout)",
             "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,
-            "subject": "CN=client,O=Example",
+            "subject": "CN=client,O=Example", "usage": usage.rawValue,
         ]
         let provider = try RemoteMDMProvider.make(
             environment: .testing(storage: storage, transport: Transport(retryPolicy: RetryPolicy(draw: { 0 }))),
@@ -65,6 +65,26 @@ import X509
         try folder.write("secret".utf8, to: "challenge", mode: 0o644)
         let unsafe = try provider(server, challenge: "file:\(file)")
         #expect(await code { _ = try await unsafe.getCertificate(NoUserInteraction()) } == .configurationInvalid)
+    }
+
+    @Test(
+        "The request has the key purposes of the usage, with a challenge and without", arguments: IdentityUsage.allCases
+    )
+    func theUsageIsRequested(usage: IdentityUsage) async throws {
+        let responder = try SCEPResponder()
+        let server = try await SCEPHTTPServer(responder)
+        try folder.write("secret".utf8, to: "challenge")
+        let provider = try provider(server, challenge: "file:\(folder["challenge"])", usage: usage)
+        for isRenewal in [false, true] {
+            // A renewal goes without the challenge that is gone.
+            if isRenewal { try FileManager.default.removeItem(atPath: folder["challenge"]) }
+            _ = try await provider.getCertificate(NoUserInteraction())
+            let csr = try CertificateSigningRequest(derEncoded: try #require(responder.received.last).content)
+            let asked = try csr.attributes.extensionRequest?.extensions.extendedKeyUsage
+            let expected = try usage == .client ? nil : ExtendedKeyUsage(usage.purposes)
+            #expect(asked == expected)
+            #expect(try hasChallenge(responder.received.last) != isRenewal)
+        }
     }
 
     @Test("A server that refuses RenewalReq gets one PKCSReq, signed with the current certificate")

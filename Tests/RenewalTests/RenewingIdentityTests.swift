@@ -257,6 +257,30 @@ import Testing
         #expect(service.current.certificate == first.certificate)
     }
 
+    @Test("A certificate without the key purposes of the usage is refused", arguments: IdentityUsage.allCases)
+    func aCertificateForAnotherSideIsRefused(usage: IdentityUsage) async throws {
+        let (authority, wall) = (provider.authority, clock.wall)
+        provider.answer { _, _ throws(CertificateProviderError) in
+            do {
+                return try authority.issue(
+                    "host", notBefore: wall, notAfter: wall + 2 * 86_400, for: IdentityUsage.server.purposes,
+                    usage: usage)
+            } catch {
+                throw CertificateProviderError(.internal, "\(error)")
+            }
+        }
+        let service = service()
+        guard usage != .server else {
+            try await service.renew()
+            #expect(service.current.certificate != first.certificate)
+            return
+        }
+        let failure = await #expect(throws: CertificateProviderError.self) { try await service.renew() }
+        #expect(failure?.code == .protocolError)
+        #expect(failure?.message.contains("TLS client authentication") == true, "\(String(describing: failure))")
+        #expect(service.current.certificate == first.certificate)
+    }
+
     @Test("A certificate that becomes valid in four minutes is accepted")
     func someMinutesOfADifferenceBetweenClocksAreTolerated() async throws {
         let provider = provider

@@ -80,13 +80,17 @@ public struct TestAuthority: Sendable {
     }
 
     /// Issues a certificate for a key that another party has, such as a token.
-    /// - Parameter publicKey: A DER `SubjectPublicKeyInfo`.
-    public func certify(_ publicKey: [UInt8], as commonName: String) throws -> X509Certificate {
+    /// - Parameters:
+    ///   - publicKey: A DER `SubjectPublicKeyInfo`.
+    ///   - purposes: Another extended key usage than both sides of TLS.
+    public func certify(
+        _ publicKey: [UInt8], as commonName: String, for purposes: [ExtendedKeyUsage.Usage]? = nil
+    ) throws -> X509Certificate {
         try Self.issue(
             try Self.name(commonName),
             key: try Certificate.PublicKey(pemDocument: PEMDocument(type: "PUBLIC KEY", derBytes: publicKey)),
             by: intermediateName, signedWith: intermediateKey, isAuthority: false,
-            alternativeNames: [.dnsName("localhost")])
+            purposes: try purposes.map { try ExtendedKeyUsage($0) }, alternativeNames: [.dnsName("localhost")])
     }
 
     /// Returns an identity with one more certificate in its chain: the root, as an older one has certified it until `end`. A peer

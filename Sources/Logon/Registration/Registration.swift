@@ -63,7 +63,7 @@ struct Registration: Sendable {
     // MARK: - Operations that change something
 
     /// Collects what a registration needs before its first step, so that nothing is left half done for the lack of it.
-    func prepare(_ run: inout RegistrationRun, isAsking: Bool) async throws(CertificateProviderError) {
+    func prepare(_ run: inout RegistrationRun, asksForSecrets: Bool) async throws(CertificateProviderError) {
         guard try await registrar.state() == .notRegistered else { return }
         try await registrar.client(configuration).checkTrust()
         _ = try vault.key.store()
@@ -72,7 +72,7 @@ struct Registration: Sendable {
         guard configuration.userCreationPolicy != .certificate else { return }
         let settings = configuration.registration
         let (codeSource, passwordSource) =
-            isAsking
+            asksForSecrets
             ? (settings.activationCodeSource.map { _ in .prompt }, .prompt)
             : (settings.activationCodeSource, settings.passwordSource ?? .prompt)
         run.activationCode = try await vault.secret(codeSource, run.interaction, "Activation code")

@@ -36,8 +36,8 @@ import Testing
             next?.message.contains("register --prompt") == true && refusals(host) == 1, "\(String(describing: next))")
         // The user may always try; this password is known as wrong, too.
         host.person.answer("Password", with: "wrong as well")
-        #expect(await failure { try await host.manager.register(host.person, isAsking: true) }?.code == .rejected)
-        #expect(await failure { try await host.manager.register(host.person, isAsking: true) }?.code == .rejected)
+        #expect(await failure { try await host.manager.register(host.person, asksForSecrets: true) }?.code == .rejected)
+        #expect(await failure { try await host.manager.register(host.person, asksForSecrets: true) }?.code == .rejected)
         #expect(refusals(host) == 3)
         let other = try host.restarted(variables: ["PASSWORD": "wrong as well"])
         #expect(await failure { try await other.register(host.person) }?.code == .rejected)
@@ -269,7 +269,7 @@ import Testing
         let other = try host.restarted(variables: ["PASSWORD": "wrong as well"])
         #expect(await failure { try await other.register(host.person) }?.code == code)
         host.person.answer("Password", with: "wrong")
-        #expect(await failure { try await other.register(host.person, isAsking: true) }?.code == code)
+        #expect(await failure { try await other.register(host.person, asksForSecrets: true) }?.code == code)
         #expect(refusals(host) == 7)
         await host.end()
     }
@@ -342,7 +342,7 @@ import Testing
         // A user types it.
         host.person.answer("Password", with: "wrong")
         host.server.state.withLock { $0.faults["refused"] = [.page(403, PlatformServer.error)] }
-        #expect(await failure { try await host.manager.register(host.person, isAsking: true) }?.code == .rejected)
+        #expect(await failure { try await host.manager.register(host.person, asksForSecrets: true) }?.code == .rejected)
         #expect(refusals(host) == 6)
         #expect(await failure { try await host.manager.register(host.person) }?.code == .rejected)
         #expect(refusals(host) == 6)

@@ -26,7 +26,7 @@ struct Register: AsyncParsableCommand {
             let (manager, vault) = try context.application()
             try await context.unlock(vault, of: manager)
             defer { context.log(manager.decisions) }
-            let connection = try await manager.register(TerminalInteraction(), isAsking: prompt)
+            let connection = try await manager.register(TerminalInteraction(), asksForSecrets: prompt)
             let document = RegistrationDocument(
                 application: vault.applicationID, connectionID: connection.id.description, isNew: connection.isNew)
             try context.show(document) {
