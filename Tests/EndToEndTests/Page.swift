@@ -34,8 +34,12 @@ struct Page {
     }
 
     /// The blocks of a language.
-    func blocks(_ language: String) -> [String] {
-        text.components(separatedBy: "```").filter { $0.hasPrefix("\(language)\n") }.map {
+    ///
+    /// - Parameter heading: Of the section that they are in; `nil` for the whole page.
+    func blocks(_ language: String, under heading: String? = nil) -> [String] {
+        let sections = ("\n" + text).components(separatedBy: "\n## ")
+        let part = heading.map { heading in sections.first { $0.hasPrefix(heading + "\n") } ?? "" } ?? text
+        return part.components(separatedBy: "```").filter { $0.hasPrefix("\(language)\n") }.map {
             String($0.dropFirst(language.count + 1))
         }
     }

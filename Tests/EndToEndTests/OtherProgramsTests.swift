@@ -1,0 +1,234 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// `Files.`: the real programs of Documentation/OtherPrograms.md, with their blocks as they are but for paths and ports.
+@Suite(.enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(30))) struct OtherProgramsTests {
+    /// One of the programs.
+    struct Program: Sendable, CustomTestStringConvertible {
+        var heading: String
+        var language: String
+        /// The block is put into the place of `BLOCK`; `HOME` and `PORT` stand for those of the test.
+        var file = "BLOCK"
+        /// Runs until SIGTERM, as a user who can read the key by the group only.
+        var start: String
+        var reload: String
+        /// Exits with 0 if the server is trusted; prints nothing.
+        var request =
+            "curl --silent --max-time 60 --output answer.$$ --cacert ca.pem --cert client.pem --key client.key https://localhost:PORT/"
+        var protocolOptions = ""
+        var testDescription: String { heading }
+
+        static let all = [
+            Program(
+                heading: "nginx", language: "nginx",
+                file: """
+                    daemon off; pid HOME/pid; error_log stderr; events {}
+                    http { access_log off; client_body_temp_path HOME/t1; proxy_temp_path HOME/t2; fastcgi_temp_path HOME/t3;
+                        uwsgi_temp_path HOME/t4; scgi_temp_path HOME/t5;
+                    BLOCK
+                    }
+                    """,
+                start: "nginx -c HOME/server.conf -e stderr", reload: "kill -HUP $(cat HOME/pid)"),
+            Program(
+                heading: "haproxy", language: "haproxy",
+                file: """
+                    global
+                        log stderr local0
+                    defaults
+                        mode http
+                        timeout connect 60s
+                        timeout client 60s
+                        timeout server 60s
+                    BLOCK
+                    """,
+                start: "haproxy -W -p HOME/pid -f HOME/server.conf", reload: "kill -USR2 $(head -1 HOME/pid)"),
+            Program(
+                heading: "stunnel", language: "ini",
+                file: """
+                    foreground = yes
+                    pid = HOME/pid
+                    BLOCK
+                    """,
+                start: "stunnel4 HOME/server.conf", reload: "kill -HUP $(cat HOME/pid)"),
+            Program(
+                heading: "PostgreSQL", language: "",
+                start: "$(pg_config --bindir)/postgres -D HOME/data -p PORT -k HOME -c config_file=HOME/server.conf",
+                reload: "kill -HUP $(head -1 HOME/data/postmaster.pid)",
+                request:
+                    "openssl s_client -starttls postgres -connect localhost:PORT -CAfile ca.pem -verify_return_error </dev/null >/dev/null 2>&1",
+                protocolOptions: "-starttls postgres"),
+        ]
+    }
+
+    private let sandbox: Sandbox
+    private let port: ReservedPort
+    private var home: String { sandbox.path + "/home" }
+
+    init() throws { (sandbox, port) = (try Sandbox(), try ReservedPort()) }
+
+    private func localised(_ text: String) -> String {
+        text.replacing(#/\/etc\/(nginx|haproxy|stunnel|postgresql)/#, with: home)
+            .replacing("/usr/local/bin", with: home).replacing("8443", with: "\(port)").replacing("PORT", with: "\(port)")
+            .replacing("HOME", with: home)
+    }
+
+    /// Makes the certificate of the server with a serial number.
+    private func issue(_ serial: Int) throws {
+        let made = try sandbox.shell(
+            """
+            set -e; cd "$HOME"; umask 022
+            openssl req -newkey rsa:2048 -noenc -subj /CN=localhost -keyout server.key -out server.csr
+            printf 'subjectAltName=DNS:localhost\nextendedKeyUsage=serverAuth,clientAuth\n' >server.ext
+            openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -days 9 -set_serial "$1" -extfile server.ext -out server.pem
+            openssl pkcs12 -export -in server.pem -inkey server.key -passout pass: -out new.p12
+            chmod 600 new.p12; mv new.p12 web.p12
+            """, "\(serial)")
+        try #require(made.status == 0, "\(made)")
+    }
+
+    private func prepare(_ program: Program) throws {
+        let page = try Page("Documentation/OtherPrograms.md")
+        let block = try #require(page.blocks(program.language, under: program.heading).first)
+        try sandbox.write(
+            localised(program.file.replacing("BLOCK", with: block)) + "\n", to: "home/server.conf", mode: 0o644)
+        try sandbox.write("#!/bin/sh\n\(localised(program.reload))\n", to: "home/reload", mode: 0o755)
+        let answer = """
+            #!/bin/sh
+            while IFS= read -r line && [ "$line" != "$(printf '\\r')" ]; do :; done
+            printf 'HTTP/1.0 200 OK\\r\\nContent-Length: 3\\r\\nConnection: close\\r\\n\\r\\nok\\n'
+
+            """
+        try sandbox.write(answer, to: "home/answer", mode: 0o755)
+        let settings = try #require(page.blocks("properties").first)
+            .replacing("/etc/nginx", with: home).replacing("www-data", with: "nogroup")
+            .replacing("nginx.service", with: home + "/reload")
+        try sandbox.write(
+            "CertificateProvider = pkcs12\nCertificateProvider.pkcs12.path = \(home)/web.p12\n"
+                + "CertificateProvider.pkcs12.usage = both\n\(settings)",
+            to: "home/web.properties")
+        // A directory that the service may enter, and in which it may write its own files.
+        let made = try sandbox.shell(
+            """
+            set -e; chmod 711 "$HOME/.."; chmod 1777 "$HOME"; cd "$HOME"; umask 022
+            openssl req -x509 -newkey rsa:2048 -noenc -days 9 -subj /CN=CA -keyout ca.key -out ca.pem
+            openssl req -x509 -newkey rsa:2048 -noenc -days 9 -subj /CN=client -keyout client.key -out client.pem
+            chmod 600 ca.key client.key; cp client.pem clients-ca.pem
+            """)
+        try #require(made.status == 0, "\(made)")
+        guard program.heading == "PostgreSQL" else { return }
+        let database = try sandbox.shell(
+            asService("$(pg_config --bindir)/initdb -D \"$HOME/data\" -A trust --no-sync >/dev/null 2>&1"))
+        try #require(database.status == 0, "\(database)")
+    }
+
+    /// Without root's rights: the key can be read by the group alone.
+    private func asService(_ command: String) -> String {
+        "cd /; exec setpriv --reuid=nobody --regid=nogroup --clear-groups sh -c '\(command.replacing("$HOME", with: home))'"
+    }
+
+    private func servedSerial(_ program: Program) throws -> Int? {
+        let shown = try sandbox.shell(
+            """
+            openssl s_client \(program.protocolOptions) -connect localhost:\(port) -servername localhost </dev/null 2>/dev/null |
+                openssl x509 -noout -serial 2>/dev/null
+            """)
+        return Int(shown.stdout.dropFirst("serial=".count).prefix(while: \.isHexDigit), radix: 16)
+    }
+
+    private func waitUntilServed(_ serial: Int, _ program: Program, _ server: Subprocess) throws {
+        let deadline = ContinuousClock.now + .seconds(600)
+        while try servedSerial(program) != serial {
+            try #require(ContinuousClock.now < deadline, "serial \(serial) is not served")
+            usleep(50_000)
+        }
+    }
+
+    @Test("A program serves each of five renewed certificates, and no request fails", arguments: Program.all)
+    func renewals(program: Program) throws {
+        try prepare(program)
+        let certprov = ["--config", home + "/web.properties"]
+        try issue(1)
+        // Nothing runs yet that could be told.
+        try sandbox.write("#!/bin/sh\n", to: "home/reload", mode: 0o755)
+        try #require(try sandbox.certprov(["fetch"] + certprov).status == 0)
+        try sandbox.write("#!/bin/sh\n\(localised(program.reload))\n", to: "home/reload", mode: 0o755)
+        #expect(mode(home + "/identity/current/key.pem") == 0o640)
+
+        let server = try sandbox.start(["/bin/sh", "-c", asService("exec " + localised(program.start))])
+        defer {
+            server.kill(SIGTERM)
+            _ = server.wait()
+        }
+        try waitUntilServed(1, program, server)
+        let load = try sandbox.start([
+            "/bin/sh", "-c",
+            """
+            cd "$HOME"
+            while [ ! -e enough ]; do
+                if \(localised(program.request)); then echo ok >>done; else echo $? >>failed; fi
+            done
+            """,
+        ])
+        defer {
+            FileManager.default.createFile(atPath: home + "/enough", contents: nil)
+            _ = load.wait()
+        }
+        for serial in 2...6 {
+            let before = try lines("done")
+            try issue(serial)
+            let fetched = try sandbox.certprov(["fetch", "--force"] + certprov)
+            try #require(fetched.status == 0, "\(fetched)")
+            try waitUntilServed(serial, program, server)
+            // Some requests see this certificate.
+            let deadline = ContinuousClock.now + .seconds(600)
+            while try lines("done") < before + 3 {
+                try #require(ContinuousClock.now < deadline && lines("failed") == 0, "requests fail: \(lines("failed"))")
+                usleep(20_000)
+            }
+        }
+        #expect(try lines("failed") == 0)
+        // Nothing is to be done, so that nothing is told.
+        try sandbox.write("#!/bin/sh\nexit 1\n", to: "home/reload", mode: 0o755)
+        let renewed = try sandbox.certprov(["renew"] + certprov)
+        #expect(renewed.status == 0, "\(renewed)")
+    }
+
+    private func lines(_ name: String) throws -> Int {
+        guard let data = FileManager.default.contents(atPath: "\(home)/\(name)") else { return 0 }
+        return data.count { $0 == 0x0a }
+    }
+
+    @Test("A failed reload is an error, and is made up for by the next renew")
+    func aFailedReload() throws {
+        try sandbox.write("#!/bin/sh\necho \"$1\" >>\(home)/told; exit $(cat \(home)/status)\n", to: "home/hook", mode: 0o755)
+        let file = try sandbox.write(
+            """
+            CertificateProvider = pkcs12
+            CertificateProvider.pkcs12.path = \(Fixtures.path("ec.p12"))
+            CertificateProvider.pkcs12.password-source = env:P12_PASSWORD
+            Files.directory = \(home)/out
+            Files.reload = \(home)/hook
+
+            """, to: "files.properties")
+        try sandbox.write("1", to: "home/status")
+        let failed = try sandbox.certprov(["fetch", "--json", "--config", file])
+        let message = try failed.expectFailure("unavailable", status: 69)
+        #expect(message.contains("failed with status 1. The files are there"), "\(message)")
+        let check = try sandbox.certprov(["check", "--config", file])
+        #expect(check.stdout.contains("Programs have not been told of the files"), "\(check)")
+        for count in 2...3 {
+            try sandbox.write(count == 2 ? "1" : "0", to: "home/status")
+            let renewed = try sandbox.certprov(["renew", "--config", file])
+            #expect(renewed.status == (count == 2 ? 69 : 0) && (try lines("told")) == count, "\(renewed)")
+        }
+        let done = try sandbox.certprov(["renew", "--json", "--config", file])
+        #expect(try done.document("Renewal")["files"].keys == ["certificate", "chain"] && lines("told") == 3)
+        // A file that was changed by hand, and one that went.
+        try sandbox.write("damaged", to: "\(home)/out/current/chain.pem")
+        #expect(try sandbox.certprov(["check", "--config", file]).stdout.contains("not those of the stored identity"))
+        #expect(try sandbox.certprov(["renew", "--config", file]).status == 0 && lines("told") == 4)
+        #expect(try sandbox.certprov(["check", "--config", file]).stdout.contains("has the stored identity"))
+    }
+}
