@@ -378,7 +378,8 @@ let package = Package(
         .testTarget(
             name: "ReadmeTests",
             dependencies: [
-                "CertificateProviderTesting", "CertificateProviding", "CertificateTLS", "CertprovKit", "IdentityStore",
+                "CertificateProviderTesting", "CertificateProviding", "CertificateTLS", "CertprovComposition",
+                "CertprovKit", "IdentityStore",
                 "Logon", "OAuth", "PKCS11TokenProvider",
                 "PKCS12FileProvider", "PluginHost", "PluginKit", "RemoteMDMProvider", "ProviderTransport", "Renewal",
                 "TestSupport",

@@ -14,9 +14,10 @@ import Testing
 
     /// Writes a PKCS#12 file with a new identity, and the property file that names it.
     private func configure(
-        _ more: String = "", name: String = "client", expires: Date = Date(timeIntervalSinceNow: 86_400)
+        _ more: String = "", name: String = "client", expires: Date = Date(timeIntervalSinceNow: 86_400),
+        from start: Date = Date(timeIntervalSinceNow: -172_800)
     ) throws -> String {
-        let identity = try authority.issue(name, notBefore: Date(timeIntervalSinceNow: -172_800), notAfter: expires)
+        let identity = try authority.issue(name, notBefore: start, notAfter: expires)
         let exporter = try #require(identity.key.exporter)
         let key = try exporter.pkcs8Representation().withUnsafeBytes { Array($0) }
         try directory.write(key, to: "key.p8")
@@ -47,6 +48,50 @@ import Testing
         ) { [directory] id, policy throws(CertificateProviderError) in
             try DataVault(applicationID: id, stateDirectory: directory["state"], policy: policy)
         }
+    }
+
+    /// Files for other programs: at the start, after a renewal, and after a failure.
+    @Test func aServiceWritesTheFilesOfItsIdentity() async throws {
+        try directory.write(
+            Array("#!/bin/sh\necho told >>\(directory["told"])\ntest -e \(directory["well"])\n".utf8), to: "hook")
+        chmod(directory["hook"], 0o755)
+        let files = """
+            Files.directory = \(directory["files"])
+            Files.key = true
+            Files.reload = \(directory["hook"])
+            """
+        let path = try configure(files)
+        let log = TestLog()
+        let logon = try CertprovLogon(
+            configuredBy: path, logger: log.logger, secrets: SecretReader { $0 == "PASSWORD" ? "s3cret" : nil },
+            store: IdentityStore(path: directory["state"]), sleep: { _ in try await Task.sleep(for: .milliseconds(2)) },
+            vaults: nil)
+        let service = Task { try await logon.renewal.run() }
+        defer { service.cancel() }
+        func written() -> X509Certificate? {
+            try? CertificateFile.read(directory["files/current/certificate.pem"]).first
+        }
+        func told() -> Int { (try? directory.read("told"))?.count { $0 == 0x0a } ?? 0 }
+        let first = try await logon.credentials().current.identity.certificate
+        // A failed reload is logged once, and tried again.
+        try await eventually { told() >= 3 }
+        #expect(written() == first)
+        #expect(log.lines.count { $0.message.contains("the files for other programs are not up to date") } == 1)
+        try directory.write([], to: "well")
+        let pause = IdentityFilesDirectory(path: directory["files"])
+        try await eventually { pause.untold == nil }
+
+        _ = try configure(files, expires: Date(timeIntervalSinceNow: 172_800), from: Date(timeIntervalSinceNow: -3600))
+        try await logon.renewingIdentity().renew()
+        let second = try await logon.credentials().current.identity.certificate
+        #expect(second != first)
+        try await eventually { written() == second && pause.untold == nil }
+        // Another form, by the property file.
+        _ = try configure(files + "\nFiles.formats = der, pem\n", expires: Date(timeIntervalSinceNow: 172_800))
+        _ = try await logon.reload()
+        try await eventually { (try? directory.read("files/current/key.der")) != nil }
+        service.cancel()
+        _ = try? await service.value
     }
 
     /// An application that is not registered yet: its identity is apart from that of the host.

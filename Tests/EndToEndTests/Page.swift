@@ -39,7 +39,7 @@ struct Page {
     func blocks(_ language: String, under heading: String? = nil) -> [String] {
         let sections = ("\n" + text).components(separatedBy: "\n## ")
         let part = heading.map { heading in sections.first { $0.hasPrefix(heading + "\n") } ?? "" } ?? text
-        return part.components(separatedBy: "```").filter { $0.hasPrefix("\(language)\n") }.map {
+        return part.components(separatedBy: "```").dropFirst().filter { $0.hasPrefix("\(language)\n") }.map {
             String($0.dropFirst(language.count + 1))
         }
     }

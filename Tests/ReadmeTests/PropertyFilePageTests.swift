@@ -1,4 +1,5 @@
 import CertificateProviding
+import CertprovComposition
 import Foundation
 import IdentityStore
 import Logon
@@ -72,7 +73,7 @@ import Testing
     private static var tables: [Table] {
         let providers = [RemoteMDMProvider.descriptor, PKCS11TokenProvider.descriptor, PKCS12FileProvider.descriptor]
         let keyStores = [SealedKeyStore.descriptor, TokenKeyStore.descriptor]
-        return LogonConfiguration.sections.map { Table($0.title, $0.settings, heading: "key") }
+        return (LogonConfiguration.sections + BuiltIns.all.sections).map { Table($0.title, $0.settings, heading: "key") }
             + providers.map { Table("Provider \($0.id)", $0.configurableParameters) }
             + keyStores.map { Table("Key store \($0.scheme)", $0.parameters) }
             + [Table("Every plugin", PluginHost.parameters)]
