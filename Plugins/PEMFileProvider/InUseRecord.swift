@@ -1,7 +1,7 @@
 import CertificateProviding
 import FoundationEssentials
 
-/// That an identity is in use, as stored. JSON. The identity itself stays in its files.
+/// The stored record of an identity in use. JSON. The identity itself stays in its files.
 struct InUseRecord: Codable, Sendable {
     static let version = 1
     private(set) var version = Self.version

@@ -18,7 +18,7 @@ struct PEMSource: Sendable {
     /// `nil` for the directory's.
     let trustBundle: String?
 
-    /// What has been found, each file as its directory and its name there.
+    /// The files that were found, each as its directory and its name there.
     private struct Place {
         typealias File = (directory: Directory, name: String)
         var certificate: File
@@ -39,7 +39,7 @@ struct PEMSource: Sendable {
         }
     }
 
-    /// Reads the files together: again, if one is replaced meanwhile.
+    /// Reads the files together: again, if one is replaced while they are read.
     ///
     /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read, and for a key that others can read;
     ///   `malformedData`, with the file and the line.

@@ -7,7 +7,7 @@ final class MadeProvider: Sendable {
     let provider: any CertificateProvider
     /// For its calls that block.
     let executor: BlockingExecutor
-    /// That of its environment.
+    /// Its environment's log.
     let logger: Logger
     /// By its parameter `renew-at`.
     let renewalPolicy: RenewalPolicy

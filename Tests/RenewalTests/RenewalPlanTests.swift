@@ -38,6 +38,22 @@ import Testing
         #expect(waits.reduce(0, +) < 6 * 3600, "a dozen attempts fit")
     }
 
+    @Test(
+        "An update from this host's files is asked for within seconds, also while the pause after a failure is an hour")
+    func filesDoNotWaitForAPause() {
+        var plan = RenewalPlan(schedule())
+        for _ in 0..<12 { plan.fail(with: unavailable, at: moment(16.1), draw: 0.999) }
+        plan.announceUpdate()
+        #expect(plan.delay(at: moment(16.2)) > .seconds(600))
+        plan.announceUpdate(isLocal: true)
+        #expect(plan.delay(at: moment(16.2)) <= .zero)
+        plan.begin(at: moment(16.2))
+        plan.fail(with: unavailable, at: moment(16.2), draw: 0.999)
+        #expect(plan.delay(at: moment(16.2)) > .seconds(600), "The source announces again what was not taken.")
+        plan.announceUpdate(isLocal: true)
+        #expect(plan.delay(at: moment(16.2)) <= .seconds(2))
+    }
+
     @Test("The first retry delay is drawn from 30 to 90 seconds")
     func theWholeRangeIsDrawnFromAboveAFloor() {
         for (draw, seconds) in [(0.0, 30.0), (0.5, 60), (0.999, 90)] {

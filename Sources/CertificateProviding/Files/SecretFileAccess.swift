@@ -1,6 +1,6 @@
 import Glibc
 
-/// Who can read a file with a secret, besides its owner.
+/// The users that can read a file with a secret, besides its owner.
 public enum SecretFileAccess: Sendable, Hashable {
     /// No other user.
     case owner
