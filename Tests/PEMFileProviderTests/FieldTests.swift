@@ -14,7 +14,7 @@ import Testing
         .enabled(if: FileManager.default.fileExists(atPath: folder + "/key.pem")),
         arguments: [
             ("chain.pem", true), ("root-first.pem", true), ("begin-blank-second.pem", true),
-            ("begin-blank-first-of-two.pem", true), ("encrypted-key-last.pem", true), ("encrypted-key-first.pem", true),
+            ("encrypted-key-last.pem", true), ("encrypted-key-first.pem", true),
             ("encrypted-key-last.pem", false), ("encrypted-key-first.pem", false),
         ])
     func chains(_ file: String, hasKeyApart: Bool) async throws {

@@ -3,6 +3,7 @@ import CertprovComposition
 import Foundation
 import IdentityStore
 import Logon
+import PEMFileProvider
 import PKCS11TokenProvider
 import PKCS12FileProvider
 import PluginHost
@@ -71,7 +72,10 @@ import Testing
     }
 
     private static var tables: [Table] {
-        let providers = [RemoteMDMProvider.descriptor, PKCS11TokenProvider.descriptor, PKCS12FileProvider.descriptor]
+        let providers = [
+            RemoteMDMProvider.descriptor, PKCS11TokenProvider.descriptor, PKCS12FileProvider.descriptor,
+            PEMFileProvider.descriptor,
+        ]
         let keyStores = [SealedKeyStore.descriptor, TokenKeyStore.descriptor]
         return (LogonConfiguration.sections + BuiltIns.all.sections).map { Table($0.title, $0.settings, heading: "key") }
             + providers.map { Table("Provider \($0.id)", $0.configurableParameters) }
