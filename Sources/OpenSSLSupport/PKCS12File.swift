@@ -5,7 +5,7 @@ import Glibc
 /// Writing of PKCS#12 files (RFC 7292).
 extension OpenSSLLibrary {
     private static let iterations: Int32 = 100_000
-    /// What programs of that time accept.
+    /// Few, as programs of that time expect.
     private static let legacyIterations: Int32 = 2048
 
     /// Returns a file with a key and its chain.

@@ -167,7 +167,7 @@ import Testing
         try tell()
         #expect(told == 1)
         _ = try fixture.write(fixture.other, isAnnounced: true)
-        // A set that another process has written meanwhile is not taken for this one.
+        // A set that another process has written during that is not taken for this one.
         try directory.announce { () throws(CertificateProviderError) in
             do { _ = try fixture.write(fixture.one, isAnnounced: true) } catch { Issue.record("\(error)") }
         }

@@ -77,7 +77,9 @@ import Testing
             PEMFileProvider.descriptor,
         ]
         let keyStores = [SealedKeyStore.descriptor, TokenKeyStore.descriptor]
-        return (LogonConfiguration.sections + BuiltIns.all.sections).map { Table($0.title, $0.settings, heading: "key") }
+        return (LogonConfiguration.sections + BuiltIns.all.sections).map {
+            Table($0.title, $0.settings, heading: "key")
+        }
             + providers.map { Table("Provider \($0.id)", $0.configurableParameters) }
             + keyStores.map { Table("Key store \($0.scheme)", $0.parameters) }
             + [Table("Every plugin", PluginHost.parameters)]

@@ -1,6 +1,6 @@
 import Glibc
 
-/// Who may use the files for other programs.
+/// Owner, group and mode of the files for other programs.
 package struct FilePermissions: Sendable, Equatable {
     /// The owner of all files; `nil` for that of the file before, or the process's user.
     package var owner: UInt32?
@@ -53,7 +53,7 @@ struct FileState {
 extension FilePermissions {
     private static let others: UInt32 = 0o007
 
-    /// Whether a file has what is demanded. What is not demanded may be as an administrator has set it.
+    /// Whether a file is as demanded. The rest may be as an administrator has set it.
     func allow(_ file: FileState, hasKey: Bool) -> Bool {
         if hasKey, file.mode & Self.others != 0 || keyMode.map({ $0 != file.mode }) ?? false { return false }
         return owner ?? file.owner == file.owner && group ?? file.group == file.group

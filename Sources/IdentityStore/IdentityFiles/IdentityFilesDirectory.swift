@@ -75,7 +75,7 @@ package struct IdentityFilesDirectory {
         }
     }
 
-    /// Tells programs of the set that they have not been told of; does nothing without one. What fails, or is killed, is left
+    /// Tells programs of the set that they have not been told of; does nothing without one. A failure, or a kill, is left
     /// to the next call.
     ///
     /// - Throws: Errors of `tell`, and `storeWriteFailed`.

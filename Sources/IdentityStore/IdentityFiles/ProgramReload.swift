@@ -133,7 +133,7 @@ package struct ProgramReload: Sendable, Equatable {
         if !isOver { kill(-pid, SIGKILL) }
         var status: Int32 = 0
         while waitpid(pid, &status, 0) < 0 && errno == EINTR {}
-        // What it wrote last.
+        // The last words of the program.
         var rest = pollfd(fd: output.descriptor, events: Int16(POLLIN), revents: 0)
         while output.isOpen, poll(&rest, 1, 0) > 0, output.read() {}
         return isOver ? status : nil
@@ -147,7 +147,7 @@ package struct ProgramReload: Sendable, Equatable {
 
         init(_ descriptor: Int32) { self.descriptor = descriptor }
 
-        /// Reads what is there. Returns false at the end.
+        /// Reads the bytes that have come. Returns false at the end.
         @discardableResult func read() -> Bool {
             var buffer = [UInt8](repeating: 0, count: 4096)
             let count = Glibc.read(descriptor, &buffer, buffer.count)

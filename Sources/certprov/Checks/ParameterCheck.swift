@@ -12,7 +12,7 @@ struct ParameterCheck {
     private let keyStores: KeyStores
     private let declared: [ParameterDescriptor]
     private let texts: ProviderParameters
-    /// What stands before the name of a parameter; empty for sections.
+    /// The words before the name of a parameter; empty for sections.
     private let prefix: String
 
     init(

@@ -83,7 +83,7 @@ struct FileOptions: ParsableArguments {
             valueName: "mode"))
     var mode: String?
 
-    @Option(help: ArgumentHelp("Where the password of identity.p12 comes from.", valueName: "source"))
+    @Option(help: ArgumentHelp("Source of the password of identity.p12.", valueName: "source"))
     var p12PasswordSource: String?
 
     @Flag(help: "Encrypt identity.p12 for programs before OpenSSL 1.1: Triple DES and SHA-1.")
