@@ -1,4 +1,4 @@
-package import Glibc
+import Glibc
 
 /// A value behind a `pthread_mutex_t`, for threads that block.
 ///
@@ -7,7 +7,7 @@ package import Glibc
 /// a third of the signatures a second that they get with this one.
 package final class BlockingMutex<Value: ~Copyable>: @unchecked Sendable {
     // Unchecked: only the thread that has locked `handle` reaches what `value` points to.
-    @usableFromInline let handle: UnsafeMutablePointer<pthread_mutex_t>
+    private let handle: UnsafeMutablePointer<pthread_mutex_t>
     // Not a property of this type: the thread sanitizer takes one without a size for the first word of the object.
     @usableFromInline let value: UnsafeMutablePointer<Value>
 
@@ -29,8 +29,8 @@ package final class BlockingMutex<Value: ~Copyable>: @unchecked Sendable {
     @inlinable package func withLock<Result: ~Copyable, Failure: Error>(
         _ body: (inout sending Value) throws(Failure) -> sending Result
     ) throws(Failure) -> sending Result {
-        pthread_mutex_lock(handle)
-        defer { pthread_mutex_unlock(handle) }
+        lock()
+        defer { unlock() }
         return try body(&value.pointee)
     }
 
@@ -38,8 +38,12 @@ package final class BlockingMutex<Value: ~Copyable>: @unchecked Sendable {
     @inlinable package func withLockIfAvailable<Result: ~Copyable, Failure: Error>(
         _ body: (inout sending Value) throws(Failure) -> sending Result
     ) throws(Failure) -> sending Result? {
-        guard pthread_mutex_trylock(handle) == 0 else { return nil }
-        defer { pthread_mutex_unlock(handle) }
+        guard tryLock() else { return nil }
+        defer { unlock() }
         return try body(&value.pointee)
     }
+
+    @usableFromInline func lock() { pthread_mutex_lock(handle) }
+    @usableFromInline func tryLock() -> Bool { pthread_mutex_trylock(handle) == 0 }
+    @usableFromInline func unlock() { pthread_mutex_unlock(handle) }
 }
