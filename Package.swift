@@ -102,7 +102,9 @@ let package = Package(
         .target(
             name: "CertificateTLS",
             dependencies: [
-                "CertificateProviding",
+                "CertificateProviding", "OpenSSLSupport",
+                .product(name: "CoreMetrics", package: "swift-metrics"),
+                .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOTLS", package: "swift-nio"),
@@ -233,7 +235,8 @@ let package = Package(
         .target(
             name: "CertprovComposition",
             dependencies: [
-                "CertificateProviding", "IdentityStore", "Logon", "PEMFileProvider", "PKCS12FileProvider", "PluginHost",
+                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PEMFileProvider", "PKCS12FileProvider",
+                "PluginHost",
                 "ProviderTransport", "RemoteMDMProvider",
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
                 .product(name: "Logging", package: "swift-log"),
@@ -427,6 +430,7 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOTLS", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ]
@@ -435,12 +439,16 @@ let package = Package(
             name: "CertificateTLSTests",
             dependencies: [
                 "CertificateTLS", "CertificateTLSAsyncHTTPClient", "TestSupport",
+                .product(name: "CoreMetrics", package: "swift-metrics"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "MetricsTestKit", package: "swift-metrics"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
                 .product(name: "NIOTLS", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
+                .product(name: "X509", package: "swift-certificates"),
             ]
         ),
         // Plugins of a built-in provider, which the documentation shows, and of a key store.

@@ -21,6 +21,10 @@ public struct ConnectionProbe: Sendable {
     public var credentials: TLSCredentials?
     /// The trust anchors for the server.
     public var trustAnchors: TrustAnchors
+    /// The revocation lists of the server's CAs; `nil` if revocation is not checked.
+    public var revocationLists: RevocationLists?
+    /// Which servers are admitted, of those that are verified.
+    public var peers = PeerPolicy.everyVerifiedPeer
     /// The protocols offered through ALPN, most preferred first.
     public var applicationProtocols: [String] = []
     /// Whether to send `GET /` over HTTP/1.1 after the handshake and to report the status of the answer: many servers refuse
@@ -58,7 +62,7 @@ public struct ConnectionProbe: Sendable {
     ///
     /// Suspends until there is a result, for at most ``deadline`` after the trust anchors were read, plus the time that
     /// the key takes to sign. Cancelling the task does not end it sooner. When it returns, the connection is being
-    /// closed. ``ServerTrust/verify(_:for:at:)`` verifies the server.
+    /// closed. The server is verified as ``ServerTrust/verify(_:for:at:)`` does.
     ///
     /// - Throws: `unavailable` if the host has no address, refuses the connection, or closes it without an answer to the
     ///   request; `timedOut`; `protocolError` for a peer that does not speak TLS or violates it, and for an answer that is
@@ -72,16 +76,18 @@ public struct ConnectionProbe: Sendable {
         let verdict = Verdict()
         do {
             let sni = try validatedServerName()
-            let (probe, context) = try await executor.run {
+            let (verifier, context) = try await executor.run {
                 Result {
                     // Read once, here: the verification must not block.
-                    var probe = self
-                    probe.trustAnchors = try trustAnchors.read()
-                    return (probe, try NIOSSLContext(configuration: probe.configuration(noting: request)))
+                    let verifier = PeerVerifier(
+                        anchors: try trustAnchors.certificates().map(IssuerIndex.init), anchorsName: trustAnchors.name,
+                        settingName: trustSettingName,
+                        revocation: try revocationLists.map(RevocationCheck.init(reading:)), peers: peers)
+                    return (verifier, try NIOSSLContext(configuration: configuration(noting: request)))
                 }
             }.get()
-            return try await probe.outcome(
-                context: context, sni: sni, request: request, verdict: verdict, on: group.any()
+            return try await outcome(
+                context: context, sni: sni, request: request, verifier: verifier, verdict: verdict, on: group.any()
             ).get()
         } catch {
             if var refusal = verdict.refusal {
@@ -95,7 +101,8 @@ public struct ConnectionProbe: Sendable {
     }
 
     private func outcome(
-        context: NIOSSLContext, sni: String?, request: RequestTime, verdict: Verdict, on eventLoop: any EventLoop
+        context: NIOSSLContext, sni: String?, request: RequestTime, verifier: PeerVerifier, verdict: Verdict,
+        on eventLoop: any EventLoop
     ) -> EventLoopFuture<ConnectionReport> {
         let limit = NIODeadline.now() + TimeAmount(deadline)
         let observed = eventLoop.makePromise(of: ConnectionReport.self)
@@ -104,7 +111,7 @@ public struct ConnectionProbe: Sendable {
         ) { observed.fail($0) }
         let connected = ClientBootstrap(group: eventLoop)
             .connectTimeout(limit - .now())
-            .channelInitializer { [settlingTime, trust, now, httpRequest, name = serverName ?? host] channel in
+            .channelInitializer { [settlingTime, now, httpRequest, name = serverName ?? host] channel in
                 channel.eventLoop.makeCompletedFuture {
                     let sync = channel.pipeline.syncOperations
                     let observer = HandshakeObserver(
@@ -118,7 +125,7 @@ public struct ConnectionProbe: Sendable {
                         NIOSSLClientHandler(
                             context: context, serverHostname: sni,
                             customVerificationCallbackWithMetadata: { shown, promise in
-                                promise.completeWithTask { await verdict.of(trust, on: shown, for: name, at: now()) }
+                                promise.completeWithTask { await verdict.of(verifier, on: shown, for: name, at: now()) }
                             }))
                     try sync.addHandler(observer)
                 }
@@ -132,15 +139,11 @@ public struct ConnectionProbe: Sendable {
         return observed.futureResult
     }
 
-    private func configuration(
-        noting request: RequestTime
-    ) throws(CertificateProviderError) -> TLSConfiguration {
+    private func configuration(noting request: RequestTime) -> TLSConfiguration {
         let nothing = NIOSSLContextConfigurationOverride.noChanges
         let override = credentials?.override ?? nothing
-        var configuration = try TLSConfiguration.makeClientConfiguration(trusting: trustAnchors)
         // The chain and the name are verified by the callback of the handler. NIOSSL knows no underscore.
-        configuration.trustRoots = .certificates([])
-        configuration.certificateVerification = .noHostnameVerification
+        var configuration = TLSConfiguration.makeConfiguration(forHandlerThatVerifies: [])
         configuration.signingSignatureAlgorithms = credentials?.signatureAlgorithms
         if credentials?.signsInTLS13 == false { configuration.excludeTLS13() }
         // BoringSSL calls back when, and only when, the server asks for a certificate.
@@ -151,12 +154,6 @@ public struct ConnectionProbe: Sendable {
         configuration.applicationProtocols = applicationProtocols
         configuration.shutdownTimeout = .milliseconds(500)
         return configuration
-    }
-
-    private var trust: ServerTrust {
-        var trust = ServerTrust(trustAnchors: trustAnchors)
-        trust.settingName = trustSettingName
-        return trust
     }
 
     private var httpRequest: String? {
@@ -214,20 +211,23 @@ private final class Verdict: Sendable {
     var refusal: CertificateProviderError? { stored.withLock(\.self) }
 
     func of(
-        _ trust: ServerTrust, on shown: [NIOSSLCertificate], for host: String, at date: Date
+        _ verifier: PeerVerifier, on shown: [NIOSSLCertificate], for host: String, at date: Date
     ) async -> NIOSSLVerificationResultWithMetadata {
-        do throws(CertificateProviderError) {
-            var chain: [X509Certificate] = []
-            for certificate in shown {
-                guard let bytes = try? certificate.toDERBytes() else { continue }
-                chain.append(try X509Certificate(derRepresentation: bytes))
-            }
-            try await trust.verify(chain, for: host, at: date)
-            return .certificateVerified(VerificationMetadata(nil))
-        } catch {
+        func refuse(_ error: CertificateProviderError) -> NIOSSLVerificationResultWithMetadata {
             stored.withLock { $0 = error }
             return .failed
         }
+        var chain: [X509Certificate] = []
+        for certificate in shown {
+            guard let bytes = try? certificate.toDERBytes() else { continue }
+            do throws(CertificateProviderError) { chain.append(try X509Certificate(derRepresentation: bytes)) } catch {
+                return refuse(error)
+            }
+        }
+        do throws(PeerRefusal) {
+            _ = try await verifier.verify(chain, as: .server(host), at: date)
+            return .certificateVerified(VerificationMetadata(nil))
+        } catch { return refuse(error.error) }
     }
 }
 

@@ -85,7 +85,7 @@ final class HandshakeObserver: ChannelInboundHandler {
     private func handshakeCompleted(context: ChannelHandlerContext, _ applicationProtocol: String?) throws {
         expectation.deadline.cancel()
         let sync = context.pipeline.syncOperations
-        guard let version = try sync.nioSSL_tlsVersion(), let leaf = try sync.tlsPeerCertificate() else {
+        guard let version = try sync.nioSSL_tlsVersion(), let leaf = try sync.tlsPeer()?.certificate else {
             throw NIOSSLError.noCertificateToValidate
         }
         session = Session(version: version, applicationProtocol: applicationProtocol, certificate: leaf)

@@ -39,7 +39,7 @@ public struct ServerTrust: Sendable {
             guard pins.contains(where: { $0.matches(leaf) }) else { throw pinMismatch(leaf) }
             return
         }
-        let trusted = try await verifyPublicly(chain, leaf, for: host, at: date)
+        let trusted = try await verifyPublicly(chain, for: host, at: date)
         if !pins.isEmpty && !trusted.contains(where: { one in pins.contains { $0.matches(one) } }) {
             throw pinMismatch(leaf)
         }
@@ -49,39 +49,13 @@ public struct ServerTrust: Sendable {
     ///
     /// - Returns: The chain that leads to a trust anchor.
     private func verifyPublicly(
-        _ chain: [X509Certificate], _ leaf: X509Certificate, for host: String, at date: Date
+        _ chain: [X509Certificate], for host: String, at date: Date
     ) async throws(CertificateProviderError) -> [X509Certificate] {
-        let status = leaf.status(at: date)
-        guard status == .valid else {
-            throw refusal(
-                status == .expired
-                    ? "it expired on \(leaf.notValidAfter.formatted(.iso8601)); have it renewed, or check this host's clock"
-                    : "it is not valid before \(leaf.notValidBefore.formatted(.iso8601)); check this host's clock")
+        let anchors = try trustAnchors.certificates().map(IssuerIndex.init)
+        let verifier = PeerVerifier(anchors: anchors, anchorsName: trustAnchors.name, settingName: settingName)
+        do throws(PeerRefusal) { return try await verifier.verify(chain, as: .server(host), at: date) } catch {
+            throw error.error
         }
-        guard leaf.permitsServerAuthentication else {
-            throw refusal(
-                "'\(leaf.subject)' is not valid for TLS servers; its extended key usage must permit serverAuth")
-        }
-        guard leaf.isValid(forHost: host) else {
-            let names = leaf.subjectAlternativeNames.map(\.description).joined(separator: ", ")
-            throw refusal(
-                names.isEmpty
-                    ? "it is not valid for '\(host)', but for no name at all; have one issued with that name"
-                    : "it is not valid for '\(host)', but for \(names); connect by a name that it is valid for")
-        }
-        let anchors = try trustAnchors.certificates()
-        // It is trusted itself, whether it may issue certificates or not.
-        if let anchors, leaf.isSelfIssued, anchors.contains(leaf) { return [leaf] }
-        let validation = try await CertificateChain.validation(
-            of: leaf, among: Array(chain.dropFirst()), trusting: anchors, at: date)
-        guard let trusted = validation.path else {
-            let reason =
-                validation.obstacle ?? "'\(leaf.subject)', issued by '\(leaf.issuer)', does not lead to a trust anchor"
-            throw refusal(
-                "\(reason) (trust anchors: \(trustAnchors.name)); "
-                    + (settingName.map { "check \($0)" } ?? "check the trust anchors"))
-        }
-        return trusted
     }
 
     private func refusal(_ reason: String) -> CertificateProviderError {

@@ -47,7 +47,8 @@ extension TLSConfiguration {
     /// ``TrustAnchors/systemAdmittingAnyClient``.
     ///
     /// A client may resume a session (RFC 8446, section 2.2) without presenting a certificate again; the verified
-    /// certificate then still applies. SwiftNIO SSL cannot disable this; a new `NIOSSLContext` ends all sessions.
+    /// certificate then still applies, also when its CA is no longer trusted. SwiftNIO SSL cannot disable this; a new
+    /// `NIOSSLContext` ends all sessions. ``RotatingTLS/server(_:)`` makes handlers that verify every connection.
     ///
     /// Reads the file of the trust anchors, if there is one; do not call it on an event loop.
     /// - Throws: `fileNotFound`, `configurationInvalid` or `malformedData` for the trust anchors; `configurationInvalid` for
@@ -60,6 +61,20 @@ extension TLSConfiguration {
         configuration.certificateVerification = .noHostnameVerification
         configuration.sendCANameList = true
         credentials.present(in: &configuration)
+        return configuration
+    }
+
+    /// Creates a configuration for a handler with a verification callback of its own, which decides about the peer: BoringSSL
+    /// verifies nothing but the handshake.
+    ///
+    /// - Parameter authorities: The CAs whose names a server sends.
+    package static func makeConfiguration(
+        forHandlerThatVerifies authorities: [NIOSSLCertificate] = []
+    ) -> TLSConfiguration {
+        var configuration = hardened(trusting: .certificates(authorities))
+        // With it, BoringSSL demands a certificate, and calls back.
+        configuration.certificateVerification = .noHostnameVerification
+        configuration.sendCANameList = !authorities.isEmpty
         return configuration
     }
 

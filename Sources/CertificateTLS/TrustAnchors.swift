@@ -8,6 +8,7 @@ public struct TrustAnchors: Sendable, Hashable {
         switch source {
         case .system: "the system trust store"
         case .pemFile(let path): "the file \(path.shellQuoted)"
+        case .identity: origin ?? "the trust bundle of the identity"
         case .certificates: origin ?? "the given certificates"
         }
     }
@@ -23,6 +24,7 @@ public struct TrustAnchors: Sendable, Hashable {
         case system(admitsAnyClient: Bool)
         case pemFile(String)
         case certificates([X509Certificate])
+        case identity
     }
     private let source: Source
     private var origin: String?
@@ -35,43 +37,46 @@ public struct TrustAnchors: Sendable, Hashable {
     /// any of its CAs is admitted, so such a server must check the names of each client itself.
     public static let systemAdmittingAnyClient = Self(source: .system(admitsAnyClient: true))
 
-    /// Exactly these certificates. At least one must be self-signed, since a chain must end in one: BoringSSL uses the
-    /// others as intermediates that the peer need not send. An empty list is refused when a configuration is created.
+    /// Exactly these certificates, roots or not. Where BoringSSL verifies the peer, which is in all TLS configurations, at
+    /// least one must be self-signed, since a chain must end in one there: it uses the others as intermediates that the peer
+    /// need not send. An empty list is refused when it is used.
     public static func certificates(_ certificates: [X509Certificate]) -> Self {
         Self(source: .certificates(certificates))
     }
 
-    /// The certificates of a PEM file (RFC 7468), used as in ``certificates(_:)``. The file is read whenever a
-    /// configuration is created.
+    /// The certificates of a PEM file (RFC 7468), or of all files of a directory but hidden ones, used as in
+    /// ``certificates(_:)``. The files are read whenever a configuration is created; ``RotatingTLS`` reads them again when
+    /// they change.
     public static func pemFile(_ path: String) -> Self { Self(source: .pemFile(path)) }
+
+    /// The CA certificates that come with the identity (``/CertificateProviding/Identity/trust``), and change with it. For
+    /// ``RotatingTLS`` only, which knows the identity.
+    public static let ofIdentity = Self(source: .identity)
+
+    package var isOfIdentity: Bool { source == .identity }
+    /// The files that are read; `nil` for other anchors.
+    var files: FileGroup? { if case .pemFile(let path) = source { FileGroup(path) } else { nil } }
 
     /// The maximum size in bytes. The largest public bundles have a quarter of a megabyte.
     static let maximumFileSize = 16 * 1024 * 1024
 
-    /// Reads the anchors. Blocks on the file, if there is one.
+    /// Reads the anchors for BoringSSL. Blocks on the files, if there are any.
     ///
-    /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read, is not a regular file, is too
-    ///   large or contains certificates in OpenSSL's own format, and for a list or file without a self-signed
-    ///   certificate; `malformedData` for a damaged certificate.
+    /// - Throws: As ``certificates()``, and `configurationInvalid` for certificates of which none is self-signed.
     func load() throws(CertificateProviderError) -> NIOSSLTrustRoots {
-        switch source {
-        case .system:
-            return .default
-        case .certificates(let certificates):
-            guard !certificates.isEmpty else {
-                throw CertificateProviderError(
-                    .configurationInvalid, "The list of trust anchors is empty; add at least one root certificate.")
-            }
-            try Self.checkThatChainsCanEnd(in: certificates, from: "The list of trust anchors")
-            do {
-                return .certificates(
-                    try certificates.map { try NIOSSLCertificate(bytes: $0.derRepresentation, format: .der) })
-            } catch {
-                throw CertificateProviderError(
-                    .malformedData, "A trust anchor is not a certificate that BoringSSL can read.", underlying: error)
-            }
-        case .pemFile(let path):
-            return .certificates(try Self.certificates(inPEMFile: path))
+        guard let certificates = try certificates() else { return .default }
+        try checkThatChainsCanEnd(in: certificates)
+        return .certificates(try Self.converted(certificates))
+    }
+
+    static func converted(
+        _ certificates: [X509Certificate]
+    ) throws(CertificateProviderError) -> [NIOSSLCertificate] {
+        do {
+            return try certificates.map { try NIOSSLCertificate(bytes: $0.derRepresentation, format: .der) }
+        } catch {
+            throw CertificateProviderError(
+                .malformedData, "A trust anchor is not a certificate that BoringSSL can read.", underlying: error)
         }
     }
 
@@ -79,32 +84,83 @@ public struct TrustAnchors: Sendable, Hashable {
     ///
     /// - Throws: As ``load()``, and `configurationInvalid` for ``system``.
     func loadForClients() throws(CertificateProviderError) -> NIOSSLTrustRoots {
-        if source == .system(admitsAnyClient: false) {
-            throw CertificateProviderError(
-                .configurationInvalid,
-                """
-                No trust anchors are configured for clients. The system trust store would admit every client with a \
-                certificate from a public CA; set TrustAnchors in the property file to a PEM file with the CAs of the \
-                clients.
-                """)
-        }
+        try requireForClients()
         return try load()
     }
 
-    /// Returns the anchors; `nil` for the system trust store. Blocks and throws as ``load()``.
+    /// Checks that a server may demand client certificates from these anchors.
+    ///
+    /// - Throws: `configurationInvalid` for ``system``.
+    func requireForClients() throws(CertificateProviderError) {
+        guard source == .system(admitsAnyClient: false) else { return }
+        throw CertificateProviderError(
+            .configurationInvalid,
+            """
+            No trust anchors are configured for clients. The system trust store would admit every client with a \
+            certificate from a public CA; set TrustAnchors in the property file to a PEM file with the CAs of the \
+            clients.
+            """)
+    }
+
+    /// Returns the anchors, never an empty list; `nil` for the system trust store. Blocks on the files, if there are any.
+    ///
+    /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read, is not a regular file, is too
+    ///   large, contains no certificate or one in OpenSSL's own format, and for an empty list; `malformedData` for a damaged
+    ///   certificate.
     func certificates() throws(CertificateProviderError) -> [X509Certificate]? {
         switch source {
         case .system: return nil
         case .certificates(let certificates):
-            _ = try load()
+            guard !certificates.isEmpty else {
+                throw CertificateProviderError(
+                    .configurationInvalid, "The list of trust anchors is empty; add at least one CA certificate.")
+            }
             return certificates
-        case .pemFile(let path):
-            let readable = try Self.certificates(inPEMFile: path)
-            return readable.compactMap { try? X509Certificate(derRepresentation: $0.toDERBytes()) }
+        case .pemFile: return try contents().flatMap(\.certificates)
+        case .identity:
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The trust anchors that come with the identity are not known here; set TrustAnchors to a PEM file.")
         }
     }
 
-    /// Returns the same anchors with their file read, which they keep the name of. Blocks and throws as ``load()``.
+    /// Returns the anchors by their files, of which a single one is not named; empty for the system trust store. Blocks and throws
+    /// as ``certificates()``.
+    package func contents() throws(CertificateProviderError) -> [(file: String?, certificates: [X509Certificate])] {
+        guard case .pemFile(let path) = source else { return try certificates().map { [(nil, $0)] } ?? [] }
+        return try FileGroup(path).files().map { file throws(CertificateProviderError) in
+            // One that this library cannot read may stand beside others.
+            let readable = try Self.certificates(inPEMFile: file).compactMap {
+                try? X509Certificate(derRepresentation: $0.toDERBytes())
+            }
+            guard !readable.isEmpty else {
+                throw CertificateProviderError(
+                    .malformedData,
+                    "The trust anchor file \(file.shellQuoted) holds no certificate that can be used; replace it.")
+            }
+            return (file == path ? nil : file, readable)
+        }
+    }
+
+    /// Returns the anchors for an identity: its trust bundle for ``ofIdentity``, else the same.
+    ///
+    /// - Throws: `configurationInvalid` for an identity without trust bundle.
+    package func resolved(with identity: Identity) throws(CertificateProviderError) -> TrustAnchors {
+        guard isOfIdentity else { return self }
+        guard let bundle = identity.trust else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                """
+                No CA certificates come with the identity '\(identity.certificate.subject)', so that 'TrustAnchors = provider' \
+                trusts none; set TrustAnchors to a PEM file.
+                """,
+                provider: identity.provenance.provider)
+        }
+        return .certificates(bundle.certificates).named("the trust bundle of '\(identity.certificate.subject)'")
+    }
+
+    /// Returns the same anchors with their files read, which they keep the name of. Blocks and throws as
+    /// ``certificates()``.
     package func read() throws(CertificateProviderError) -> TrustAnchors {
         guard case .pemFile = source, let certificates = try certificates() else { return self }
         return .certificates(certificates).named(name)
@@ -135,25 +191,22 @@ public struct TrustAnchors: Sendable, Hashable {
                 .configurationInvalid,
                 "\(file) holds no PEM certificate; convert DER with: openssl x509 -inform der")
         }
-        // A certificate that this library cannot parse is not a root that BoringSSL uses, but may stand beside one.
-        let readable = blocks.lazy.compactMap { try? X509Certificate(derRepresentation: $0.bytes) }
-        try checkThatChainsCanEnd(in: readable, from: file)
         return certificates
     }
 
-    private static func checkThatChainsCanEnd(
-        in certificates: some Sequence<X509Certificate>, from origin: String
-    ) throws(CertificateProviderError) {
-        var issuer: String?
-        for certificate in certificates {
-            if certificate.isSelfIssued { return }
-            issuer = certificate.issuer
-        }
+    private func checkThatChainsCanEnd(in certificates: [X509Certificate]) throws(CertificateProviderError) {
+        guard !certificates.contains(where: \.isSelfIssued) else { return }
+        let origin =
+            if case .certificates = source, origin == nil { "The list of trust anchors" } else { name.capitalizedFirst }
         throw CertificateProviderError(
             .configurationInvalid,
             """
-            \(origin) contains no self-signed certificate, and every chain must end in one; add the certificate of \
-            '\(issuer ?? "the root")'.
+            \(origin) contains no self-signed certificate, and where SwiftNIO SSL verifies the peer, every chain must end in \
+            one; add the certificate of '\(certificates.last?.issuer ?? "the root")'.
             """)
     }
+}
+
+extension String {
+    fileprivate var capitalizedFirst: String { prefix(1).uppercased() + dropFirst() }
 }

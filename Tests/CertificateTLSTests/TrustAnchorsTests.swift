@@ -58,7 +58,6 @@ import Testing
         try expect(.configurationInvalid, "is empty", from: .certificates([]))
         try expect(.fileNotFound, "cannot be used", from: .pemFile("/nonexistent/anchors.pem"))
         try expect(.configurationInvalid, "not a regular file", from: .pemFile("/dev/zero"))
-        try expect(.configurationInvalid, "not a regular file", from: .pemFile("/"))
         let root = try authority.get().root
         let files: [(Data, CertificateProviderError.Code, String)] = [
             (Data(), .configurationInvalid, "convert DER"),
@@ -77,7 +76,7 @@ import Testing
     /// BoringSSL does not end a chain in a certificate that another authority has issued.
     @Test func refusesAnIntermediateWithoutItsRoot() throws {
         let authority = try authority.get()
-        let reason = "no self-signed certificate, and every chain must end in one; add the certificate of 'CN=Test Root"
+        let reason = "every chain must end in one; add the certificate of 'CN=Test Root"
         try expect(.configurationInvalid, reason, from: .certificates([authority.intermediate]))
         try withFile(Data(authority.intermediate.pemRepresentation.utf8)) {
             try expect(.configurationInvalid, reason, from: .pemFile($0))

@@ -207,7 +207,7 @@ public final class PlatformServer: Sendable {
             case .body: break
             case .end:
                 guard let head, let server = box.server.withLock({ $0 }) else { return context.close(promise: nil) }
-                let leaf = try? context.pipeline.syncOperations.tlsPeerCertificate()
+                let leaf = try? context.pipeline.syncOperations.tlsPeer()?.certificate
                 guard let answer = server.answer(head, certificate: leaf?.subject) else {
                     return context.close(promise: nil)
                 }

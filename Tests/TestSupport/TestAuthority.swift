@@ -111,6 +111,20 @@ public struct TestAuthority: Sendable {
             notBefore: min(notAfter, Date()) - 7200, notAfter: notAfter)
     }
 
+    /// Returns a certificate with these names, which has signed itself.
+    public static func leaf(
+        _ commonName: String, units: [String] = [], dnsNames: [String] = [], uris: [String] = []
+    ) throws -> X509Certificate {
+        let key = Certificate.PrivateKey(P256.Signing.PrivateKey())
+        let name = try DistinguishedName {
+            for unit in units { OrganizationalUnitName(unit) }
+            CommonName(commonName)
+        }
+        return try issue(
+            name, key: key.publicKey, by: name, signedWith: key, isAuthority: false,
+            alternativeNames: dnsNames.map { .dnsName($0) } + uris.map { .uniformResourceIdentifier($0) })
+    }
+
     static func name(_ commonName: String) throws -> DistinguishedName {
         try DistinguishedName {
             OrganizationName("certprov tests"); CommonName(commonName)

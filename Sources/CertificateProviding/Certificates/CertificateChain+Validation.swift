@@ -31,31 +31,46 @@ extension CertificateChain {
         of leaf: X509Certificate, among candidates: [X509Certificate], trusting anchors: [X509Certificate]?,
         at date: Date
     ) async throws(CertificateProviderError) -> Validation {
+        try await validation(
+            of: leaf, among: candidates, underAnchors: anchors.map(IssuerIndex.init), for: nil, at: date)
+    }
+
+    /// As ``validation(of:among:trusting:at:)``, with trust anchors that have been read for many searches.
+    ///
+    /// - Parameter usage: The side of TLS that the leaf is for: the extended key usage of each CA certificate of the path,
+    ///   if present, must permit it. `nil` for other uses.
+    package static func validation(
+        of leaf: X509Certificate, among candidates: [X509Certificate], underAnchors anchors: IssuerIndex?,
+        for usage: IdentityUsage?, at date: Date
+    ) async throws(CertificateProviderError) -> Validation {
         let readable = try leaf.certificate()
         let budget = IssuerStore.SearchBudget()
         let roots = anchors.map { CertificateStore(custom: IssuerStore($0, budget)) } ?? .systemTrustRoots
         var verifier = Verifier(rootCertificates: roots) {
             RFC5280Policy(fixedExpiryValidationTime: date)
             LeavesToCaller()
+            AuthoritiesPermit(usage: usage)
         }
-        let intermediates = CertificateStore(custom: IssuerStore(candidates, budget))
+        let others = IssuerIndex(candidates)
+        let intermediates = CertificateStore(custom: IssuerStore(others, budget))
         let result = await verifier.validate(leaf: readable, intermediates: intermediates)
         if Task.isCancelled {
             throw CertificateProviderError(
                 .userCancelled, "The validation of the certificate '\(leaf.subject)' was cancelled.")
         }
         guard case .validCertificate(let path) = result else {
-            let others = candidates + (anchors ?? [])
+            let all = candidates + (anchors?.certificates ?? [])
             return Validation(
                 path: nil,
                 obstacle: budget.isSpent
                     ? "its CA certificates certify each other in more combinations than the search limit allows"
-                    : obstacle(from: leaf, among: others, handled: verifier.policy.verifyingCriticalExtensions, date))
+                    : obstacle(
+                        from: leaf, among: all, handled: verifier.policy.verifyingCriticalExtensions, usage, date))
         }
-        let known = [leaf] + candidates + (anchors ?? [])
         let same = try path.map { certificate throws(CertificateProviderError) in
+            if certificate == readable { return leaf }
             // As it was given, where it was: the same bytes.
-            if let same = known.first(where: { (try? $0.certificate()) == certificate }) { return same }
+            if let same = others.given(certificate) ?? anchors?.given(certificate) { return same }
             return try X509Certificate(certificate)
         }
         return Validation(path: same, obstacle: nil)
@@ -83,7 +98,8 @@ extension CertificateChain {
 
     /// Returns the first problem of the chain that is built by names. The signatures are not verified again.
     private static func obstacle(
-        from leaf: X509Certificate, among others: [X509Certificate], handled: [ASN1ObjectIdentifier], _ date: Date
+        from leaf: X509Certificate, among others: [X509Certificate], handled: [ASN1ObjectIdentifier],
+        _ usage: IdentityUsage?, _ date: Date
     ) -> String? {
         for (index, certificate) in build(from: leaf, among: others).enumerated() {
             guard let readable = try? certificate.certificate() else {
@@ -97,8 +113,29 @@ extension CertificateChain {
             if index > 0, !certificate.isAuthority {
                 return "\(name) is not a CA certificate and must not issue certificates"
             }
+            if index > 0, let side = usage?.refusal(by: certificate.extendedKeyUsage) {
+                return "\(name) does not permit \(side), by its extended key usage"
+            }
         }
         return nil
+    }
+}
+
+/// The extended key usage of a CA certificate restricts what it issues, as OpenSSL and BoringSSL see it. That of the leaf
+/// is for the caller.
+private struct AuthoritiesPermit: VerifierPolicy {
+    let verifyingCriticalExtensions: [ASN1ObjectIdentifier] = []
+    let usage: IdentityUsage?
+
+    func chainMeetsPolicyRequirements(chain: UnverifiedCertificateChain) -> PolicyEvaluationResult {
+        guard let usage else { return .meetsPolicy }
+        do {
+            for certificate in chain.dropFirst() {
+                guard let side = usage.refusal(by: try certificate.extensions.extendedKeyUsage) else { continue }
+                return .failsToMeetPolicy(reason: "a CA certificate does not permit \(side)")
+            }
+        } catch { return .failsToMeetPolicy(reason: "a CA certificate has a malformed extended key usage") }
+        return .meetsPolicy
     }
 }
 

@@ -2,6 +2,16 @@ import FoundationEssentials
 import SwiftASN1
 import X509
 
+extension DisplayText {
+    /// Returns a DER `Name` by RFC 4514, safe to print on a terminal; its bytes in hexadecimal if it is malformed.
+    package static func name(derEncoded der: [UInt8]) -> String {
+        guard let node = try? DER.parse(der), let name = try? DistinguishedName(derEncoded: node) else {
+            return "#" + der.hexEncoded
+        }
+        return name.rfc4514
+    }
+}
+
 extension DistinguishedName {
     /// The name as an RFC 4514 string: most specific first, attribute types by their registered short names, values
     /// escaped. A value that is not text is `#` and its DER in hex (section 2.4).
@@ -56,6 +66,11 @@ extension DistinguishedName {
         var serializer = DER.Serializer()
         try serializer.serialize(value)
         return serializer.serializedBytes
+    }
+
+    /// Returns the values of an attribute, as text. Those that are not text are left out.
+    func texts(of type: ASN1ObjectIdentifier) -> [String] {
+        flatMap { relativeName in relativeName.filter { $0.type == type }.compactMap { Self.text(of: $0.value) } }
     }
 
     /// Decodes any of the ASN.1 string types that directories have used.

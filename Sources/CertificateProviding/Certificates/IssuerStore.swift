@@ -1,6 +1,37 @@
 import Synchronization
 import X509
 
+/// Certificates by the name of their subject, read once for any number of searches.
+package struct IssuerIndex: Sendable {
+    /// All certificates, in the order in which they were given, without duplicates.
+    package let certificates: [X509Certificate]
+    private var issuers: [DistinguishedName: [Entry]] = [:]
+    private struct Entry {
+        let certificate: Certificate
+        /// As it was given: the same bytes.
+        let given: X509Certificate
+    }
+
+    /// - Parameter certificates: Those that swift-certificates cannot read are left out.
+    package init(_ certificates: [X509Certificate]) {
+        var seen: Set<X509Certificate> = []
+        self.certificates = certificates.filter { seen.insert($0).inserted }
+        // Certificates of the same authority, such as an old and a renewed one, are in the order of their ends, the latest
+        // first.
+        for given in self.certificates.sorted(by: { $0.notValidAfter > $1.notValidAfter }) {
+            guard let certificate = try? given.certificate() else { continue }
+            issuers[certificate.subject, default: []].append(Entry(certificate: certificate, given: given))
+        }
+    }
+
+    subscript(subject: DistinguishedName) -> [Certificate]? { issuers[subject]?.map(\.certificate) }
+
+    /// Returns the certificate as it was given; `nil` for another one.
+    func given(_ certificate: Certificate) -> X509Certificate? {
+        issuers[certificate.subject]?.first { $0.certificate == certificate }?.given
+    }
+}
+
 /// Issuer lookup by subject name, with a bounded number of candidates.
 ///
 /// CA certificates that certify each other form too many paths to try them all, and each step costs a signature
@@ -24,37 +55,30 @@ struct IssuerStore: CustomCertificateStore {
         }
     }
 
-    private var issuers: [DistinguishedName: [Certificate]] = [:]
+    private let index: IssuerIndex
+    private var added: [DistinguishedName: [Certificate]] = [:]
     private let budget: SearchBudget
 
-    /// - Parameter certificates: Those that swift-certificates cannot read are left out.
-    init(_ certificates: [X509Certificate], _ budget: SearchBudget) {
-        self.budget = budget
-        var seen: Set<X509Certificate> = []
-        let unique = certificates.filter { seen.insert($0).inserted }
-        // Certificates of the same authority, such as an old and a renewed one, are in the order of their ends, the latest
-        // first.
-        append(
-            contentsOf: unique.sorted { $0.notValidAfter > $1.notValidAfter }.compactMap { try? $0.certificate() })
-    }
+    init(_ index: IssuerIndex, _ budget: SearchBudget) { (self.index, self.budget) = (index, budget) }
 
     subscript(subject: DistinguishedName) -> [Certificate]? {
         get async {
-            guard !Task.isCancelled, let found = issuers[subject] else { return nil }
-            return budget.take(found)
+            guard !Task.isCancelled else { return nil }
+            let found = (index[subject] ?? []) + (added[subject] ?? [])
+            return found.isEmpty ? nil : budget.take(found)
         }
     }
 
     func contains(_ certificate: Certificate) async -> Bool {
-        issuers[certificate.subject]?.contains(certificate) ?? false
+        index.given(certificate) != nil || added[certificate.subject]?.contains(certificate) ?? false
     }
 
     mutating func append(contentsOf certificates: some Sequence<Certificate>) {
-        for certificate in certificates { issuers[certificate.subject, default: []].append(certificate) }
+        for certificate in certificates { added[certificate.subject, default: []].append(certificate) }
     }
 
     static func == (one: Self, other: Self) -> Bool {
-        one.budget === other.budget && one.issuers == other.issuers
+        one.budget === other.budget && one.index.certificates == other.index.certificates && one.added == other.added
     }
 
     func hash(into hasher: inout Hasher) { hasher.combine(ObjectIdentifier(budget)) }

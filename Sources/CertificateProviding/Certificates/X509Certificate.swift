@@ -103,6 +103,22 @@ public struct X509Certificate: Sendable {
     /// Whether subject and issuer are the same name.
     public var isSelfIssued: Bool { subjectDER == issuerDER }
 
+    /// The common names of the subject, in the order of the certificate.
+    package var commonNames: [String] { subjectTexts([2, 5, 4, 3]) }
+    /// The organizational units of the subject, in the order of the certificate.
+    package var organizationalUnits: [String] { subjectTexts([2, 5, 4, 11]) }
+
+    private func subjectTexts(_ type: ASN1ObjectIdentifier) -> [String] {
+        guard let node = try? DER.parse(subjectDER), let name = try? DistinguishedName(derEncoded: node) else {
+            return []
+        }
+        return name.texts(of: type)
+    }
+
+    /// Whether the certificate may sign revocation lists: its key usage, if present, permits that (RFC 5280, section
+    /// 6.3.3).
+    package var permitsRevocationLists: Bool { keyUsage?.cRLSign ?? true }
+
     /// Whether the certificate may authenticate a TLS server: its extended key usage, if present, permits that.
     public var permitsServerAuthentication: Bool {
         guard let extendedKeyUsage else { return true }

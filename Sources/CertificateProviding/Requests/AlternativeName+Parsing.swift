@@ -27,27 +27,37 @@ extension AlternativeName {
     ///
     /// - Throws: `malformedData`, which names the member of the list.
     public static func list(_ text: String) throws(CertificateProviderError) -> [AlternativeName] {
-        var names: [AlternativeName] = []
+        try members(of: text).map { member, isQuoted throws(CertificateProviderError) in
+            guard isQuoted || member.contains(":") else {
+                throw refusal(
+                    member,
+                    "write \(prefixes) before it, or put a name that has a comma in double quotes, as in "
+                        + "\"uri:https://a.example/x,y\"")
+            }
+            return try Self(member)
+        }
+    }
+
+    /// Returns the members of such a list, which need not be alternative names. Empty ones are left out.
+    ///
+    /// - Throws: `malformedData` for double quotes that are not closed, or something after them.
+    package static func members(
+        of text: String
+    ) throws(CertificateProviderError) -> [(text: String, isQuoted: Bool)] {
+        var members: [(text: String, isQuoted: Bool)] = []
         var rest = text[...]
         repeat {
             rest = rest.drop(while: \.isWhitespace)
             if rest.first == "\"" {
-                names.append(try Self(quoted(&rest)))
+                members.append((try quoted(&rest), true))
                 continue
             }
             var member = rest.prefix { $0 != "," }
             rest = rest[member.endIndex...]
             while member.last?.isWhitespace == true { member.removeLast() }
-            if member.isEmpty { continue }
-            guard member.contains(":") else {
-                throw refusal(
-                    String(member),
-                    "write \(prefixes) before it, or put a name that has a comma in double quotes, as in "
-                        + "\"uri:https://a.example/x,y\"")
-            }
-            names.append(try Self(String(member)))
+            if !member.isEmpty { members.append((String(member), false)) }
         } while rest.popFirst() != nil
-        return names
+        return members
     }
 
     /// Takes a member in double quotes off the list, up to the comma after it.

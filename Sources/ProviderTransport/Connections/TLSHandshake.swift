@@ -29,11 +29,9 @@ final class TLSHandshake: Sendable {
         self.security = security
         self.eventLoop = eventLoop
         presentation = CertificatePresentation(binding, hasCertificate: security.credentials != nil)
-        var configuration = try TLSConfiguration.makeClientConfiguration(trusting: security.trust.trustAnchors)
-        // The chain is verified below, not by BoringSSL, which would read the whole system trust store for nothing.
-        configuration.trustRoots = .certificates([])
-        // The name too: NIOSSL knows no underscore.
-        configuration.certificateVerification = .noHostnameVerification
+        // Chain and name are verified below, not by BoringSSL, which would read the whole system trust store for nothing, and
+        // knows no underscore.
+        var configuration = TLSConfiguration.makeConfiguration(forHandlerThatVerifies: [])
         if let credentials = security.credentials {
             credentials.present(in: &configuration)
             // For a server that asks for the certificate only for some paths (TLS 1.2). NIOSSL fails there with anything

@@ -53,7 +53,7 @@ func whoami(_ client: HTTPClient, port: Int, closing: Bool = false) async throws
     return String(buffer: try await response.body.collect(upTo: 1024))
 }
 
-private final class WhoAmI: ChannelInboundHandler {
+final class WhoAmI: ChannelInboundHandler {
     typealias InboundIn = HTTPServerRequestPart
     typealias OutboundOut = HTTPServerResponsePart
     private var isLast = false
@@ -63,7 +63,7 @@ private final class WhoAmI: ChannelInboundHandler {
         case .head(let head): isLast = !head.isKeepAlive
         case .body: break
         case .end:
-            let leaf = try? context.pipeline.syncOperations.tlsPeerCertificate()
+            let leaf = try? context.pipeline.syncOperations.tlsPeer()?.certificate
             let name = leaf?.sha256Fingerprint.hexEncoded ?? ""
             let headers = ["Content-Length": "\(name.utf8.count)", "Connection": isLast ? "close" : "keep-alive"]
             let head = HTTPResponseHead(version: .http1_1, status: .ok, headers: HTTPHeaders(headers.map { ($0, $1) }))

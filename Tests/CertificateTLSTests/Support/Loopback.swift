@@ -84,10 +84,16 @@ func withServer<T>(
 final class PeerNamer: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
+    private let note: (TLSPeer?) -> Void
+
+    /// - Parameter note: Gets each peer.
+    init(_ note: @escaping (TLSPeer?) -> Void = { _ in }) { self.note = note }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
         guard case .some(.handshakeCompleted) = event as? TLSUserEvent else { return }
-        let leaf = try? context.pipeline.syncOperations.tlsPeerCertificate()
+        let peer = try? context.pipeline.syncOperations.tlsPeer()
+        note(peer)
+        let leaf = peer?.certificate
         let name = leaf?.sha256Fingerprint.hexEncoded ?? "nobody"
         let channel = context.channel
         context.writeAndFlush(wrapOutboundOut(ByteBuffer(string: name + "\n")))
@@ -148,7 +154,7 @@ final class EncounterHandler: ChannelInboundHandler {
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         do {
             let sync = context.pipeline.syncOperations
-            let leaf = try sync.tlsPeerCertificate()
+            let leaf = try sync.tlsPeer()?.certificate
             let text = String(buffer: unwrapInboundIn(data)).split(separator: "\n").first.map(String.init) ?? ""
             promise.succeed(
                 Encounter(

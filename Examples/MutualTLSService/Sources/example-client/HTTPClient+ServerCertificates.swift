@@ -11,8 +11,8 @@ extension HTTPClient.Configuration {
     /// AsyncHTTPClient shows its connections to nobody but to its debugging hooks, one for each version of HTTP.
     mutating func logServerCertificates(to logger: Logger) {
         let log: @Sendable (any Channel) -> EventLoopFuture<Void> = { channel in
-            channel.tlsPeerCertificate().map { server in
-                guard let server else { return }
+            channel.tlsPeer().map { peer in
+                guard let server = peer?.certificate else { return }
                 logger.info("connected to server", metadata: server.logMetadata)
             }
         }

@@ -65,7 +65,7 @@ struct ClientConnection {
     /// Returns the leaf that the client has shown. By the time of a request it is verified: the configuration lets no
     /// handshake succeed without.
     private func verifiedClient() async throws -> X509Certificate {
-        guard let client = try await connection.channel.tlsPeerCertificate().get() else {
+        guard let client = try await connection.channel.tlsPeer().get()?.certificate else {
             throw NIOSSLError.noCertificateToValidate
         }
         logger.info("client connected", metadata: client.logMetadata)

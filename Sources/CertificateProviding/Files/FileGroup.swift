@@ -1,0 +1,60 @@
+import Glibc
+
+/// One file, or the files of a directory: what a setting may name whose content is a set.
+package struct FileGroup: Sendable, Hashable {
+    /// The path, as it was configured.
+    package let path: String
+    private static let maximumCount = 4096
+
+    package init(_ path: String) { self.path = path }
+
+    /// How the files were at a look. Equal stamps mean the same content.
+    package struct Stamp: Sendable, Hashable {
+        fileprivate let files: [String: FileStamp?]
+    }
+
+    /// Looks at the files. Blocks on the file system only.
+    package func stamp() -> Stamp {
+        let files = (try? self.files()) ?? [path]
+        return Stamp(files: Dictionary(uniqueKeysWithValues: files.map { ($0, FileStamp(of: $0)) }))
+    }
+
+    /// Returns the path itself, or the regular files of the directory, sorted. Hidden ones are left out: a Kubernetes
+    /// volume and many tools keep what is not for readers in them. Symbolic links are followed. Blocks on the file
+    /// system only.
+    ///
+    /// - Throws: `configurationInvalid` for a directory that cannot be read, or has no file, or too many.
+    package func files() throws(CertificateProviderError) -> [String] {
+        guard Self.type(of: path) == S_IFDIR else { return [path] }
+        guard let directory = opendir(path) else {
+            throw CertificateProviderError(
+                errno == ENOENT ? .fileNotFound : .configurationInvalid,
+                "The directory \(path.shellQuoted) cannot be read: \(String(cString: strerror(errno))).")
+        }
+        defer { closedir(directory) }
+        var names: [String] = []
+        while let entry = readdir(directory) {
+            let name = withUnsafePointer(to: &entry.pointee.d_name) {
+                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+            }
+            guard !name.hasPrefix("."), Self.type(of: "\(path)/\(name)") == S_IFREG else { continue }
+            names.append(name)
+            guard names.count <= Self.maximumCount else {
+                throw CertificateProviderError(
+                    .configurationInvalid,
+                    "The directory \(path.shellQuoted) has more than \(Self.maximumCount) files; remove those that do not belong there."
+                )
+            }
+        }
+        guard !names.isEmpty else {
+            throw CertificateProviderError(
+                .configurationInvalid, "The directory \(path.shellQuoted) holds no file; add at least one.")
+        }
+        return names.sorted().map { "\(path)/\($0)" }
+    }
+
+    private static func type(of path: String) -> mode_t? {
+        var status = stat()
+        return stat(path, &status) == 0 ? status.st_mode & S_IFMT : nil
+    }
+}

@@ -1,0 +1,36 @@
+import CertificateProviding
+
+/// Why a peer is refused.
+struct PeerRefusal: Error {
+    /// The value of the dimension `reason` of the counter.
+    enum Reason: String {
+        /// Its certificate cannot be read, or it has none.
+        case malformed
+        /// It is outside of its validity period.
+        case expired
+        /// It does not permit this use.
+        case usage
+        /// It is for other names than the server's.
+        case name
+        /// It does not lead to a trust anchor.
+        case untrusted
+        /// A certificate of its chain is revoked.
+        case revoked
+        /// A revocation list is missing or overdue.
+        case unknownRevocation = "unknown_revocation"
+        /// Its names are not among those of ``PeerPolicy``.
+        case notAdmitted = "not_admitted"
+    }
+
+    var reason: Reason
+    var error: CertificateProviderError
+
+    init(_ reason: Reason, _ error: CertificateProviderError) { (self.reason, self.error) = (reason, error) }
+
+    /// - Parameter clause: Completes "… is not trusted: ".
+    init(_ reason: Reason, _ role: PeerVerifier.Role, _ clause: String) {
+        let peer = if case .client = role { "client" } else { "server" }
+        self.init(
+            reason, CertificateProviderError(.serverNotTrusted, "The \(peer)'s certificate is not trusted: \(clause)."))
+    }
+}

@@ -1,0 +1,145 @@
+package import CertificateProviding
+package import FoundationEssentials
+import OpenSSLSupport
+
+/// Where the revocation lists of the peers' CAs are (RFC 5280, section 5).
+public struct RevocationLists: Sendable, Hashable {
+    /// A file with one list in DER or any number in PEM, or a directory with such files.
+    public var path: String
+    /// Whether a peer is accepted although the list of a CA of its chain is missing or overdue. One that is on a list is
+    /// refused in any case.
+    public var isLenient: Bool
+
+    /// Creates the value. Reads nothing yet.
+    public init(path: String, isLenient: Bool = false) { (self.path, self.isLenient) = (path, isLenient) }
+}
+
+extension RevocationLists {
+    /// What is said of a list to a person.
+    package struct Entry: Sendable {
+        /// The issuer by RFC 4514, safe to print on a terminal.
+        package let issuer: String
+        package let nextUpdate: Date?
+        /// The number of certificates on it.
+        package let count: Int
+        /// Whether it does not count, since it covers only a part.
+        package let isPartial: Bool
+    }
+
+    /// Reads the lists of each file. Blocks on the file system.
+    ///
+    /// - Throws: `fileNotFound`, `configurationInvalid`, `malformedData`.
+    package func contents() throws(CertificateProviderError) -> [(file: String, lists: [Entry])] {
+        try FileGroup(path).files().map { file throws(CertificateProviderError) in
+            let lists = try RevocationCheck.read(file).map { list in
+                Entry(
+                    issuer: DisplayText.name(derEncoded: list.issuerDER), nextUpdate: list.nextUpdate,
+                    count: list.count,
+                    isPartial: list.scope == .partial)
+            }
+            return (file, lists)
+        }
+    }
+}
+
+/// Revocation lists that have been read.
+struct RevocationCheck: Sendable {
+    /// By issuer, the latest first.
+    private let lists: [[UInt8]: [RevocationList]]
+    private let isLenient: Bool
+    private let path: String
+
+    /// Reads the lists. Blocks on the file system.
+    ///
+    /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read, or has no list; `malformedData`
+    ///   for a damaged list.
+    init(reading configured: RevocationLists) throws(CertificateProviderError) {
+        var lists: [RevocationList] = []
+        for file in try FileGroup(configured.path).files() { lists += try Self.read(file) }
+        self.lists = Dictionary(grouping: lists, by: \.issuerDER).mapValues {
+            $0.sorted { $0.thisUpdate > $1.thisUpdate }
+        }
+        (isLenient, path) = (configured.isLenient, configured.path)
+    }
+
+    /// The end of the list that ends first; `nil` if none says when.
+    var firstEnd: Date? { lists.values.compactMap { $0.first?.nextUpdate }.min() }
+
+    fileprivate static func read(_ file: String) throws(CertificateProviderError) -> [RevocationList] {
+        let bytes: [UInt8]
+        do throws(RegularFile.Failure) {
+            bytes = try RegularFile.read(file, atMost: RevocationList.maximumFileSize)
+        } catch {
+            throw CertificateProviderError(
+                error.isMissing ? .fileNotFound : .configurationInvalid,
+                "The revocation list \(file.shellQuoted) cannot be used: \(error).")
+        }
+        // A text begins with no such octets.
+        let ders =
+            bytes.starts(with: [0x30]) && bytes.dropFirst().first ?? 0 >= 0x80
+            ? [(bytes, nil)] : try blocks(bytes, file)
+        let library = OpenSSLLibrary()
+        let lists = try ders.map { der, line throws(CertificateProviderError) in
+            do throws(OpenSSLError) { return try RevocationList(der, in: library) } catch {
+                let place = line.map { " (line \($0))" } ?? ""
+                throw CertificateProviderError(
+                    .malformedData,
+                    "A revocation list in \(file.shellQuoted)\(place) is damaged (\(error)); replace it.",
+                    underlying: error)
+            }
+        }
+        guard !lists.isEmpty else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The file \(file.shellQuoted) holds no revocation list, in PEM (X509 CRL) or DER; replace it.")
+        }
+        return lists
+    }
+
+    /// The lists of a PEM text, and their lines.
+    private static func blocks(_ text: [UInt8], _ file: String) throws(CertificateProviderError) -> [([UInt8], Int?)] {
+        try PEMFile(text, named: file.withVisibleControls).blocks.filter { $0.label == "X509 CRL" }
+            .map { ($0.bytes, $0.line) }
+    }
+
+    /// Checks each certificate of a verified path, but the trust anchor, in the latest list of its issuer.
+    ///
+    /// A list counts if its issuer has signed it, if it covers all certificates of this kind, and if it has begun.
+    func check(
+        _ path: [X509Certificate], as role: PeerVerifier.Role, at date: Date
+    ) throws(PeerRefusal) {
+        for (certificate, issuer) in zip(path, path.dropFirst()) {
+            let counting = lists[certificate.issuerDER]?.first { list in
+                list.thisUpdate <= date && covers(list, certificate) && list.isSigned(by: issuer)
+            }
+            guard let list = counting else {
+                guard !isLenient else { continue }
+                throw PeerRefusal(
+                    .unknownRevocation, role,
+                    "there is no revocation list of '\(issuer.subject)' in \(self.path.shellQuoted) that it has signed; "
+                        + "add its current, complete list")
+            }
+            if list.revokes(certificate.serialNumber) {
+                throw PeerRefusal(
+                    .revoked, role,
+                    "'\(certificate.subject)' (serial number \(certificate.serialNumberText)) is revoked, by the list of "
+                        + "'\(issuer.subject)' of \(list.thisUpdate.formatted(.iso8601))")
+            }
+            if let end = list.nextUpdate, end < date, !isLenient {
+                throw PeerRefusal(
+                    .unknownRevocation, role,
+                    "the revocation list of '\(issuer.subject)' is overdue since \(end.formatted(.iso8601)); replace it in "
+                        + self.path.shellQuoted)
+            }
+        }
+    }
+
+    private func covers(_ list: RevocationList, _ certificate: X509Certificate) -> Bool {
+        switch list.scope {
+        case .all: true
+        case .leaves: !certificate.isAuthority
+        case .authorities: certificate.isAuthority
+        case .partial: false
+        }
+    }
+}

@@ -1,0 +1,449 @@
+public import CertificateProviding
+public import CoreMetrics
+public import FoundationEssentials
+public import Logging
+public import NIOCore
+public import NIOSSL
+import Synchronization
+
+/// Whom to trust in TLS: by which trust anchors, under which revocation lists, and with which names.
+public struct PeerTrust: Sendable {
+    /// The trust anchors of the peers, roots or not.
+    public var anchors: TrustAnchors
+    /// The revocation lists of the peers' CAs; `nil` if revocation is not checked.
+    public var revocationLists: RevocationLists?
+    /// Which of the verified peers are admitted.
+    public var peers: PeerPolicy
+
+    /// Creates the value. Reads nothing yet.
+    public init(
+        anchors: TrustAnchors, revocationLists: RevocationLists? = nil, peers: PeerPolicy = .everyVerifiedPeer
+    ) {
+        (self.anchors, self.revocationLists, self.peers) = (anchors, revocationLists, peers)
+    }
+}
+
+/// Identity, trust and admitted peers of servers and clients, which change while these run.
+///
+/// Each connection is made with those that are in force when it begins, and its peer is verified by those that are in force
+/// when the peer presents its certificate. No session is resumed, so that this holds for every connection. Established
+/// connections are not affected.
+///
+/// ``server(_:)`` and ``client(_:)`` make the TLS handlers. They verify the peers by RFC 5280 and RFC 9525, and not as
+/// BoringSSL does: an intermediate may be a trust anchor, and revocation lists count.
+///
+/// ``watch(every:sleep:)`` looks at the files of trust anchors and revocation lists. A file that cannot be read, or has no
+/// certificate or list, leaves those that were read before in force.
+///
+/// Metrics: the counter `certprov_peers_refused_total` (by `peer`: `client`, `server`; and by `reason`), and the gauges
+/// `certprov_trust_stale` (1 while a file cannot be used, else 0), `certprov_trust_anchors_expiration_timestamp_seconds` and
+/// `certprov_revocation_lists_expiration_timestamp_seconds`, both of the first that ends.
+public final class RotatingTLS: Sendable {
+    /// The credentials. Their identity may be replaced at any time.
+    public let credentials: RotatingTLSCredentials
+
+    /// What was read of a ``PeerTrust``.
+    package struct Content: Sendable {
+        fileprivate var trust: PeerTrust
+        fileprivate var verifier: PeerVerifier
+        /// The certificates of the anchors, for their names.
+        fileprivate var authorities: [NIOSSLCertificate]
+        fileprivate var bundle: TrustBundle?
+        fileprivate var stamp: Stamp
+    }
+    fileprivate struct Stamp: Sendable, Equatable {
+        var anchors: FileGroup.Stamp?
+        var lists: FileGroup.Stamp?
+
+        init(of trust: PeerTrust) {
+            anchors = trust.anchors.files?.stamp()
+            lists = trust.revocationLists.map { FileGroup($0.path).stamp() }
+        }
+    }
+
+    private struct State {
+        var content: Content
+        /// The number of changes.
+        var number: UInt64 = 0
+        /// Whether there is a server: then the anchors must be fit for clients.
+        var isServer = false
+        /// The configuration for other clients, of this number.
+        var clientConfiguration: (UInt64, TLSConfiguration)?
+        /// How the files were at the last look.
+        var lastStamp: Stamp?
+        /// The error that was logged last.
+        var reported: String?
+    }
+    private let state: Mutex<State>
+
+    private let refused: RefusedPeers
+    private let logger: Logger
+    private let metrics: any MetricsFactory
+    private let now: @Sendable () -> Date
+    private let executor: BlockingExecutor
+
+    /// Reads the trust.
+    ///
+    /// - Parameters:
+    ///   - credentials: The identity to present.
+    ///   - trust: Whom to trust.
+    ///   - logger: Gets the peers that are refused, and what is wrong with files.
+    ///   - metrics: Makes the counter and the gauges.
+    ///   - now: The wall clock.
+    ///   - executor: Runs the reading of the files.
+    /// - Throws: `fileNotFound`, `configurationInvalid` and `malformedData` for trust anchors and revocation lists.
+    public init(
+        _ credentials: RotatingTLSCredentials, trusting trust: PeerTrust, logger: Logger = Logger(label: "certprov"),
+        metrics: any MetricsFactory = MetricsSystem.factory, now: @escaping @Sendable () -> Date = { Date() },
+        executor: BlockingExecutor = .threads(maximum: 1)
+    ) async throws(CertificateProviderError) {
+        let identity = credentials.current.identity
+        let content = try await executor.run { () throws(CertificateProviderError) in
+            try Self.read(trust, for: identity)
+        }
+        (self.credentials, self.logger, self.metrics, self.now, self.executor) =
+            (credentials, logger, metrics, now, executor)
+        state = Mutex(State(content: content))
+        refused = RefusedPeers(logger: logger, metrics: metrics)
+        record(content, isStale: false)
+    }
+
+    /// Whom is trusted now, as it was configured.
+    public var trust: PeerTrust { state.withLock(\.content.trust) }
+
+    /// Replaces the trust. If it throws, the trust in force stays.
+    ///
+    /// - Throws: As the initializer; `configurationInvalid` also for ``TrustAnchors/system`` if there is a server.
+    public func update(trusting trust: PeerTrust) async throws(CertificateProviderError) {
+        install(try await read(trust, for: credentials.current.identity))
+    }
+
+    /// Reads another trust, which ``install(_:)`` puts in force.
+    ///
+    /// - Throws: As ``update(trusting:)``.
+    package func read(
+        _ trust: PeerTrust, for identity: Identity
+    ) async throws(CertificateProviderError) -> Content {
+        if state.withLock(\.isServer) { try trust.anchors.requireForClients() }
+        return try await executor.run { () throws(CertificateProviderError) in try Self.read(trust, for: identity) }
+    }
+
+    package func install(_ content: Content) {
+        state.withLock { state in
+            state.content = content
+            state.number += 1
+            (state.lastStamp, state.reported) = (nil, nil)
+        }
+        record(content, isStale: false)
+    }
+
+    private static func read(
+        _ trust: PeerTrust, for identity: Identity
+    ) throws(CertificateProviderError) -> Content {
+        // Before the files, so that a change while they are read shows at the next look.
+        let stamp = Stamp(of: trust)
+        let anchors = try trust.anchors.resolved(with: identity)
+        let certificates = try anchors.certificates()
+        return Content(
+            trust: trust,
+            verifier: PeerVerifier(
+                anchors: certificates.map(IssuerIndex.init), anchorsName: anchors.name, settingName: "TrustAnchors",
+                revocation: try trust.revocationLists.map(RevocationCheck.init(reading:)), peers: trust.peers),
+            authorities: try TrustAnchors.converted(certificates ?? []),
+            bundle: trust.anchors.isOfIdentity ? identity.trust : nil, stamp: stamp)
+    }
+
+    /// What is in force now: identity and trust that belong together.
+    fileprivate var moment: (credentials: TLSCredentials, content: Content, number: UInt64) {
+        let credentials = credentials.current
+        return state.withLock { state in
+            // An identity that comes without a bundle leaves the last one in force; a look reports it.
+            if state.content.trust.anchors.isOfIdentity, let bundle = credentials.identity.trust,
+                bundle != state.content.bundle, let authorities = try? TrustAnchors.converted(bundle.certificates)
+            {
+                state.content.bundle = bundle
+                state.content.authorities = authorities
+                state.content.verifier.anchors = IssuerIndex(bundle.certificates)
+                state.number += 1
+            }
+            return (credentials, state.content, state.number)
+        }
+    }
+
+    // MARK: - Verification
+
+    fileprivate func verify(
+        _ shown: [NIOSSLCertificate], as role: PeerVerifier.Role, admitting peers: PeerPolicy?,
+        from address: SocketAddress?
+    ) async -> NIOSSLVerificationResultWithMetadata {
+        let chain = shown.compactMap { try? X509Certificate($0) }
+        while true {
+            let (_, content, number) = moment
+            var verifier = content.verifier
+            if let peers { verifier.peers = peers }
+            do throws(PeerRefusal) {
+                guard chain.count == shown.count else { throw Self.unreadable(role) }
+                let path = try await verifier.verify(chain, as: role, at: now())
+                // What was in force before may admit what is refused now.
+                guard moment.number == number else { continue }
+                guard let trusted = try? TrustAnchors.converted(path) else { throw Self.unreadable(role) }
+                return .certificateVerified(VerificationMetadata(ValidatedCertificateChain(trusted)))
+            } catch {
+                guard moment.number == number else { continue }
+                let server: String? = if case .server(let name) = role { name } else { nil }
+                refused.note(error, chain.first, server: server, address: address, at: now())
+                return .failed
+            }
+        }
+    }
+
+    private static func unreadable(_ role: PeerVerifier.Role) -> PeerRefusal {
+        PeerRefusal(.malformed, role, "a certificate of its chain cannot be read")
+    }
+
+    // MARK: - Looking at files
+
+    /// Looks at the files until the task is cancelled. What has changed is in force after two looks at most: a file is read
+    /// when two looks in a row see the same, since a tool may write it in parts.
+    ///
+    /// - Parameters:
+    ///   - interval: The time between two looks.
+    ///   - sleep: Waits for this time, and throws when the task is cancelled.
+    public func watch(
+        every interval: Duration = .seconds(3),
+        sleep: @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) }
+    ) async {
+        while !Task.isCancelled {
+            do { try await sleep(interval) } catch { return }
+            await look()
+        }
+    }
+
+    /// One look at the files.
+    package func look() async {
+        let (credentials, content, number) = moment
+        let result = await Result { () async throws(CertificateProviderError) in
+            try await executor.run { () throws(CertificateProviderError) -> Content? in
+                let seen = Stamp(of: content.trust)
+                let isSettled = self.state.withLock { state in
+                    defer { state.lastStamp = seen }
+                    return state.lastStamp == seen
+                }
+                _ = try content.trust.anchors.resolved(with: credentials.identity)
+                guard seen != content.stamp, isSettled else { return nil }
+                let new = try Self.read(content.trust, for: credentials.identity)
+                // It is being changed again.
+                return Stamp(of: content.trust) == seen && new.stamp == seen ? new : nil
+            }
+        }
+        switch result {
+        case .success(nil):
+            // Settled, and as in force: a file that could not be used is as it was.
+            guard state.withLock({ $0.reported != nil && $0.lastStamp == $0.content.stamp }) else { return }
+            report(nil)
+        case .success(let new?):
+            let isInstalled = state.withLock { state in
+                guard state.number == number else { return false }
+                state.content = new
+                state.number += 1
+                return true
+            }
+            guard isInstalled else { return }
+            logger.notice(
+                "trust anchors and revocation lists were read again",
+                metadata: ["anchors": "\(new.verifier.anchors?.certificates.count ?? 0)"])
+            record(new, isStale: false)
+            report(nil)
+        case .failure(let error): report(error)
+        }
+    }
+
+    private func report(_ error: CertificateProviderError?) {
+        let text = error?.message
+        let isNew = state.withLock { state in
+            defer { state.reported = text }
+            return state.reported != text
+        }
+        guard isNew else { return }
+        record(state.withLock(\.content), isStale: error != nil)
+        guard let error else { return }
+        logger.error(
+            "the trust in force stays, since its files cannot be used",
+            metadata: ["code": "\(error.code)", "reason": "\(error)"])
+    }
+
+    private func record(_ content: Content, isStale: Bool) {
+        Gauge(label: "certprov_trust_stale", factory: metrics).record(isStale ? 1 : 0)
+        if let end = content.verifier.anchors?.certificates.map(\.notValidAfter).min() {
+            Gauge(label: "certprov_trust_anchors_expiration_timestamp_seconds", factory: metrics)
+                .record(end.timeIntervalSince1970)
+        }
+        if let end = content.verifier.revocation?.firstEnd {
+            Gauge(label: "certprov_revocation_lists_expiration_timestamp_seconds", factory: metrics)
+                .record(end.timeIntervalSince1970)
+        }
+    }
+}
+
+// MARK: - Servers
+
+/// Makes the TLS handlers of a server.
+public struct TLSServer: Sendable {
+    private let tls: RotatingTLS
+    private let configure: @Sendable (inout TLSConfiguration) -> Void
+
+    fileprivate init(
+        _ tls: RotatingTLS, _ configure: @escaping @Sendable (inout TLSConfiguration) -> Void
+    ) throws(CertificateProviderError) {
+        (self.tls, self.configure) = (tls, configure)
+        _ = try context()
+    }
+
+    /// Returns the handler for a connection that was accepted, with the identity in force. It demands a certificate of the
+    /// client, and verifies it. Does not block.
+    ///
+    /// - Throws: `configurationInvalid` if SwiftNIO SSL refuses the configuration.
+    public func makeHandler(for channel: any Channel) throws(CertificateProviderError) -> NIOSSLServerHandler {
+        let address = channel.remoteAddress
+        return NIOSSLServerHandler(
+            context: try context(),
+            customVerificationCallbackWithMetadata: { [tls] shown, promise in
+                promise.completeWithTask { await tls.verify(shown, as: .client, admitting: nil, from: address) }
+            })
+    }
+
+    /// A context for one connection. Its tickets are worth nothing for others: BoringSSL verifies no peer again that resumes
+    /// a session.
+    private func context() throws(CertificateProviderError) -> NIOSSLContext {
+        let (credentials, content, _) = tls.moment
+        return try .verifiedByHandler(presenting: credentials, content.authorities, configure)
+    }
+}
+
+extension RotatingTLS {
+    /// Returns the maker of a server's handlers. From then on, ``TrustAnchors/system`` is refused: it would admit the clients
+    /// of every public CA.
+    ///
+    /// - Parameter configure: Changes other settings of the configuration of each connection, such as
+    ///   `applicationProtocols`. Those of the verification and the identity stay as they are.
+    /// - Throws: `configurationInvalid` for ``TrustAnchors/system``, and if SwiftNIO SSL refuses the configuration.
+    public func server(
+        _ configure: @escaping @Sendable (inout TLSConfiguration) -> Void = { _ in }
+    ) throws(CertificateProviderError) -> TLSServer {
+        try state.withLock { state throws(CertificateProviderError) in
+            try state.content.trust.anchors.requireForClients()
+            state.isServer = true
+        }
+        return try TLSServer(self, configure)
+    }
+}
+
+// MARK: - Clients
+
+/// Makes the TLS handlers of a client.
+public struct TLSClient: Sendable {
+    private let tls: RotatingTLS
+    private let configure: @Sendable (inout TLSConfiguration) -> Void
+
+    fileprivate init(
+        _ tls: RotatingTLS, _ configure: @escaping @Sendable (inout TLSConfiguration) -> Void
+    ) throws(CertificateProviderError) {
+        (self.tls, self.configure) = (tls, configure)
+        _ = try context()
+    }
+
+    /// Returns the handler for a connection to a server, with the identity in force. It verifies the server. Does not block.
+    ///
+    /// - Parameters:
+    ///   - host: The DNS name, or the IP address without brackets, that the server's certificate must be valid for. The common
+    ///     name does not count.
+    ///   - peers: Which servers are admitted; `nil` for ``PeerTrust/peers``.
+    /// - Throws: `configurationInvalid` for a name that cannot be sent, and if SwiftNIO SSL refuses the configuration.
+    public func makeHandler(
+        for host: String, admitting peers: PeerPolicy? = nil
+    ) throws(CertificateProviderError) -> NIOSSLClientHandler {
+        let context = try context()
+        do {
+            return try NIOSSLClientHandler(
+                context: context, serverHostname: ConnectionProbe.isAddress(host) ? nil : host,
+                customVerificationCallbackWithMetadata: { [tls] shown, promise in
+                    promise.completeWithTask {
+                        await tls.verify(shown, as: .server(host), admitting: peers, from: nil)
+                    }
+                })
+        } catch {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The server name '\(host.withVisibleControls)' cannot be used; it must have 1 to 255 characters.",
+                underlying: error)
+        }
+    }
+
+    private func context() throws(CertificateProviderError) -> NIOSSLContext {
+        try .verifiedByHandler(presenting: tls.moment.credentials, [], configure)
+    }
+}
+
+extension RotatingTLS {
+    /// Returns the maker of a client's handlers.
+    ///
+    /// - Parameter configure: As for ``server(_:)``.
+    /// - Throws: `configurationInvalid` if SwiftNIO SSL refuses the configuration.
+    public func client(
+        _ configure: @escaping @Sendable (inout TLSConfiguration) -> Void = { _ in }
+    ) throws(CertificateProviderError) -> TLSClient { try TLSClient(self, configure) }
+
+    /// Returns a configuration for a client that makes its handlers itself, such as AsyncHTTPClient: set it in each request.
+    /// It is the same one until the trust changes. The identity changes in it by itself.
+    ///
+    /// SwiftNIO SSL verifies the server, as ``NIOSSL/TLSConfiguration/makeClientConfiguration(presenting:trusting:)`` says:
+    /// revocation lists and admitted peers do not count, and one of the anchors must be self-signed.
+    ///
+    /// - Throws: `configurationInvalid` for anchors of which none is self-signed.
+    public func clientConfiguration() throws(CertificateProviderError) -> TLSConfiguration {
+        let (_, content, number) = moment
+        if let (of, configuration) = state.withLock(\.clientConfiguration), of == number { return configuration }
+        let anchors: TrustAnchors =
+            content.verifier.anchors.map {
+                .certificates($0.certificates).named(content.verifier.anchorsName)
+            } ?? .system
+        let new = try TLSConfiguration.makeClientConfiguration(presenting: credentials, trusting: anchors)
+        return state.withLock { state in
+            // Another call may have made one: a connection pool compares them.
+            if let (of, configuration) = state.clientConfiguration, of == number { return configuration }
+            state.clientConfiguration = (number, new)
+            return new
+        }
+    }
+}
+
+extension NIOSSLContext {
+    /// Creates the context of one connection, whose handler verifies the peer.
+    fileprivate static func verifiedByHandler(
+        presenting credentials: TLSCredentials, _ authorities: [NIOSSLCertificate],
+        _ configure: (inout TLSConfiguration) -> Void
+    ) throws(CertificateProviderError) -> NIOSSLContext {
+        let own = TLSConfiguration.makeConfiguration(forHandlerThatVerifies: authorities)
+        var configuration = own
+        configure(&configuration)
+        configuration.trustRoots = own.trustRoots
+        configuration.additionalTrustRoots = []
+        configuration.certificateVerification = own.certificateVerification
+        configuration.sendCANameList = own.sendCANameList
+        // BoringSSL would not verify the peer again.
+        configuration.renegotiationSupport = .none
+        credentials.present(in: &configuration)
+        do { return try NIOSSLContext(configuration: configuration) } catch {
+            throw CertificateProviderError(
+                .configurationInvalid, "SwiftNIO SSL refuses the TLS configuration; correct its settings.",
+                underlying: error)
+        }
+    }
+}
+
+extension Result {
+    /// The outcome of `body`.
+    fileprivate init(_ body: () async throws(Failure) -> Success) async {
+        do throws(Failure) { self = .success(try await body()) } catch { self = .failure(error) }
+    }
+}

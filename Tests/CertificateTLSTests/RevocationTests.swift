@@ -1,0 +1,335 @@
+import CertificateProviding
+import Foundation
+import MetricsTestKit
+import NIOSSL
+import TestSupport
+import Testing
+
+@testable import CertificateTLS
+
+/// A root, an issuing CA and leaves, made by `openssl ca`, which makes their revocation lists.
+private final class ListingAuthority: Sendable {
+    let directory: TemporaryDirectory
+    let root: X509Certificate
+    let issuing: X509Certificate
+
+    init() throws {
+        let directory = try TemporaryDirectory()
+        try directory.write(
+            """
+            [ca]
+            default_ca = ca
+            [ca]
+            database = $ENV::CA.index
+            new_certs_dir = .
+            certificate = $ENV::CA.pem
+            private_key = $ENV::CA.key
+            serial = $ENV::CA.serial
+            crlnumber = $ENV::CA.number
+            default_md = sha256
+            default_days = 30
+            policy = any
+            unique_subject = no
+            [any]
+            commonName = supplied
+            [req]
+            distinguished_name = dn
+            [dn]
+            [authority]
+            basicConstraints = critical, CA:true
+            keyUsage = critical, keyCertSign, cRLSign
+            subjectKeyIdentifier = hash
+            [unable]
+            basicConstraints = critical, CA:true
+            keyUsage = critical, keyCertSign
+            [leaf]
+            basicConstraints = critical, CA:false
+            keyUsage = critical, digitalSignature
+            extendedKeyUsage = clientAuth, serverAuth
+            subjectAltName = DNS:localhost
+            [users]
+            issuingDistributionPoint = critical, @onlyuser
+            [onlyuser]
+            onlyuser = TRUE
+            [authorities]
+            issuingDistributionPoint = critical, @onlyCA
+            [onlyCA]
+            onlyCA = TRUE
+            [reasons]
+            issuingDistributionPoint = critical, @onlysome
+            [onlysome]
+            onlysomereasons = keyCompromise
+            [indirect]
+            issuingDistributionPoint = critical, @indirectly
+            [indirectly]
+            indirectCRL = TRUE
+            [delta]
+            deltaCRL = critical, ASN1:INTEGER:1
+            [unknown]
+            1.2.3.4 = critical, ASN1:NULL
+            """.utf8, to: "ca.cnf")
+        func run(_ ca: String, _ arguments: String...) throws {
+            try Subprocess.run(
+                ["env", "CA=\(ca)", "openssl"] + arguments, in: directory.path)
+        }
+        for ca in ["root", "issuing", "stranger"] {
+            try directory.write([], to: "\(ca).index")
+            try directory.write("01\n".utf8, to: "\(ca).number")
+            try directory.write("1000\n".utf8, to: "\(ca).serial")
+            try run(
+                ca, "req", "-new", "-config", "ca.cnf", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                "-noenc",
+                "-keyout", "\(ca).key", "-out", "\(ca).csr", "-subj", "/CN=\(ca == "stranger" ? "issuing" : ca)")
+        }
+        for ca in ["root", "stranger"] {
+            try run(
+                ca, "ca", "-config", "ca.cnf", "-batch", "-selfsign", "-in", "\(ca).csr", "-out", "\(ca).pem",
+                "-notext",
+                "-extensions", "authority")
+        }
+        try run(
+            "root", "ca", "-config", "ca.cnf", "-batch", "-in", "issuing.csr", "-out", "issuing.pem", "-notext",
+            "-extensions", "authority")
+        self.directory = directory
+        (root, issuing) = (try Self.read("root", directory), try Self.read("issuing", directory))
+    }
+
+    private static func read(_ name: String, _ directory: TemporaryDirectory) throws -> X509Certificate {
+        try X509Certificate.certificates(pem: String(decoding: directory.read("\(name).pem"), as: UTF8.self))[0]
+    }
+
+    @discardableResult
+    func openssl(_ ca: String, _ arguments: String...) throws -> [UInt8] {
+        try Subprocess.run(["env", "CA=\(ca)", "openssl"] + arguments, in: directory.path)
+    }
+
+    func issue(_ name: String) throws -> Identity {
+        try openssl(
+            "issuing", "req", "-new", "-config", "ca.cnf", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+            "-noenc", "-keyout", "\(name).key", "-out", "\(name).csr", "-subj", "/CN=\(name)")
+        try openssl(
+            "issuing", "ca", "-config", "ca.cnf", "-batch", "-in", "\(name).csr", "-out", "\(name).pem", "-notext",
+            "-extensions", "leaf")
+        try openssl(
+            "issuing", "pkcs8", "-topk8", "-nocrypt", "-outform", "DER", "-in", "\(name).key", "-out", "\(name).p8")
+        return try Identity(
+            certificateChain: [Self.read(name, directory), issuing],
+            key: SoftwareKey(pkcs8: SecretBytes(copying: directory.read("\(name).p8")), location: .file),
+            provenance: .init(provider: ProviderID("test"), alias: name))
+    }
+
+    func revoke(_ name: String, by ca: String = "issuing") throws {
+        try openssl(ca, "ca", "-config", "ca.cnf", "-revoke", "\(name).pem")
+    }
+
+    /// Returns the PEM of a list.
+    func list(_ ca: String, _ options: String...) throws -> [UInt8] {
+        try Subprocess.run(
+            ["env", "CA=\(ca)", "openssl", "ca", "-config", "ca.cnf", "-gencrl"]
+                + (options.contains { $0.hasPrefix("-crl_") || $0 == "-crlhours" } ? [] : ["-crldays", "7"]) + options,
+            in: directory.path)
+    }
+}
+
+@Suite(.timeLimit(.minutes(20))) struct RevocationTests {
+    private let authority: ListingAuthority
+    private let lists: TemporaryDirectory
+
+    init() throws { (authority, lists) = (try ListingAuthority(), try TemporaryDirectory()) }
+
+    /// Returns the reason for which the chain is refused.
+    private func refusal(
+        of identity: Identity, by lists: [UInt8]..., isLenient: Bool = false, at date: Date = Date(),
+        trusting anchors: [X509Certificate]? = nil
+    ) async throws -> PeerRefusal.Reason? {
+        let path = try self.lists.write(lists.flatMap { $0 }, to: "lists")
+        let verifier = PeerVerifier(
+            anchors: IssuerIndex(anchors ?? [authority.root]), anchorsName: "the test",
+            revocation: try RevocationCheck(reading: RevocationLists(path: path, isLenient: isLenient)))
+        do throws(PeerRefusal) {
+            _ = try await verifier.verify(identity.certificateChain, as: .client, at: date)
+            return nil
+        } catch { return error.reason }
+    }
+
+    @Test("A revoked certificate is refused, of the leaf and of an intermediate")
+    func aRevokedCertificateIsRefused() async throws {
+        let (good, bad) = (try authority.issue("good"), try authority.issue("bad"))
+        try authority.revoke("bad")
+        let (root, issuing) = (try authority.list("root"), try authority.list("issuing"))
+        #expect(try await refusal(of: good, by: root, issuing) == nil)
+        for isLenient in [false, true] {
+            #expect(try await refusal(of: bad, by: root, issuing, isLenient: isLenient) == .revoked)
+            #expect(try await refusal(of: bad, by: issuing, root, isLenient: isLenient) == .revoked)
+        }
+        // The anchor itself is not looked up.
+        #expect(try await refusal(of: good, by: issuing, trusting: [authority.issuing]) == nil)
+        #expect(try await refusal(of: bad, by: issuing, trusting: [authority.issuing]) == .revoked)
+        try authority.revoke("issuing", by: "root")
+        #expect(try await refusal(of: good, by: try authority.list("root"), issuing) == .revoked)
+    }
+
+    @Test("A list is needed of each CA of the chain, signed by it, begun, not overdue and complete")
+    func aListIsNeededOfEachCA() async throws {
+        let good = try authority.issue("good")
+        let (root, issuing) = (try authority.list("root"), try authority.list("issuing"))
+        func expect(
+            _ lists: [[UInt8]], at date: Date = Date(), isRefused: Bool = true, _ what: String
+        ) async throws {
+            let all = lists.flatMap { $0 }
+            #expect(
+                try await refusal(of: good, by: all, at: date) == (isRefused ? .unknownRevocation : nil), "\(what)")
+            #expect(try await refusal(of: good, by: all, isLenient: true, at: date) == nil, "lenient: \(what)")
+        }
+        try await expect([issuing], "the root's is missing")
+        try await expect([root], "the issuing CA's is missing")
+        try await expect([root, try authority.list("stranger")], "a CA of the same name has signed it")
+        try await expect([root, issuing], at: Date(timeIntervalSinceNow: 8 * 86_400), "overdue")
+        try await expect(
+            [
+                root,
+                try authority.list(
+                    "issuing", "-crl_lastupdate", "20980101000000Z", "-crl_nextupdate", "20990101000000Z"),
+            ], "not begun")
+        for scope in ["reasons", "indirect", "delta", "unknown", "authorities"] {
+            try await expect([root, try authority.list("issuing", "-crlexts", scope)], scope)
+        }
+        try await expect(
+            [root, try authority.list("issuing", "-crlexts", "users")], isRefused: false, "only of leaves")
+        try await expect([try authority.list("root", "-crlexts", "users"), issuing], "only of leaves, for a CA")
+        try await expect(
+            [try authority.list("root", "-crlexts", "authorities"), issuing], isRefused: false, "only of CAs")
+    }
+
+    @Test("An overdue list still refuses what it has")
+    func anOverdueListStillRefuses() async throws {
+        let bad = try authority.issue("bad")
+        try authority.revoke("bad")
+        let (root, issuing) = (try authority.list("root"), try authority.list("issuing"))
+        let later = Date(timeIntervalSinceNow: 8 * 86_400)
+        #expect(try await refusal(of: bad, by: root, issuing, isLenient: true, at: later) == .revoked)
+    }
+
+    @Test("The latest of several lists of a CA counts")
+    func theLatestListCounts() async throws {
+        let bad = try authority.issue("bad")
+        let root = try authority.list("root")
+        let old = try authority.list(
+            "issuing", "-crl_lastupdate", "20260101000000Z", "-crl_nextupdate", "20990101000000Z")
+        #expect(try await refusal(of: bad, by: root, old) == nil)
+        try authority.revoke("bad")
+        let new = try authority.list("issuing")
+        for lists in [[old, new], [new, old]] {
+            #expect(try await refusal(of: bad, by: root, lists[0], lists[1]) == .revoked)
+        }
+    }
+
+    @Test("A CA that must not sign lists has none")
+    func aCAThatMustNotSignLists() async throws {
+        let good = try authority.issue("good")
+        // The same name and key, certified for certificates only.
+        try authority.openssl(
+            "root", "ca", "-config", "ca.cnf", "-batch", "-in", "issuing.csr", "-out", "unable.pem", "-notext",
+            "-extensions", "unable")
+        let unable = try X509Certificate.certificates(
+            pem: String(decoding: authority.directory.read("unable.pem"), as: UTF8.self))[0]
+        let chain = try Identity(
+            certificateChain: [good.certificate, unable], key: good.key, provenance: good.provenance)
+        let lists = try (authority.list("root"), authority.list("issuing"))
+        #expect(try await refusal(of: good, by: lists.0, lists.1) == nil)
+        #expect(try await refusal(of: chain, by: lists.0, lists.1) == .unknownRevocation)
+    }
+
+    @Test("A list of 100,000 entries is searched; DER, a directory and several lists in a file are read")
+    func aLongList() async throws {
+        let (good, bad) = (try authority.issue("good"), try authority.issue("bad"))
+        try authority.revoke("bad")
+        let index = try authority.directory.read("issuing.index")
+        let more = (0..<100_000).map {
+            "R\t301231235959Z\t260101000000Z\t\(String(0x7000_0000 + $0 * 7, radix: 16).uppercased())\tunknown\t/CN=n\n"
+        }
+        try authority.directory.write(index + Array(more.joined().utf8), to: "issuing.index")
+        try authority.directory.write(try authority.list("issuing"), to: "long.pem")
+        try authority.openssl("issuing", "crl", "-in", "long.pem", "-outform", "DER", "-out", "long.der")
+        let der = try authority.directory.read("long.der")
+        for name in ["long.der", "long.pem"] {
+            let entries = try RevocationLists(path: authority.directory[name]).contents().flatMap(\.lists)
+            #expect(entries.map(\.count) == [100_001] && entries.map(\.issuer) == ["CN=issuing"])
+        }
+        let directory = try TemporaryDirectory()
+        try directory.write(der, to: "issuing.crl")
+        try directory.write(try authority.list("stranger") + authority.list("root"), to: "others.pem")
+        let verifier = PeerVerifier(
+            anchors: IssuerIndex([authority.root]), anchorsName: "the test",
+            revocation: try RevocationCheck(reading: RevocationLists(path: directory.path)))
+        _ = try await verifier.verify(good.certificateChain, as: .client, at: Date())
+        do throws(PeerRefusal) {
+            _ = try await verifier.verify(bad.certificateChain, as: .client, at: Date())
+            Issue.record("accepted")
+        } catch {
+            #expect(error.reason == .revoked)
+            #expect(
+                error.error.message.contains("'CN=bad' (serial number \(bad.certificate.serialNumberText)) is revoked"))
+        }
+    }
+
+    @Test("A file that is damaged, cut or without a list is refused")
+    func damagedListsAreRefused() throws {
+        let whole = try authority.list("issuing")
+        let text = String(decoding: whole, as: UTF8.self)
+        let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
+        let damaged: [(String, CertificateProviderError.Code)] = [
+            ("", .configurationInvalid), ("text", .configurationInvalid),
+            (authority.root.pemRepresentation, .configurationInvalid), (String(text.dropLast(30)), .malformedData),
+            (text + lines.prefix(3).joined(separator: "\n"), .malformedData),
+            (text.replacing(lines[1], with: lines[1].reversed()), .malformedData),
+        ]
+        for (content, code) in damaged {
+            let path = try lists.write(content.utf8, to: "lists")
+            let error = #expect(throws: CertificateProviderError.self, "\(content)") {
+                _ = try RevocationCheck(reading: RevocationLists(path: path))
+            }
+            #expect(
+                error?.code == code && error?.message.contains(path) == true,
+                "\(error.map(String.init(describing:)) ?? "")")
+        }
+        let missing = #expect(throws: CertificateProviderError.self) {
+            _ = try RevocationCheck(reading: RevocationLists(path: "/nonexistent"))
+        }
+        #expect(missing?.code == .fileNotFound)
+    }
+
+    @Test("Lists rotate in a running server, and for a client")
+    func listsRotate() async throws {
+        let (good, bad, server) = (
+            try authority.issue("good"), try authority.issue("bad"), try authority.issue("server")
+        )
+        func write(_ directory: TemporaryDirectory) throws {
+            try directory.write(try authority.list("root") + authority.list("issuing"), to: "lists.pem")
+        }
+        func host(_ identity: Identity) async throws -> RotatingHost {
+            try await RotatingHost(presenting: identity, trusting: [authority.root]) { directory in
+                try write(directory)
+                return RevocationLists(path: directory["lists.pem"])
+            }
+        }
+        let (serving, one, other) = (try await host(server), try await host(good), try await host(bad))
+        try await withEventLoops { group in
+            try await serving.serve(on: group) { port in
+                for client in [one, other] { _ = try await client.connect(port: port, on: group) }
+                try authority.revoke("bad")
+                try write(serving.directory)
+                await serving.look()
+                _ = try await one.connect(port: port, on: group)
+                await #expect(throws: (any Error).self) { try await other.connect(port: port, on: group) }
+                try authority.revoke("server")
+                try write(one.directory)
+                await one.look()
+                await #expect(throws: (any Error).self) { try await one.connect(port: port, on: group) }
+            }
+        }
+        #expect(serving.refusals("revoked") == 1 && one.refusals("revoked", of: "server") == 1)
+        let end = try serving.metrics.expectGauge("certprov_revocation_lists_expiration_timestamp_seconds").lastValue
+        #expect(try #require(end) > Date().timeIntervalSince1970 + 6 * 86_400)
+    }
+}

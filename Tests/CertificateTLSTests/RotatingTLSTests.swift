@@ -1,0 +1,441 @@
+import AsyncHTTPClient
+import CertificateProviding
+import CertificateTLSAsyncHTTPClient
+import Foundation
+import NIOCore
+import NIOHTTP1
+import NIOPosix
+import NIOSSL
+import TestSupport
+import Testing
+import X509
+
+@testable import CertificateTLS
+
+@Suite(.timeLimit(.minutes(20))) struct RotatingTLSTests {
+    // MARK: - A CA is replaced
+
+    @Test("A server admits the clients of the CAs in its file, and no others", arguments: Version.allCases)
+    func aServerFollowsItsTrustFile(version: Version) async throws {
+        let rollover = try Rollover()
+        let host = try await RotatingHost(
+            presenting: try rollover.old.issue("server"), trusting: [rollover.old.root])
+        let clients = try Rollover.Age.allCases.map { ($0, try rollover.authority($0).issue("client-\($0)")) }
+        try await withEventLoops { group in
+            try await host.serve(on: group) { port in
+                for (step, (roots, permitted)) in rollover.steps.enumerated() {
+                    try await host.trust(roots)
+                    for (age, client) in clients {
+                        // The server's own identity is of the old CA all the time: that is for the client to judge.
+                        let seen = try await OpenSSL.withFiles(of: client, authority: rollover.old) {
+                            try await OpenSSL.client($0, version: version, port: port)
+                        }
+                        let isAdmitted = seen.contains(client.fingerprint)
+                        #expect(isAdmitted == permitted.contains(age), "step \(step), \(age): \(seen)")
+                    }
+                }
+            }
+        }
+        #expect(host.refusals("untrusted") == 3)
+    }
+
+    @Test("A client trusts the servers of the CAs in its file, and no others", arguments: Version.allCases)
+    func aClientFollowsItsTrustFile(version: Version) async throws {
+        let rollover = try Rollover()
+        let client = try rollover.old.issue("client")
+        let host = try await RotatingHost(presenting: client, trusting: [rollover.old.root])
+        try await withEventLoops { group in
+            for age in Rollover.Age.allCases {
+                let server = try rollover.authority(age).issue("server-\(age)")
+                try await OpenSSL.withFiles(of: server, authority: rollover.old) { options in
+                    for (step, (roots, permitted)) in rollover.steps.enumerated() {
+                        try await host.trust(roots)
+                        // One for each connection: its output is not read, and would hold it up.
+                        try await OpenSSL.server(options, version: version) { port in
+                            do {
+                                let met = try await host.connect(port: port, on: group, greeting: "hello\n")
+                                #expect(met.message == "olleh" && met.server == server.fingerprint)
+                                #expect(permitted.contains(age), "step \(step), \(age)")
+                            } catch {
+                                #expect(!permitted.contains(age), "step \(step), \(age): \(error)")
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        #expect(host.refusals("untrusted", of: "server") == 3)
+    }
+
+    @Test("A server's identity and trust follow the identity, where its trust comes with it")
+    func trustComesWithTheIdentity() async throws {
+        let rollover = try Rollover()
+        func identity(_ age: Rollover.Age) throws -> Identity {
+            let authority = rollover.authority(age)
+            let identity = try authority.issue("server")
+            return try Identity(
+                certificateChain: identity.certificateChain, key: identity.key, trust: TrustBundle([authority.root]),
+                provenance: identity.provenance)
+        }
+        let credentials = RotatingTLSCredentials(try TLSCredentials(identity(.old)))
+        let log = TestLog()
+        let tls = try await RotatingTLS(credentials, trusting: PeerTrust(anchors: .ofIdentity), logger: log.logger)
+        let server = try tls.server()
+        try await withEventLoops { group in
+            try await withServer(on: group) { channel in
+                try channel.pipeline.syncOperations.addHandler(server.makeHandler(for: channel))
+                try channel.pipeline.syncOperations.addHandler(PeerNamer())
+            } body: { port in
+                for age in Rollover.Age.allCases {
+                    try await credentials.update(to: try identity(age))
+                    for other in Rollover.Age.allCases {
+                        let client = try rollover.authority(other).issue("client")
+                        let seen = try await OpenSSL.withFiles(of: client, authority: rollover.authority(age)) {
+                            try await OpenSSL.client($0, version: .tls13, port: port)
+                        }
+                        #expect(seen.contains(client.fingerprint) == (other == age), "\(age), \(other): \(seen)")
+                    }
+                }
+                // The last one stays.
+                try await credentials.update(to: rollover.new.issue("server"))
+                await tls.look()
+                let client = try rollover.new.issue("client")
+                let seen = try await OpenSSL.withFiles(of: client, authority: rollover.new) {
+                    try await OpenSSL.client($0, version: .tls13, port: port)
+                }
+                #expect(seen.contains(client.fingerprint))
+                #expect(
+                    log.warnings.count == 1 && log.warnings[0].contains("No CA certificates come with the identity"))
+            }
+        }
+        let bare = RotatingTLSCredentials(try TLSCredentials(rollover.new.issue("server")))
+        let error = await #expect(throws: CertificateProviderError.self) {
+            _ = try await RotatingTLS(bare, trusting: PeerTrust(anchors: .ofIdentity))
+        }
+        #expect(error?.code == .configurationInvalid)
+    }
+
+    @Test("No permitted connection fails while identity and trust change twenty times")
+    func rotationsUnderLoad() async throws {
+        let rollover = try Rollover()
+        let both = [rollover.old.root, rollover.new.root]
+        let server = try await RotatingHost(presenting: try rollover.old.issue("server"), trusting: both)
+        let clients = try await withThrowingTaskGroup(of: RotatingHost.self) { tasks in
+            for age in Rollover.Age.allCases {
+                let identity = try rollover.authority(age).issue("client")
+                tasks.addTask { try await RotatingHost(presenting: identity, trusting: both) }
+            }
+            return try await tasks.reduce(into: []) { $0.append($1) }
+        }
+        try await withEventLoops { group in
+            try await server.serve(on: group) { port in
+                try await withThrowingTaskGroup(of: Int.self) { tasks in
+                    for client in clients {
+                        tasks.addTask {
+                            var count = 0
+                            while !Task.isCancelled {
+                                let met = try await client.connect(port: port, on: group)
+                                #expect(met.message == client.tls.credentials.current.identity.fingerprint)
+                                count += 1
+                            }
+                            return count
+                        }
+                    }
+                    for round in 0..<20 {
+                        let age = Rollover.Age.allCases[round % 2]
+                        try await server.tls.credentials.update(to: rollover.authority(age).issue("server"))
+                        try await server.trust(round % 2 == 0 ? both.reversed() : both)
+                        try await clients[round % 2].trust(round % 3 == 0 ? both.reversed() : both)
+                    }
+                    tasks.cancelAll()
+                    for try await count in tasks { #expect(count > 0) }
+                }
+            }
+        }
+        #expect(server.log.warnings.isEmpty && server.refusals("untrusted") == 0)
+    }
+
+    // MARK: - Sessions
+
+    @Test("A session of a removed CA's client is not resumed", arguments: Version.allCases)
+    func aSessionDoesNotOutliveItsCA(version: Version) async throws {
+        let rollover = try Rollover()
+        let host = try await RotatingHost(presenting: try rollover.new.issue("server"), trusting: [rollover.old.root])
+        let client = try rollover.old.issue("client")
+        try await withEventLoops { group in
+            try await host.serve(on: group) { port in
+                try await OpenSSL.withFiles(of: client, authority: rollover.new) { options in
+                    let session = host.directory["session.pem"]
+                    // -ign_eof: the ticket comes after the server's first data.
+                    let first = try await OpenSSL.client(
+                        options + ["-sess_out", session, "-ign_eof"], version: version, port: port)
+                    #expect(first.contains(client.fingerprint))
+                    #expect(FileManager.default.fileExists(atPath: session))
+                    let again = options + ["-sess_in", session, "-ign_eof"]
+                    // A full handshake: nothing is lost for a client that may connect.
+                    let resumed = try await OpenSSL.client(again, version: version, port: port)
+                    #expect(resumed.contains(client.fingerprint))
+                    try await host.trust([rollover.new.root])
+                    let removed = try await OpenSSL.client(again, version: version, port: port)
+                    #expect(!removed.contains(client.fingerprint), "\(removed)")
+                    #expect(removed.contains { $0.contains("alert certificate unknown") }, "\(removed)")
+                }
+            }
+        }
+        #expect(host.refusals("untrusted") == 1)
+    }
+
+    // MARK: - Anchors
+
+    @Test("An intermediate is a trust anchor, for clients and servers")
+    func anIntermediateIsAnAnchor() async throws {
+        let authority = try authority.get()
+        let server = try await RotatingHost(
+            presenting: try authority.issue("server"), trusting: [authority.intermediate])
+        let client = try await RotatingHost(
+            presenting: try authority.issue("client"), trusting: [authority.intermediate])
+        try await withEventLoops { group in
+            try await server.serve(on: group) { port in
+                let met = try await client.connect(port: port, on: group)
+                #expect(met.message == client.tls.credentials.current.identity.fingerprint)
+            }
+            // Another client verifies the same server.
+            try await server.serve(on: group) { port in
+                var probe = try makeProbe(
+                    port: port, presenting: client.tls.credentials.current.identity,
+                    trusting: .certificates([authority.intermediate]))
+                probe.settlingTime = .zero
+                #expect(try await probe.run(on: group).serverCertificate.subject.contains("CN=server"))
+            }
+        }
+        let error = #expect(throws: CertificateProviderError.self) { _ = try client.tls.clientConfiguration() }
+        #expect(error?.message.contains("no self-signed certificate") == true)
+    }
+
+    @Test("A CA certificate that does not permit TLS clients refuses them")
+    func theUsageOfAnAuthorityCounts() async throws {
+        let servers = try TestAuthority("Servers", for: ExtendedKeyUsage([.serverAuth]))
+        let server = try await RotatingHost(presenting: try servers.issue("server"), trusting: [servers.root])
+        let client = try await RotatingHost(presenting: try servers.issue("client"), trusting: [servers.root])
+        try await withEventLoops { group in
+            try await server.serve(on: group) { port in
+                await #expect(throws: (any Error).self) { try await client.connect(port: port, on: group) }
+            }
+        }
+        #expect(server.log.text.contains("does not permit TLS client authentication, by its extended key usage"))
+        #expect(server.refusals("untrusted") == 1)
+    }
+
+    @Test("The files of a directory are trust anchors; hidden ones are not")
+    func aDirectoryHasAnchors() async throws {
+        let rollover = try Rollover()
+        let directory = try TemporaryDirectory()
+        try directory.write(rollover.old.root.pemRepresentation.utf8, to: "old.pem")
+        try directory.write("not for readers".utf8, to: ".hidden")
+        let credentials = RotatingTLSCredentials(try TLSCredentials(rollover.old.issue("server")))
+        let log = TestLog()
+        let tls = try await RotatingTLS(
+            credentials, trusting: PeerTrust(anchors: .pemFile(directory.path)), logger: log.logger)
+        func roots() throws -> NIOSSLTrustRoots? { try tls.clientConfiguration().trustRoots }
+        #expect(try roots() == .certificates(TrustAnchors.converted([rollover.old.root])))
+        try directory.write(rollover.new.root.pemRepresentation.utf8, to: "new.pem")
+        for _ in 0..<2 { await tls.look() }
+        #expect(try roots() == .certificates(TrustAnchors.converted([rollover.new.root, rollover.old.root])))
+        try directory.write("".utf8, to: "empty.pem")
+        for _ in 0..<4 { await tls.look() }
+        #expect(try roots() == .certificates(TrustAnchors.converted([rollover.new.root, rollover.old.root])))
+        #expect(log.warnings.count == 1 && log.warnings[0].contains(directory["empty.pem"]))
+        for name in ["empty.pem", "old.pem"] { try FileManager.default.removeItem(atPath: directory[name]) }
+        for _ in 0..<2 { await tls.look() }
+        #expect(try roots() == .certificates(TrustAnchors.converted([rollover.new.root])))
+    }
+
+    @Test("A file that cannot be used leaves the last one in force, is logged once, and shows in the metric")
+    func aDamagedFileChangesNothing() async throws {
+        let authority = try authority.get()
+        let host = try await RotatingHost(presenting: try authority.issue("server"), trusting: [authority.root])
+        let client = try await RotatingHost(presenting: try authority.issue("client"), trusting: [authority.root])
+        #expect(!host.isStale)
+        let whole = try host.directory.read("ca.pem")
+        try await withEventLoops { group in
+            try await host.serve(on: group) { port in
+                for (number, bytes) in [Array(whole.dropLast(60)), [], Array("nothing".utf8)].enumerated() {
+                    try host.directory.write(bytes, to: "ca.pem")
+                    for _ in 0..<3 { await host.look() }
+                    #expect(host.isStale)
+                    #expect(host.log.warnings.count == min(number, 1) + 1, "\(host.log.text)")
+                    _ = try await client.connect(port: port, on: group)
+                }
+                try FileManager.default.removeItem(atPath: host.directory["ca.pem"])
+                await host.look()
+                #expect(host.isStale && host.log.warnings.last?.contains("No such file") == true)
+                try host.directory.write(whole, to: "ca.pem")
+                await host.look()
+                #expect(!host.isStale)
+                _ = try await client.connect(port: port, on: group)
+            }
+        }
+    }
+
+    @Test("A file that is being written is read when it is whole")
+    func aFileIsReadWhenItIsStill() async throws {
+        let rollover = try Rollover()
+        let host = try await RotatingHost(presenting: try rollover.old.issue("client"), trusting: [rollover.old.root])
+        let before = try host.tls.clientConfiguration().trustRoots
+        try host.directory.write(rollover.new.root.pemRepresentation.utf8, to: "ca.pem")
+        await host.tls.look()
+        #expect(try host.tls.clientConfiguration().trustRoots == before)
+        try host.directory.write(
+            (rollover.new.root.pemRepresentation + rollover.old.root.pemRepresentation).utf8, to: "ca.pem")
+        await host.tls.look()
+        #expect(try host.tls.clientConfiguration().trustRoots == before)
+        await host.tls.look()
+        #expect(
+            try host.tls.clientConfiguration().trustRoots
+                == .certificates(TrustAnchors.converted([rollover.new.root, rollover.old.root])))
+    }
+
+    @Test("A server does not start with the system trust store, and does not change to it")
+    func aServerRefusesTheSystemStore() async throws {
+        let authority = try authority.get()
+        let credentials = RotatingTLSCredentials(try TLSCredentials(authority.issue("server")))
+        let tls = try await RotatingTLS(credentials, trusting: PeerTrust(anchors: .system))
+        _ = try tls.client()
+        #expect(throws: CertificateProviderError.self) { _ = try tls.server() }
+        try await tls.update(trusting: PeerTrust(anchors: authority.anchors))
+        _ = try tls.server()
+        await #expect(throws: CertificateProviderError.self) {
+            try await tls.update(trusting: PeerTrust(anchors: .system))
+        }
+        try await tls.update(trusting: PeerTrust(anchors: .systemAdmittingAnyClient))
+    }
+
+    // MARK: - Peers
+
+    @Test("A handler learns the peer as it was verified")
+    func theChannelKnowsItsPeer() async throws {
+        let authority = try authority.get()
+        let host = try await RotatingHost(presenting: try authority.issue("server"), trusting: [authority.root])
+        let identity = try authority.issue("client", dnsNames: ["client.example"])
+        let client = try await RotatingHost(presenting: identity, trusting: [authority.root])
+        let server = try host.tls.server()
+        try await withEventLoops { group in
+            let met = group.any().makePromise(of: TLSPeer?.self)
+            try await withServer(on: group) { channel in
+                try channel.pipeline.syncOperations.addHandler(server.makeHandler(for: channel))
+                try channel.pipeline.syncOperations.addHandler(PeerNamer { met.succeed($0) })
+            } body: { port in
+                _ = try await client.connect(port: port, on: group)
+            }
+            let peer = try await met.futureResult.get()
+            #expect(peer?.chain == identity.certificateChain + [authority.root])
+            #expect(peer?.names == [.dns("client.example")] && peer?.commonNames == ["client"])
+            #expect(peer?.description.hasSuffix("(dns:client.example)") == true)
+        }
+    }
+
+    @Test("A peer that is not admitted gets an alert, one line in the log, and is counted")
+    func aPeerThatIsNotAdmitted() async throws {
+        let authority = try authority.get()
+        let policy = try PeerPolicy(parsing: "dns:*.clients.example, cn:backup")
+        let host = try await RotatingHost(
+            presenting: try authority.issue("server"), trusting: [authority.root], peers: policy)
+        try await withEventLoops { group in
+            try await host.serve(on: group) { port in
+                for (name, dns, isAdmitted) in [
+                    ("web", "web.clients.example", true), ("backup", "else.example", true),
+                    ("web", "clients.example", false),
+                ] {
+                    let client = try authority.issue(name, dnsNames: [dns])
+                    for _ in 0..<2 {
+                        let seen = try await OpenSSL.withFiles(of: client, authority: authority) {
+                            try await OpenSSL.client($0, version: .tls13, port: port)
+                        }
+                        #expect(seen.contains(client.fingerprint) == isAdmitted, "\(name) \(dns): \(seen)")
+                        #expect(seen.contains { $0.contains("alert certificate unknown") } == !isAdmitted, "\(seen)")
+                    }
+                }
+            }
+        }
+        #expect(host.refusals("not_admitted") == 2)
+        let lines = host.log.lines.filter { $0.message == "client refused" }
+        #expect(lines.count == 1)
+        #expect(lines.first?.text.contains("dns:clients.example") == true)
+        #expect(lines.first?.text.contains("127.0.0.1") == true)
+    }
+
+    @Test("A client admits the servers that it is to")
+    func aClientHasAPolicyToo() async throws {
+        let authority = try authority.get()
+        let server = try await RotatingHost(presenting: try authority.issue("server"), trusting: [authority.root])
+        let client = try await RotatingHost(
+            presenting: try authority.issue("client"), trusting: [authority.root],
+            peers: try PeerPolicy(parsing: "cn:other"))
+        try await withEventLoops { group in
+            try await server.serve(on: group) { port in
+                await #expect(throws: (any Error).self) { try await client.connect(port: port, on: group) }
+                _ = try await client.connect(port: port, on: group, admitting: .everyVerifiedPeer)
+                await #expect(throws: (any Error).self) {
+                    try await client.connect(to: "elsewhere", port: port, on: group, admitting: .everyVerifiedPeer)
+                }
+            }
+        }
+        #expect(client.refusals("not_admitted", of: "server") == 1 && client.refusals("name", of: "server") == 1)
+    }
+
+    // MARK: - Configurations
+
+    @Test("A program's settings hold, but for those of the verification")
+    func settingsOfTheProgram() async throws {
+        let authority = try authority.get()
+        let host = try await RotatingHost(presenting: try authority.issue("server"), trusting: [authority.root])
+        let other = try TestAuthority("Other")
+        let client = try await RotatingHost(presenting: try other.issue("client"), trusting: [authority.root])
+        try await withEventLoops { group in
+            try await host.serve(on: group) { configuration in
+                configuration.maximumTLSVersion = .tlsv12
+                configuration.certificateVerification = .none
+                configuration.trustRoots = .default
+            } _: { port in
+                await #expect(throws: (any Error).self) { try await client.connect(port: port, on: group) }
+                let known = try await RotatingHost(
+                    presenting: try authority.issue("client"), trusting: [authority.root])
+                #expect(try await known.connect(port: port, on: group).version == .tlsv12)
+            }
+        }
+    }
+
+    @Test("AsyncHTTPClient keeps its pool until the trust changes, and follows identity and trust by request")
+    func asyncHTTPClientFollows() async throws {
+        let rollover = try Rollover()
+        let server = try await RotatingHost(presenting: try rollover.old.issue("server"), trusting: [rollover.old.root])
+        let host = try await RotatingHost(presenting: try rollover.old.issue("client"), trusting: [rollover.old.root])
+        #expect(try host.tls.clientConfiguration().bestEffortEquals(host.tls.clientConfiguration()))
+        let handlers = try server.tls.server()
+        try await withEventLoops { group in
+            try await withServer(on: group) { channel in
+                let sync = channel.pipeline.syncOperations
+                try sync.addHandler(handlers.makeHandler(for: channel))
+                try sync.configureHTTPServerPipeline()
+                try sync.addHandler(WhoAmI())
+            } body: { port in
+                try await withHTTPClient(HTTPClient.Configuration(), on: group) { client in
+                    func ask() async throws -> String {
+                        var request = HTTPClientRequest(url: "https://localhost:\(port)/")
+                        request.headers.add(name: "Connection", value: "close")
+                        request.tlsConfiguration = try host.tls.clientConfiguration()
+                        let response = try await client.execute(request, timeout: .seconds(600))
+                        return String(buffer: try await response.body.collect(upTo: 1024))
+                    }
+                    #expect(try await ask() == host.tls.credentials.current.identity.fingerprint)
+                    try await host.tls.credentials.update(to: rollover.old.issue("renewed"))
+                    #expect(try await ask() == host.tls.credentials.current.identity.fingerprint)
+                    try await server.tls.credentials.update(to: rollover.new.issue("server"))
+                    await #expect(throws: (any Error).self) { try await ask() }
+                    try await host.trust([rollover.new.root])
+                    #expect(try await ask() == host.tls.credentials.current.identity.fingerprint)
+                }
+            }
+        }
+    }
+}
