@@ -1,4 +1,5 @@
 package import CertificateProviding
+import CertificateTLS
 import IdentityStore
 import PEMFileProvider
 import PKCS12FileProvider
@@ -15,7 +16,7 @@ package struct BuiltIns: Sendable {
     package var providers = [PEMFileProvider.descriptor, PKCS12FileProvider.descriptor]
     package var keyStores = [SealedKeyStore.descriptor]
     /// Sections of the property file that rooms declare.
-    package var sections = [FilesExport.section]
+    package var sections = [PeerTrust.settings, FilesExport.section]
     /// URI schemes that plugins must not have, also where this build does not have their key stores.
     package var reservedSchemes: Set = ["store"]
     package var pluginDirectories = PluginDirectories.standard

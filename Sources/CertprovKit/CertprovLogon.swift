@@ -16,13 +16,11 @@ import Synchronization
 /// A service's identity for mutual TLS, from a property file to rotating credentials.
 ///
 ///     let logon = try CertprovLogon(configuredBy: "clienthub.properties")
-///     let credentials = try await logon.credentials()
-///     let configuration = try TLSConfiguration.makeClientConfiguration(
-///         presenting: credentials, trusting: logon.trustAnchors)
-///     // … and logon.renewal among the services of the program.
+///     let server = try await logon.tls().server()
+///     // … server.makeHandler(for: channel) for each connection, and logon.renewal among the services of the program.
 ///
-/// ``reload()`` reads the property file again, and ``reloading(every:)`` does so when the file changes. The credentials stay the same
-/// object.
+/// ``reload()`` reads the property file again, and ``reloading(every:)`` does so when the file changes. Credentials and TLS stay the
+/// same objects.
 ///
 /// It has all built-in providers and key stores, those that the service adds, the plugins of this host, and its identity store. Make
 /// ``/Logon/LogonManager``, ``/CertificateTLS/RotatingTLSCredentials`` and ``/Renewal/RenewingIdentity`` by hand to choose among
@@ -43,6 +41,7 @@ public final class CertprovLogon: Sendable {
     private struct State {
         var starting: Task<Result<Started, CertificateProviderError>, Never>?
         var started: Started?
+        var tls: RotatingTLS?
         /// Managers whose providers may still be needed for handshakes.
         var replaced: [UInt64: LogonManager] = [:]
         var lastReplaced: UInt64 = 0
@@ -62,6 +61,9 @@ public final class CertprovLogon: Sendable {
         var manager: LogonManager { state.withLock(\.self) }
         func replace(by manager: LogonManager) { state.withLock { $0 = manager } }
     }
+
+    /// The time between two looks at the files of trust anchors and revocation lists. What has changed is read at the second.
+    package static let trustInterval = Duration.seconds(3)
 
     /// How long a provider that was replaced stays open, for handshakes that already have its key.
     package static let gracePeriod = Duration.seconds(60)
@@ -113,7 +115,36 @@ public final class CertprovLogon: Sendable {
 
     /// The trust anchors of `TrustAnchors` in the property file; without it, the system trust store, which a server that
     /// demands client certificates refuses.
-    public var trustAnchors: TrustAnchors { manager.configuration.trustAnchors.map(TrustAnchors.pemFile) ?? .system }
+    public var trustAnchors: TrustAnchors { trust.anchors }
+
+    /// Whom the property file says to trust, by `TrustAnchors` and `Peers`. ``tls()`` follows it.
+    public var trust: PeerTrust { Self.trust(of: manager) }
+
+    private static func trust(of manager: LogonManager) -> PeerTrust {
+        PeerTrust(trustAnchors: manager.configuration.trustAnchors, manager.configuration.settings)
+    }
+
+    /// Returns TLS with the identity of ``credentials()``, and with the trust and the peers of the property file. Later calls return
+    /// the same object, in which all of these change: the identity when it is renewed, the trust anchors and revocation lists
+    /// within ten seconds after their files, the rest by ``reload()``. ``renewal`` looks at the files.
+    ///
+    /// - Throws: As ``credentials()``; `fileNotFound`, `configurationInvalid` and `malformedData` for the files.
+    public func tls() async throws(CertificateProviderError) -> RotatingTLS {
+        let credentials = try await credentials()
+        while true {
+            if let tls = state.withLock(\.tls) { return tls }
+            let manager = manager
+            let new = try await RotatingTLS(
+                credentials, trusting: Self.trust(of: manager), logger: logger, now: now, executor: composition.executor
+            )
+            let tls = state.withLock { state in
+                // The file may have been read again since.
+                if state.tls == nil, current.manager === manager { state.tls = new }
+                return state.tls
+            }
+            if let tls { return tls }
+        }
+    }
 
     /// Returns the credentials of the identity: the stored one, or a new one if none is stored, or the stored one cannot be used
     /// with TLS, or has expired: then only the provider that it is from is asked. Later calls return the same credentials, which ``renewal`` keeps fresh.
@@ -150,9 +181,17 @@ public final class CertprovLogon: Sendable {
             let follower = logon.filesFollower
             await withTaskGroup(of: Void.self) { tasks in
                 tasks.addTask { await follower.follow(renewal) }
+                tasks.addTask { await logon.watchTrust() }
                 await renewal.run()
                 tasks.cancelAll()
             }
+        }
+    }
+
+    private func watchTrust() async {
+        while !Task.isCancelled {
+            do { try await sleep(Self.trustInterval) } catch { return }
+            await state.withLock(\.tls)?.look()
         }
     }
 
@@ -337,31 +376,44 @@ extension CertprovLogon {
         while true {
             let started = state.withLock(\.started)
             guard let started, !new.hasSameProviders(as: old) else {
-                // The first credentials may have been made since.
-                if try swap(to: new, if: { $0.started == nil || started != nil }) { return }
+                // The first credentials, or TLS, may have been made since.
+                let trust = try await readTrust(of: new, for: started?.credentials.current.identity)
+                if try swap(to: new, trust, if: { $0.started == nil || started != nil }) { return }
                 continue
             }
             let identity = try await new.firstIdentity(NoUserInteraction()) { usable($0) != nil }
+            let trust = try await readTrust(of: new, for: identity)
             let isSameProvider = new.hasSameProvider(of: identity, as: old)
             if isSameProvider, identity.isSame(as: started.renewal.current) {
-                _ = try swap(to: new)
+                guard try swap(to: new, trust) else { continue }
             } else {
                 try await started.renewal.adopt(identity, isOfSameProvider: isSameProvider) {
                     [self] identity throws(CertificateProviderError) in
                     try await started.credentials.update(to: identity)
-                    _ = try swap(to: new)
+                    guard try swap(to: new, trust) else { throw Self.isReloading }
                 }
             }
             return
         }
     }
 
-    private func swap(to new: LogonManager, if condition: (State) -> Bool = { _ in true })
-        throws(CertificateProviderError) -> Bool
-    {
+    /// Reads what the new configuration says to trust; `nil` if there is no TLS that follows it.
+    private func readTrust(
+        of new: LogonManager, for identity: Identity?
+    ) async throws(CertificateProviderError) -> RotatingTLS.Content? {
+        guard let tls = state.withLock(\.tls), let identity else { return nil }
+        return try await tls.read(Self.trust(of: new), for: identity)
+    }
+
+    private func swap(
+        to new: LogonManager, _ trust: RotatingTLS.Content?, if condition: (State) -> Bool = { _ in true }
+    ) throws(CertificateProviderError) -> Bool {
         let (isEnded, isDone) = state.withLock { state in
-            guard !state.isEnded, condition(state) else { return (state.isEnded, false) }
+            guard !state.isEnded, condition(state), (state.tls == nil) == (trust == nil) else {
+                return (state.isEnded, false)
+            }
             current.replace(by: new)
+            if let trust { state.tls?.install(trust) }
             return (false, true)
         }
         if isEnded {

@@ -74,7 +74,8 @@ extension LogonSetting {
             Parameter(
                 "TrustAnchors", .certificateFile, defaultValue: "the system trust store",
                 summary:
-                    "PEM file with the CAs of the platform server, and of the peers of a service with CertprovKit.",
+                    "PEM file with the CAs of the platform server, and of the peers of a service with CertprovKit; a directory of such "
+                    + "files; or provider for the CAs that come with the identity.",
                 mustBe: "must not be blank; remove the line for the system trust store"
             ) { !$0.isEmpty }),
         Self(\.pluginDirectory, pluginDirectory),

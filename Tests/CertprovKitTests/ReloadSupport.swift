@@ -117,7 +117,7 @@ final class ProviderMaker: Sendable {
         private func own(_ identity: Identity) throws(CertificateProviderError) -> Identity {
             try Identity(
                 certificateChain: identity.certificateChain, key: identity.key,
-                provenance: .init(provider: id, alias: path))
+                trust: identity.trust, provenance: .init(provider: id, alias: path))
         }
 
         func deleteStoredCertificate() throws(CertificateProviderError) {

@@ -276,6 +276,40 @@ import Testing
         }
     }
 
+    @Test("check says what each file of trust anchors and revocation lists holds, and when it ends")
+    func checkReadsTrustFiles() throws {
+        let directory = try TemporaryDirectory()
+        func openssl(_ arguments: String...) throws { try Subprocess.run(["openssl"] + arguments, in: directory.path) }
+        try openssl(
+            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-keyout", "ca.key",
+            "-out",
+            "ca.pem", "-subj", "/CN=CA", "-days", "30")
+        try directory.write([], to: "index")
+        try directory.write("[ca]\ndefault_ca = x\n[x]\ndatabase = index\ndefault_md = sha256\n".utf8, to: "ca.cnf")
+        func list(_ end: String) throws {
+            try openssl(
+                "ca", "-config", "ca.cnf", "-gencrl", "-keyfile", "ca.key", "-cert", "ca.pem", "-crl_lastupdate",
+                "20260101000000Z", "-crl_nextupdate", end, "-out", "crl.pem")
+        }
+        let path = try sandbox.write(
+            """
+            CertificateProvider=pkcs12
+            CertificateProvider.pkcs12.path=\(Fixtures.path("ec.p12"))
+            CertificateProvider.pkcs12.password-source=env:P12_PASSWORD
+            TrustAnchors=\(directory["ca.pem"])
+            TrustAnchors.crl=\(directory["crl.pem"])
+            Peers.allow=dns:*.example
+            """, to: "trust.properties")
+        try list("20990101000000Z")
+        let good = try sandbox.certprov("check", "--config", path)
+        #expect(good.status == 0, "\(good)")
+        #expect(good.stdout.contains("one certificate, 'CN=CA' until "), "\(good)")
+        #expect(good.stdout.contains("0 certificates of 'CN=CA' are revoked, until 2099-01-01T00:00:00Z"), "\(good)")
+        try list("20260201000000Z")
+        let overdue = try sandbox.certprov("check", "--config", path)
+        #expect(overdue.status == 66 && overdue.stdout.contains("The list is overdue"), "\(overdue)")
+    }
+
     @Test func checkWarnsOfAFileThatEverybodyMayRead() throws {
         let source = try sandbox.copy("ec.p12", to: "it's mine.p12")
         chmod(source, 0o644)

@@ -27,22 +27,26 @@ struct HandshakeBenchmark {
                 certificateChain: identity.certificateChain, key: HomeKey(inner: identity.key),
                 provenance: identity.provenance))
         let trust = TrustAnchors.pemFile(anchors)
-        try await compare([
-            ("pem", try inMemory(.server, credentials), try inMemory(.client, credentials)),
-            (
-                "identity",
-                try .makeServerConfiguration(presenting: credentials, demandingClientCertificatesFrom: trust),
-                try .makeClientConfiguration(presenting: credentials, trusting: trust)
-            ),
-            (
-                "rotating", try .makeServerConfiguration(presenting: rotating, demandingClientCertificatesFrom: trust),
-                try .makeClientConfiguration(presenting: rotating, trusting: trust)
-            ),
-            (
-                "home-key", try .makeServerConfiguration(presenting: atHome, demandingClientCertificatesFrom: trust),
-                try .makeClientConfiguration(presenting: atHome, trusting: trust)
-            ),
-        ])
+        let tls = try await RotatingTLS(rotating, trusting: PeerTrust(anchors: trust))
+        try await compare(
+            [
+                ("pem", try inMemory(.server, credentials), try inMemory(.client, credentials)),
+                (
+                    "identity",
+                    try .makeServerConfiguration(presenting: credentials, demandingClientCertificatesFrom: trust),
+                    try .makeClientConfiguration(presenting: credentials, trusting: trust)
+                ),
+                (
+                    "rotating",
+                    try .makeServerConfiguration(presenting: rotating, demandingClientCertificatesFrom: trust),
+                    try .makeClientConfiguration(presenting: rotating, trusting: trust)
+                ),
+                (
+                    "home-key",
+                    try .makeServerConfiguration(presenting: atHome, demandingClientCertificatesFrom: trust),
+                    try .makeClientConfiguration(presenting: atHome, trusting: trust)
+                ),
+            ], verifying: ("verified", tls))
     }
 
     /// With an identity whose key is in a token or a plugin, on the client's side; the server has the same key in memory.
@@ -77,14 +81,28 @@ struct HandshakeBenchmark {
     }
 
     /// Measures each by itself, in turns, and prints its rate, the ratio to the first, and the median time of one.
-    private func compare(_ subjects: [(name: String, server: TLSConfiguration, client: TLSConfiguration)]) async throws
-    {
+    ///
+    /// - Parameter own: One more, with handlers that verify the peers themselves.
+    private func compare(
+        _ subjects: [(name: String, server: TLSConfiguration, client: TLSConfiguration)],
+        verifying own: (name: String, tls: RotatingTLS)? = nil
+    ) async throws {
         // One loop for the servers and one for the clients: which of two a connection falls on would be luck.
         let (servers, clients) = (
             MultiThreadedEventLoopGroup(numberOfThreads: 1), MultiThreadedEventLoopGroup(numberOfThreads: 1)
         )
-        let stacks = try await subjects.asyncMap { name, server, client in
+        var stacks = try await subjects.asyncMap { name, server, client in
             (name, try await Stack(server: server, on: servers, client: client, on: clients))
+        }
+        if let own {
+            let (server, client) = (try own.tls.server(), try own.tls.client())
+            stacks.append(
+                (
+                    own.name,
+                    try await Stack(
+                        on: servers, and: clients, server: { try server.makeHandler(for: $0) },
+                        client: { try client.makeHandler(for: "localhost") })
+                ))
         }
         var rates: [String: [Double]] = [:]
         var times: [String: [Double]] = [:]

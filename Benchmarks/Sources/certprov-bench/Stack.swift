@@ -6,7 +6,7 @@ import NIOTLS
 /// A server and the means to connect to it.
 struct Stack {
     private let listener: any Channel
-    private let context: NIOSSLContext
+    private let clientHandler: @Sendable () throws -> NIOSSLClientHandler
     private let clients: MultiThreadedEventLoopGroup
 
     init(
@@ -14,15 +14,26 @@ struct Stack {
         on clients: MultiThreadedEventLoopGroup
     ) async throws {
         let serverContext = try NIOSSLContext(configuration: server)
-        self.context = try NIOSSLContext(configuration: client)
-        self.clients = clients
+        let clientContext = try NIOSSLContext(configuration: client)
+        try await self.init(
+            on: servers, and: clients, server: { _ in NIOSSLServerHandler(context: serverContext) },
+            client: { try NIOSSLClientHandler(context: clientContext, serverHostname: "localhost") })
+    }
+
+    /// With other makers of the TLS handlers.
+    init(
+        on servers: MultiThreadedEventLoopGroup, and clients: MultiThreadedEventLoopGroup,
+        server: @escaping @Sendable (any Channel) throws -> NIOSSLServerHandler,
+        client: @escaping @Sendable () throws -> NIOSSLClientHandler
+    ) async throws {
+        (self.clients, clientHandler) = (clients, client)
         self.listener = try await ServerBootstrap(group: servers)
             .serverChannelOption(.backlog, value: 4096)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     try channel.pipeline.syncOperations.addHandlers([
-                        NIOSSLServerHandler(context: serverContext), Greeter(),
+                        try server(channel), Greeter(),
                     ])
                 }
             }
@@ -44,10 +55,10 @@ struct Stack {
         let loop = clients.next()
         let greeted = loop.makePromise(of: Void.self)
         let channel = try await ClientBootstrap(group: loop)
-            .channelInitializer { [context] channel in
+            .channelInitializer { [clientHandler] channel in
                 channel.eventLoop.makeCompletedFuture {
                     try channel.pipeline.syncOperations.addHandlers([
-                        try NIOSSLClientHandler(context: context, serverHostname: "localhost"), Greeted(greeted),
+                        try clientHandler(), Greeted(greeted),
                     ])
                 }
             }

@@ -207,8 +207,8 @@ final class PlatformClient: Sendable {
     /// - Throws: `configurationInvalid`, `fileNotFound`.
     func checkTrust() async throws(CertificateProviderError) {
         _ = try await pins()
-        guard let trustAnchors = configuration.trustAnchors else { return }
-        _ = try await executor.run { () throws(CertificateProviderError) in try CertificateFile.read(trustAnchors) }
+        let anchors = TrustAnchors.configured(configuration.trustAnchors)
+        _ = try await executor.run { () throws(CertificateProviderError) in try anchors.read() }
     }
 
     private func pins() async throws(CertificateProviderError) -> [CertificatePin] {
@@ -226,8 +226,10 @@ final class PlatformClient: Sendable {
         _ principal: Principal, _ budget: TimeBudget
     ) async throws(CertificateProviderError) -> ServerSession {
         let trusted = try await pins()
+        var anchors = TrustAnchors.configured(configuration.trustAnchors)
+        if case .identity(let identity) = principal { anchors = try anchors.resolved(with: identity) }
         let trust = ServerTrust(
-            trustAnchors: configuration.trustAnchors.map(TrustAnchors.pemFile) ?? .system, pins: trusted,
+            trustAnchors: anchors, pins: trusted,
             isPinOnly: configuration.registration.isPinOnly)
         let proxy = try ProxyChoice.environment(secrets).proxy(for: platform.server)
         var security = ServerSecurity(trust: trust, now: now, executor: executor)

@@ -87,9 +87,6 @@ struct HostCheck {
             }
         }
         findings += await unusablePlugins(configuration)
-        if let path = configuration.trustAnchors {
-            findings.append(ParameterCheck.certificates(path, "TrustAnchors"))
-        }
         findings += await ParameterCheck(sectionsOf: configuration, context, manager.keyStores).run()
         if vault != nil { findings += await registration(configuration, manager, unlocking) }
         for configured in configuration.providers {
@@ -97,16 +94,18 @@ struct HostCheck {
         }
         // A needed person is an error if 'fetch' would come to that.
         var isSettled = false
+        var stored: Identity?
         var failure: CertificateProviderError?
         if !manager.providers.isEmpty {
             do throws(CertificateProviderError) {
-                let stored = try await manager.storedIdentity()
+                stored = try await manager.storedIdentity()
                 isSettled = stored?.hasExpired(at: Date()) == false
                 findings += files(configuration, stored)
             } catch {
                 failure = error
             }
         }
+        findings += TrustCheck(configuration, at: Date()).run(stored)
         for provider in manager.providers {
             let parameters = configuration.providers.first { $0.id == provider.id }?.parameters
             let plan = parameters?.plannedRenewal(provider: provider.id)

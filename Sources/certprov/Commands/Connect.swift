@@ -22,7 +22,7 @@ struct Connect: AsyncParsableCommand {
 
     @Option(
         help: ArgumentHelp(
-            "Trust only the certificates in this PEM file.",
+            "Trust only the certificates in this PEM file, or in those of this directory.",
             discussion: "Default: TrustAnchors of the property file, then the system trust store.", valueName: "file"),
         completion: .file())
     var trustAnchors: String?
@@ -63,9 +63,14 @@ struct Connect: AsyncParsableCommand {
                 context.remark(
                     "The server may refuse the client certificate '\(identity.certificate.subject)': \(obstacle).")
             }
+            var trust = PeerTrust(trustAnchors: configuration.trustAnchors, configuration.settings)
+            if let trustAnchors { trust.anchors = .pemFile(trustAnchors) }
+            trust.anchors = try trust.anchors.resolved(with: identity)
             var probe = ConnectionProbe(
                 host: server.host, port: Int(server.port), presenting: try TLSCredentials(identity),
-                trusting: (trustAnchors ?? configuration.trustAnchors).map(TrustAnchors.pemFile) ?? .system)
+                trusting: trust.anchors)
+            probe.revocationLists = trust.revocationLists
+            probe.peers = trust.peers
             probe.serverName = serverName
             probe.applicationProtocols = http && alpn.isEmpty ? ["http/1.1"] : alpn
             probe.sendsHTTPRequest = http

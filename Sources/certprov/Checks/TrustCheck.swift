@@ -1,0 +1,71 @@
+import CertificateProviding
+import CertificateTLS
+import FoundationEssentials
+import Logon
+
+/// Says what each file of trust anchors and revocation lists holds, and when that ends.
+struct TrustCheck {
+    private let trust: PeerTrust
+    private let now: Date
+
+    init(_ configuration: LogonConfiguration, at now: Date) {
+        trust = PeerTrust(trustAnchors: configuration.trustAnchors, configuration.settings)
+        self.now = now
+    }
+
+    /// - Parameter identity: The stored identity, for the anchors that come with it.
+    func run(_ identity: Identity?) -> [Finding] {
+        var findings: [Finding] = []
+        do throws(CertificateProviderError) {
+            findings += try anchors(identity)
+        } catch { findings.append(failure("TrustAnchors", error)) }
+        guard let lists = trust.revocationLists else { return findings }
+        do throws(CertificateProviderError) {
+            for (file, entries) in try lists.contents() {
+                let what = "TrustAnchors.crl" + (file == lists.path ? "" : " \(file.withVisibleControls)")
+                findings += entries.map { finding(what, $0, isLenient: lists.isLenient) }
+            }
+        } catch { findings.append(failure("TrustAnchors.crl", error)) }
+        return findings
+    }
+
+    private func anchors(_ identity: Identity?) throws(CertificateProviderError) -> [Finding] {
+        // Without an identity, there is nothing that could be wrong with its bundle yet.
+        var anchors = trust.anchors
+        if let identity {
+            anchors = try anchors.resolved(with: identity)
+        } else if anchors.isOfIdentity {
+            return [.warning("TrustAnchors", "The CAs come with the identity, and none is stored yet.")]
+        }
+        return try anchors.contents().map { file, certificates in
+            let what = "TrustAnchors" + (file == nil ? "" : " \((file ?? "").withVisibleControls)")
+            let count = certificates.count == 1 ? "one certificate" : "\(certificates.count) certificates"
+            guard let first = certificates.min(by: { $0.notValidAfter < $1.notValidAfter }) else {
+                return .ok(what, count)
+            }
+            let text = "\(count), '\(first.subject)' until \(first.notValidAfter.rfc3339)"
+            return first.status(at: now) == .expired
+                ? .warning(what, text + ". Remove it, or replace it by the CA's new certificate.") : .ok(what, text)
+        }
+    }
+
+    private func finding(_ what: String, _ list: RevocationLists.Entry, isLenient: Bool) -> Finding {
+        let text =
+            "\(list.count) certificates of '\(list.issuer)' are revoked"
+            + (list.nextUpdate.map { ", until \($0.rfc3339)" } ?? "")
+        if list.isPartial {
+            return .warning(
+                what, text + ". The list does not count, since it covers only a part; add the complete one.")
+        }
+        guard let end = list.nextUpdate, end < now else { return .ok(what, text) }
+        let overdue = text + ". The list is overdue; fetch the CA's current one."
+        return isLenient
+            ? .warning(what, overdue) : .error(what, CertificateProviderError(.expired, overdue))
+    }
+
+    private func failure(_ what: String, _ error: CertificateProviderError) -> Finding {
+        var error = error
+        if error.code == .malformedData { error.code = .configurationInvalid }
+        return .error(what, error)
+    }
+}
