@@ -235,8 +235,8 @@ let package = Package(
         .target(
             name: "CertprovComposition",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PEMFileProvider", "PKCS12FileProvider",
-                "PluginHost",
+                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PEMFileProvider",
+                "PKCS12FileProvider", "PluginHost",
                 "ProviderTransport", "RemoteMDMProvider",
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
                 .product(name: "Logging", package: "swift-log"),

@@ -2,7 +2,7 @@ package import CertificateProviding
 package import FoundationEssentials
 import OpenSSLSupport
 
-/// Where the revocation lists of the peers' CAs are (RFC 5280, section 5).
+/// The files with the revocation lists of the peers' CAs (RFC 5280, section 5).
 public struct RevocationLists: Sendable, Hashable {
     /// A file with one list in DER or any number in PEM, or a directory with such files.
     public var path: String
@@ -15,7 +15,7 @@ public struct RevocationLists: Sendable, Hashable {
 }
 
 extension RevocationLists {
-    /// What is said of a list to a person.
+    /// A summary of a list, for a person.
     package struct Entry: Sendable {
         /// The issuer by RFC 4514, safe to print on a terminal.
         package let issuer: String

@@ -6,7 +6,7 @@ public import NIOCore
 public import NIOSSL
 import Synchronization
 
-/// Whom to trust in TLS: by which trust anchors, under which revocation lists, and with which names.
+/// The peers to trust in TLS: by which trust anchors, under which revocation lists, and with which names.
 public struct PeerTrust: Sendable {
     /// The trust anchors of the peers, roots or not.
     public var anchors: TrustAnchors
@@ -42,7 +42,7 @@ public final class RotatingTLS: Sendable {
     /// The credentials. Their identity may be replaced at any time.
     public let credentials: RotatingTLSCredentials
 
-    /// What was read of a ``PeerTrust``.
+    /// The content that was read of a ``PeerTrust``.
     package struct Content: Sendable {
         fileprivate var trust: PeerTrust
         fileprivate var verifier: PeerVerifier
@@ -86,8 +86,8 @@ public final class RotatingTLS: Sendable {
     ///
     /// - Parameters:
     ///   - credentials: The identity to present.
-    ///   - trust: Whom to trust.
-    ///   - logger: Gets the peers that are refused, and what is wrong with files.
+    ///   - trust: The peers to trust.
+    ///   - logger: Gets the peers that are refused, and errors of the files.
     ///   - metrics: Makes the counter and the gauges.
     ///   - now: The wall clock.
     ///   - executor: Runs the reading of the files.
@@ -108,7 +108,7 @@ public final class RotatingTLS: Sendable {
         record(content, isStale: false)
     }
 
-    /// Whom is trusted now, as it was configured.
+    /// The trust in force, as it was configured.
     public var trust: PeerTrust { state.withLock(\.content.trust) }
 
     /// Replaces the trust. If it throws, the trust in force stays.
@@ -153,7 +153,7 @@ public final class RotatingTLS: Sendable {
             bundle: trust.anchors.isOfIdentity ? identity.trust : nil, stamp: stamp)
     }
 
-    /// What is in force now: identity and trust that belong together.
+    /// Identity and trust in force, which belong together.
     fileprivate var moment: (credentials: TLSCredentials, content: Content, number: UInt64) {
         let credentials = credentials.current
         return state.withLock { state in
@@ -184,7 +184,7 @@ public final class RotatingTLS: Sendable {
             do throws(PeerRefusal) {
                 guard chain.count == shown.count else { throw Self.unreadable(role) }
                 let path = try await verifier.verify(chain, as: role, at: now())
-                // What was in force before may admit what is refused now.
+                // The trust that was in force before may admit a peer that is refused now.
                 guard moment.number == number else { continue }
                 guard let trusted = try? TrustAnchors.converted(path) else { throw Self.unreadable(role) }
                 return .certificateVerified(VerificationMetadata(ValidatedCertificateChain(trusted)))
@@ -203,7 +203,7 @@ public final class RotatingTLS: Sendable {
 
     // MARK: - Looking at files
 
-    /// Looks at the files until the task is cancelled. What has changed is in force after two looks at most: a file is read
+    /// Looks at the files until the task is cancelled. A change is in force after two looks: a file is read
     /// when two looks in a row see the same, since a tool may write it in parts.
     ///
     /// - Parameters:

@@ -4,8 +4,8 @@ import NIOSSL
 
 /// The peer of a TLS connection, as it was verified.
 public struct TLSPeer: Sendable, Hashable {
-    /// The verified chain: leaf first, with the trust anchor. Where SwiftNIO SSL has verified the peer itself, and not a
-    /// handler of ``RotatingTLS``, it does not say which chain it has found: then it is the leaf alone.
+    /// The verified chain: leaf first, with the trust anchor. It is the leaf alone if SwiftNIO SSL has verified the peer
+    /// itself, and not a handler of ``RotatingTLS``: SwiftNIO SSL does not say which chain it has found.
     public let chain: [X509Certificate]
     /// The leaf.
     public let certificate: X509Certificate

@@ -37,9 +37,9 @@ public struct TrustAnchors: Sendable, Hashable {
     /// any of its CAs is admitted, so such a server must check the names of each client itself.
     public static let systemAdmittingAnyClient = Self(source: .system(admitsAnyClient: true))
 
-    /// Exactly these certificates, roots or not. Where BoringSSL verifies the peer, which is in all TLS configurations, at
-    /// least one must be self-signed, since a chain must end in one there: it uses the others as intermediates that the peer
-    /// need not send. An empty list is refused when it is used.
+    /// Exactly these certificates, roots or not. At least one must be self-signed if BoringSSL verifies the peer, as it does
+    /// in all TLS configurations, since a chain must end in one there: it uses the others as intermediates that the peer need not
+    /// send. An empty list is refused when it is used.
     public static func certificates(_ certificates: [X509Certificate]) -> Self {
         Self(source: .certificates(certificates))
     }

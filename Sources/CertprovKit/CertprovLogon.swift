@@ -62,7 +62,7 @@ public final class CertprovLogon: Sendable {
         func replace(by manager: LogonManager) { state.withLock { $0 = manager } }
     }
 
-    /// The time between two looks at the files of trust anchors and revocation lists. What has changed is read at the second.
+    /// The time between two looks at the files of trust anchors and revocation lists. A change is read at the second one.
     package static let trustInterval = Duration.seconds(3)
 
     /// How long a provider that was replaced stays open, for handshakes that already have its key.
@@ -117,7 +117,7 @@ public final class CertprovLogon: Sendable {
     /// demands client certificates refuses.
     public var trustAnchors: TrustAnchors { trust.anchors }
 
-    /// Whom the property file says to trust, by `TrustAnchors` and `Peers`. ``tls()`` follows it.
+    /// The peers that the property file says to trust, by `TrustAnchors` and `Peers`. ``tls()`` follows it.
     public var trust: PeerTrust { Self.trust(of: manager) }
 
     private static func trust(of manager: LogonManager) -> PeerTrust {

@@ -112,7 +112,7 @@ import Testing
         for pattern in ["cn:backup k\u{212a}", "ou:OPS", "ou:B\u{fc}ro"] {
             #expect(try PeerPattern(pattern).matches(peer), "\(pattern)")
         }
-        // The sign for kelvin is no k; and letters may have two encodings.
+        // The sign for kelvin differs from k, and letters may have two encodings.
         for pattern in ["cn:backup kk", "cn:backup", "ou:op", "ou:Bu\u{308}ro", "ou:Backup K\u{212a}", "dns:backup"] {
             #expect(try !PeerPattern(pattern).matches(peer), "\(pattern)")
         }

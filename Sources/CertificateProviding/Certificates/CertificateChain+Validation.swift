@@ -121,8 +121,8 @@ extension CertificateChain {
     }
 }
 
-/// The extended key usage of a CA certificate restricts what it issues, as OpenSSL and BoringSSL see it. That of the leaf
-/// is for the caller.
+/// The extended key usage of a CA certificate restricts what it issues, as OpenSSL and BoringSSL see it. The caller
+/// checks the leaf.
 private struct AuthoritiesPermit: VerifierPolicy {
     let verifyingCriticalExtensions: [ASN1ObjectIdentifier] = []
     let usage: IdentityUsage?

@@ -1,6 +1,6 @@
 import Glibc
 
-/// One file, or the files of a directory: what a setting may name whose content is a set.
+/// One file, or the files of a directory: for settings whose content is a set.
 package struct FileGroup: Sendable, Hashable {
     /// The path, as it was configured.
     package let path: String
@@ -20,7 +20,7 @@ package struct FileGroup: Sendable, Hashable {
     }
 
     /// Returns the path itself, or the regular files of the directory, sorted. Hidden ones are left out: a Kubernetes
-    /// volume and many tools keep what is not for readers in them. Symbolic links are followed. Blocks on the file
+    /// volume and many tools keep files of their own in them. Symbolic links are followed. Blocks on the file
     /// system only.
     ///
     /// - Throws: `configurationInvalid` for a directory that cannot be read, or has no file, or too many.

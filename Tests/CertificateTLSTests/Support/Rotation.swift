@@ -102,7 +102,7 @@ struct Rollover {
 
     func authority(_ age: Age) -> TestAuthority { age == .old ? old : new }
 
-    /// What the file holds, one after the other, and which CAs' peers it permits.
+    /// The contents of the file, one after the other, and which CAs' peers it permits.
     var steps: [([X509Certificate], Set<Age>)] {
         [
             ([old.root], [.old]), ([old.root, new.root], [.old, .new]), ([new.root], [.new]),
