@@ -33,7 +33,7 @@ extension OpenSSLLibrary {
     package func privateKey(
         of block: PEMBlock, in name: String, password: SecretBytes?
     ) throws(CertificateProviderError) -> SoftwareKey {
-        guard let content = block.secret else { throw block.malformed(in: name, "is not a private key") }
+        guard let content = block.secret else { throw block.error(.malformedData, in: name, "is not a private key") }
         if block.isEncrypted, password == nil {
             throw block.error(.wrongPassword, in: name, "is encrypted, and no password is given")
         }
@@ -83,7 +83,7 @@ extension OpenSSLLibrary {
         } catch let error as CertificateProviderError {
             throw block.error(error.code, in: name, "is encrypted at too great a cost: \(error.message.dropLast())")
         } catch {
-            throw block.malformed(in: name, "is damaged: it is not an encrypted PKCS#8 key; replace it")
+            throw block.error(.malformedData, in: name, "is damaged: it is not an encrypted PKCS#8 key; replace it")
         }
         let plain: SecretBytes
         do throws(OpenSSLError) {
@@ -124,7 +124,7 @@ extension OpenSSLLibrary {
             }
             if block.hasEncryptedContent { throw Self.wrongPassword(block, name) }
             // Without the underlying error, which might quote the key.
-            throw block.malformed(in: name, "is a damaged private key; replace it")
+            throw block.error(.malformedData, in: name, "is a damaged private key; replace it")
         }
     }
 

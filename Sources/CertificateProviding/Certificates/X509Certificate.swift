@@ -117,7 +117,7 @@ public struct X509Certificate: Sendable {
 
     /// Whether the certificate may sign revocation lists: its key usage, if present, permits that (RFC 5280, section
     /// 6.3.3).
-    package var permitsRevocationLists: Bool { keyUsage?.cRLSign ?? true }
+    public var permitsRevocationLists: Bool { keyUsage?.cRLSign ?? true }
 
     /// Whether the certificate may authenticate a TLS server: its extended key usage, if present, permits that.
     public var permitsServerAuthentication: Bool {
