@@ -135,7 +135,11 @@ public struct PEMBlock: Sendable {
         error(.malformedData, in: name, reason, underlying: underlying)
     }
 
-    /// The error for a block that cannot be used, as ``malformed(in:_:underlying:)``.
+    /// The error for a block that cannot be used, with its line.
+    ///
+    /// - Parameters:
+    ///   - name: The name of the text.
+    ///   - reason: Goes on after "the PEM block '…'".
     public func error(
         _ code: CertificateProviderError.Code, in name: String, _ reason: String, underlying: (any Error)? = nil
     ) -> CertificateProviderError {
