@@ -25,6 +25,9 @@ import Testing
         var main = ""
         var testDescription: String { heading }
 
+        /// The directory of its programs.
+        static let postgres = "$(ls -d /usr/lib/postgresql/*/bin | tail -1)"
+
         static let all = [
             Program(
                 heading: "nginx", language: "nginx",
@@ -59,7 +62,7 @@ import Testing
                 start: "stunnel4 HOME/server.conf", reload: "kill -HUP $(cat HOME/pid)", dropsRequests: true),
             Program(
                 heading: "PostgreSQL", language: "",
-                start: "$(pg_config --bindir)/postgres -D HOME/data -p PORT -k HOME -c config_file=HOME/server.conf",
+                start: "\(postgres)/postgres -D HOME/data -p PORT -k HOME -c config_file=HOME/server.conf",
                 reload: "kill -HUP $(head -1 HOME/data/postmaster.pid)",
                 request:
                     "openssl s_client -starttls postgres -connect localhost:PORT -CAfile ca.pem -verify_return_error </dev/null >/dev/null 2>&1",
@@ -161,7 +164,7 @@ import Testing
         try #require(made.status == 0, "\(made)")
         guard program.heading == "PostgreSQL" else { return }
         let database = try sandbox.shell(
-            asService("$(pg_config --bindir)/initdb -D \"$HOME/data\" -A trust --no-sync >/dev/null 2>&1"))
+            asService("\(Program.postgres)/initdb -D \"$HOME/data\" -A trust --no-sync >/dev/null 2>&1"))
         try #require(database.status == 0, "\(database)")
     }
 
