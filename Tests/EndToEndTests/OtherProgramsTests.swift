@@ -168,6 +168,14 @@ import Testing
         try #require(database.status == 0, "\(database)")
     }
 
+    /// Makes `reload` do this. It is written by another process: what this one has open for writing, its other children have too,
+    /// and such a file cannot be executed.
+    private func tell(_ commands: String) throws {
+        let source = try sandbox.write("#!/bin/sh\n\(commands)\n", to: "reload.new")
+        let installed = try sandbox.run(["install", "-m", "755", source, home + "/reload"])
+        try #require(installed.status == 0, "\(installed)")
+    }
+
     /// Without root's rights: the key can be read by the group alone.
     private func asService(_ command: String) -> String {
         "cd /; exec setpriv --reuid=nobody --regid=nogroup --clear-groups sh -c '\(command.replacing("$HOME", with: home))'"
@@ -204,9 +212,9 @@ import Testing
         let certprov = ["--config", home + "/web.properties"]
         try issue(1)
         // Nothing runs yet that could be told.
-        try sandbox.write("#!/bin/sh\n", to: "home/reload", mode: 0o755)
+        try tell("")
         try #require(try sandbox.certprov(["fetch"] + certprov).status == 0)
-        try sandbox.write("#!/bin/sh\n\(localised(program.reload))\n", to: "home/reload", mode: 0o755)
+        try tell(localised(program.reload))
         #expect(mode(home + "/identity/current/key.pem") == 0o640)
 
         let server = try sandbox.start(["/bin/sh", "-c", asService("exec " + localised(program.start))])
@@ -247,7 +255,7 @@ import Testing
         let failed = try lines("failed")
         #expect(failed == 0 || program.dropsRequests, "\(failed) requests failed")
         // Nothing is to be done, so that nothing is told.
-        try sandbox.write("#!/bin/sh\nexit 1\n", to: "home/reload", mode: 0o755)
+        try tell("exit 1")
         let renewed = try sandbox.certprov(["renew"] + certprov)
         #expect(renewed.status == 0, "\(renewed)")
     }
@@ -259,15 +267,14 @@ import Testing
 
     @Test("A failed reload is an error, and is made up for by the next renew")
     func aFailedReload() throws {
-        try sandbox.write(
-            "#!/bin/sh\necho \"$1\" >>\(home)/told; exit $(cat \(home)/status)\n", to: "home/hook", mode: 0o755)
+        try tell("echo \"$1\" >>\(home)/told; exit $(cat \(home)/status)")
         let file = try sandbox.write(
             """
             CertificateProvider = pkcs12
             CertificateProvider.pkcs12.path = \(Fixtures.path("ec.p12"))
             CertificateProvider.pkcs12.password-source = env:P12_PASSWORD
             Files.directory = \(home)/out
-            Files.reload = \(home)/hook
+            Files.reload = \(home)/reload
 
             """, to: "files.properties")
         try sandbox.write("1", to: "home/status")
