@@ -162,7 +162,7 @@ import Testing
         #expect((try? memory.get()) == (try? ours.get()))
     }
 
-    @Test("A private key is no ordinary bytes, and no error quotes it")
+    @Test("A private key is a secret, and no error quotes it")
     func keysAreSecret() throws {
         let key = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0IGtleQ==\n-----END PRIVATE KEY-----\n"
         let block = try #require(try PEMFile(Array(key.utf8), named: "key.pem").blocks.first)
@@ -180,7 +180,7 @@ import Testing
         }
     }
 
-    @Test("A file that is no PEM, too large or not there is an error that names it")
+    @Test("A file that is not PEM, too large or not there is an error that names it")
     func otherFiles() throws {
         let directory = try TemporaryDirectory()
         let authority = try TestAuthority()
@@ -192,7 +192,7 @@ import Testing
                 "damaged"
             ),
             ("empty", [], .malformedData, "contains no certificate; name a file"),
-            ("text", Array("0 is no DER".utf8)[...], .malformedData, "contains no certificate"),
+            ("text", Array("0 is not DER".utf8)[...], .malformedData, "contains no certificate"),
             ("key.pem", Array(Self.block("PUBLIC KEY").utf8)[...], .malformedData, "but 'PUBLIC KEY' (line 1)"),
             (
                 "large", [UInt8](repeating: 0x20, count: PEMFile.maximumSize + 1)[...], .configurationInvalid,

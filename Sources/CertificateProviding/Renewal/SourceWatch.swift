@@ -33,7 +33,7 @@ public final class SourceWatch: UpdateAnnouncing {
     /// The time between two looks.
     public static let interval = Duration.seconds(2)
     /// The number of looks in the minute for which files that cannot be read are not an error.
-    static let patience = 30
+    static let looksBeforeFailure = 30
 
     /// Creates a watch. Looks at nothing yet.
     ///
@@ -107,7 +107,7 @@ public final class SourceWatch: UpdateAnnouncing {
             case .unchanged:
                 use(seen)
                 continue
-            case .unreadable where unreadable < Self.patience:
+            case .unreadable where unreadable < Self.looksBeforeFailure:
                 unreadable += 1
                 continue
             case .ready, .unreadable:
