@@ -26,7 +26,9 @@ TOKEN_PACKAGES := softhsm2 opensc gnutls-bin p11-kit libnss3 libnss3-tools libtp
     tpm2-abrmd libtss2-tcti-tabrmd0 dbus-daemon tpm2-tools opencryptoki $(CARD_PACKAGES)
 # Enrolment servers, and a client that shows that the tests' own server is one.
 ENROLMENT_PACKAGES := scep python3-openssl python3-oauthlib strongswan-pki libstrongswan-standard-plugins libstrongswan-extra-plugins
-TEST_PACKAGES := $(DEMO_PACKAGES) apache2-bin bsdutils fish golang-go haproxy jq keyutils mount nginx-light postgresql python3 python3-venv strace stunnel4 systemd util-linux zsh $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)
+# An ACME server for tests, and clients that write PEM files.
+ACME_PACKAGES := certbot dehydrated lego pebble uacme
+TEST_PACKAGES := $(DEMO_PACKAGES) $(ACME_PACKAGES) apache2-bin bsdutils fish golang-go haproxy jq keyutils mount nginx-light postgresql python3 python3-venv strace stunnel4 systemd util-linux zsh $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)
 INSTALL_PACKAGES := $(BUILD_PACKAGES) python3
 PACKAGE_PACKAGES := $(BUILD_PACKAGES) python3 openssl debootstrap
 DEB_PACKAGES := $(INSTALL_PACKAGES) dpkg-dev lintian

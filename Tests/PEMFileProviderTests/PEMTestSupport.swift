@@ -1,7 +1,9 @@
 import CertificateProviding
+import CertprovKit
 import Foundation
 import Glibc
 import PEMFileProvider
+import ServiceLifecycle
 import TestSupport
 import Testing
 
@@ -66,4 +68,21 @@ func eventually(
         try await Task.sleep(for: .milliseconds(2))
     }
     Issue.record("the condition does not come true", sourceLocation: sourceLocation)
+}
+
+/// Runs a service with the identity of a property file while `body` runs. It looks for changed files all the time.
+func withService(
+    _ properties: [String], in directory: TemporaryDirectory, _ log: TestLog, password: String = "s3cret",
+    _ body: (CertprovLogon, RotatingTLSCredentials) async throws -> Void
+) async throws {
+    let path = try directory.write(properties.joined(separator: "\n") + "\n", to: "service.properties")
+    let logon = try CertprovLogon(
+        configuredBy: path, logger: log.logger, secrets: SecretReader { $0 == "PASSWORD" ? password : nil },
+        store: IdentityStore(path: directory["state"]),
+        looking: { _ in try await Task.sleep(for: .milliseconds(5)) },
+        vaults: nil)
+    let credentials = try await logon.credentials()
+    let renewal = Task { try await logon.renewal.run() }
+    defer { renewal.cancel() }
+    try await body(logon, credentials)
 }

@@ -16,21 +16,11 @@ import Testing
 
     init() throws { (directory, authority) = (try TemporaryDirectory(), try TestAuthority()) }
 
-    /// A service with the property file's identity, while `body` runs.
     private func service(
         _ properties: String..., password: String = "s3cret",
         _ body: (CertprovLogon, RotatingTLSCredentials) async throws -> Void
     ) async throws {
-        let path = try directory.write(properties.joined(separator: "\n") + "\n", to: "service.properties")
-        let logon = try CertprovLogon(
-            configuredBy: path, logger: log.logger, secrets: SecretReader { $0 == "PASSWORD" ? password : nil },
-            store: IdentityStore(path: directory["state"]),
-            looking: { _ in try await Task.sleep(for: .milliseconds(5)) },
-            vaults: nil)
-        let credentials = try await logon.credentials()
-        let renewal = Task { try await logon.renewal.run() }
-        defer { renewal.cancel() }
-        try await body(logon, credentials)
+        try await withService(properties, in: directory, log, password: password, body)
     }
 
     private func leaf(_ credentials: RotatingTLSCredentials) -> X509Certificate {

@@ -1,17 +1,15 @@
 import Glibc
-import TestSupport
-import Testing
 
 /// A TCP port of this host that no other test has, for as long as this object lives: for a server that is given its port
 /// before it starts.
 ///
 /// The port is bound, but without a listener; a server that sets `SO_REUSEADDR`, as most do, can listen. Other tests and programs
 /// choose theirs below 30000, and the kernel from 32768.
-final class ReservedPort: CustomStringConvertible {
-    let number: Int
+public final class ReservedPort: CustomStringConvertible, Sendable {
+    public let number: Int
     private let descriptor: Int32
 
-    init() throws {
+    public init() throws {
         var reason: Int32 = 0
         for _ in 0..<100 {
             let number = Int.random(in: 30000..<32768)
@@ -41,24 +39,5 @@ final class ReservedPort: CustomStringConvertible {
 
     deinit { close(descriptor) }
 
-    var description: String { "\(number)" }
-}
-
-@Test("A reserved port is not reserved twice, and a server can listen on it")
-func reservedPorts() throws {
-    let ports = try (0..<200).map { _ in try ReservedPort() }
-    #expect(Set(ports.map(\.number)).count == ports.count)
-    let port = try #require(ports.first)
-    let sandbox = try Sandbox()
-    for (family, host) in [("AF_INET", "127.0.0.1"), ("AF_INET6", "::1")] {
-        let listening = try sandbox.shell(
-            """
-            python3 -c '
-            import socket, sys
-            with socket.create_server(("", int(sys.argv[1])), family=socket.\(family)) as server:
-                with socket.create_connection(("\(host)", int(sys.argv[1]))): print(server.getsockname()[1])
-            ' "$1"
-            """, port.description)
-        #expect(listening.stdout == "\(port)\n", "\(listening)")
-    }
+    public var description: String { "\(number)" }
 }
