@@ -51,6 +51,12 @@ public protocol CertificateProvider: Sendable {
     /// Says when there may be a new identity; `nil` if the provider is only asked.
     var updates: (any UpdateAnnouncing)? { get }
 
+    /// Asks the issuer when to renew; `nil` if only the certificate's lifetime decides.
+    var advice: (any RenewalAdvising)? { get }
+
+    /// Has the identity revoked by its issuer; `nil` if the provider cannot.
+    var revocation: (any IdentityRevoking)? { get }
+
     /// The key store of the provider's identities, for new keys beside them; `nil` if it has none of its own.
     var keyStore: (any KeyStore)? { get }
 }
@@ -67,6 +73,10 @@ extension CertificateProvider {
     public var replacement: (any ReplacedIdentityDiscarding)? { nil }
     /// No announcements of updates: the default.
     public var updates: (any UpdateAnnouncing)? { nil }
+    /// No advice: the default.
+    public var advice: (any RenewalAdvising)? { nil }
+    /// No revocation: the default.
+    public var revocation: (any IdentityRevoking)? { nil }
     /// No key store: the default.
     public var keyStore: (any KeyStore)? { nil }
 }

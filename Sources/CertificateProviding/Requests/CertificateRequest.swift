@@ -78,6 +78,11 @@ public struct CertificateRequest: Sendable {
         /// The subject in the form of ``X509Certificate/subject``.
         public var subjectText: String { subject.rfc4514 }
 
+        /// The subject, or the alternative names where it is empty, for messages.
+        public var displayText: String {
+            subjectText.isEmpty ? alternativeNames.map(\.description).joined(separator: ", ") : subjectText
+        }
+
         /// The subject's most specific common name; `nil` if it has none.
         public var commonName: String? {
             subject.reversed().lazy.flatMap { $0 }

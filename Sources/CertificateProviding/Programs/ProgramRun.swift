@@ -1,0 +1,144 @@
+import CLinux
+import Glibc
+
+/// A program that is run and waited for: without a shell, and with no environment variables but those that systemctl needs.
+public struct ProgramRun: Sendable, Equatable {
+    /// The last part of the output that is shown.
+    private static let shown = 600
+
+    /// The path of the program and its arguments.
+    public let arguments: [String]
+    /// How long it may run.
+    public let time: Duration
+
+    /// Why a program did not succeed.
+    public struct Failure: Error, Sendable {
+        /// Continues a sentence that begins with the program, such as `failed with status 1: no such zone`. Has the end of its output.
+        public let reason: String
+        /// Whether it took too long, and was killed with all that it had started.
+        public let isTimeout: Bool
+    }
+
+    /// Creates a run. Starts nothing.
+    ///
+    /// - Parameters:
+    ///   - arguments: The path of the program, and its arguments. Not empty, and not secret: other users can see them.
+    ///   - time: How long it may run. It is then killed with all that it has started.
+    public init(_ arguments: [String], atMost time: Duration) { (self.arguments, self.time) = (arguments, time) }
+
+    /// Runs the program, and waits for its end. Blocks.
+    public func run() throws(Failure) {
+        func failed(_ reason: String, isTimeout: Bool = false) -> Failure {
+            Failure(reason: reason, isTimeout: isTimeout)
+        }
+        guard let program = arguments.first else { throw failed("has no name") }
+        var pipe: [Int32] = [-1, -1]
+        guard certprov_pipe(&pipe) == 0 else { throw failed("cannot be started: \(Self.errorText(errno))") }
+        defer { close(pipe[0]) }
+        let started = Self.spawn(arguments, output: pipe[1])
+        close(pipe[1])
+        let pid: pid_t
+        switch started {
+        case .success(let started): pid = started
+        case .failure(let error):
+            throw failed("cannot be started: \(Self.errorText(error.code)); check \(program.withVisibleControls)")
+        }
+        let output = Output(pipe[0])
+        guard let status = Self.wait(for: pid, reading: output, atMost: time) else {
+            throw failed("did not end within \(time.components.seconds) seconds, and was killed", isTimeout: true)
+        }
+        guard status != 0 else { return }
+        let end =
+            status & 0x7f == 0 ? "failed with status \(status >> 8 & 0xff)" : "was ended by signal \(status & 0x7f)"
+        throw failed(end + output.text)
+    }
+
+    private struct SystemError: Error { let code: Int32 }
+
+    private static func errorText(_ code: Int32) -> String { String(cString: strerror(code)) }
+
+    private static func spawn(_ arguments: [String], output: Int32) -> Result<pid_t, SystemError> {
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
+        posix_spawn_file_actions_adddup2(&actions, output, 1)
+        posix_spawn_file_actions_adddup2(&actions, output, 2)
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        // Threads of this process may hold signals back, and the command ignores some. A group of its own can be killed.
+        var (none, all) = (sigset_t(), sigset_t())
+        sigemptyset(&none)
+        sigfillset(&all)
+        posix_spawnattr_setsigmask(&attributes, &none)
+        posix_spawnattr_setsigdefault(&attributes, &all)
+        posix_spawnattr_setpgroup(&attributes, 0)
+        posix_spawnattr_setflags(
+            &attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP))
+        var words: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
+        // Other variables may be secrets: certprov takes PINs from them.
+        var variables = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
+        for name in ["LANG", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"] {
+            if let value = getenv(name) { variables.append("\(name)=\(String(cString: value))") }
+        }
+        var pairs: [UnsafeMutablePointer<CChar>?] = variables.map { strdup($0) } + [nil]
+        defer { for text in words + pairs { free(text) } }
+        var pid: pid_t = 0
+        let status = posix_spawn(&pid, arguments[0], &actions, &attributes, &words, &pairs)
+        return status == 0 ? .success(pid) : .failure(SystemError(code: status))
+    }
+
+    /// Returns the status of the process, as waitpid(2) gives it; `nil` if it took too long and was killed.
+    private static func wait(for pid: pid_t, reading output: Output, atMost time: Duration) -> Int32? {
+        let process = certprov_process(pid)
+        defer { if process >= 0 { close(process) } }
+        let end = ContinuousClock.now + time
+        var isOver = process < 0
+        while !isOver {
+            let left = (end - .now) / .milliseconds(1)
+            guard left > 0 else { break }
+            var waiting = [
+                pollfd(fd: process, events: Int16(POLLIN), revents: 0),
+                pollfd(fd: output.isOpen ? output.descriptor : -1, events: Int16(POLLIN), revents: 0),
+            ]
+            guard poll(&waiting, 2, Int32(clamping: Int(left.rounded(.up)))) > 0 else { continue }
+            if waiting[1].revents != 0 { output.read() }
+            isOver = waiting[0].revents != 0
+        }
+        if !isOver { kill(-pid, SIGKILL) }
+        var status: Int32 = 0
+        while waitpid(pid, &status, 0) < 0 && errno == EINTR {}
+        // The last words of the program.
+        var rest = pollfd(fd: output.descriptor, events: Int16(POLLIN), revents: 0)
+        while output.isOpen, poll(&rest, 1, 0) > 0, output.read() {}
+        return isOver ? status : nil
+    }
+
+    /// The end of what a program writes.
+    private final class Output {
+        let descriptor: Int32
+        private(set) var isOpen = true
+        private var bytes: [UInt8] = []
+
+        init(_ descriptor: Int32) { self.descriptor = descriptor }
+
+        /// Reads the bytes that have come. Returns false at the end.
+        @discardableResult func read() -> Bool {
+            var buffer = [UInt8](repeating: 0, count: 4096)
+            let count = Glibc.read(descriptor, &buffer, buffer.count)
+            guard count > 0 else {
+                isOpen = false
+                return false
+            }
+            bytes = (bytes + buffer.prefix(count)).suffix(ProgramRun.shown)
+            return true
+        }
+
+        /// A clause for a message; empty without an output.
+        var text: String {
+            let lines = String(decoding: bytes, as: UTF8.self).split(separator: "\n").joined(separator: " | ")
+            return lines.isEmpty ? "" : ": \(lines.withVisibleControls)"
+        }
+    }
+}
