@@ -10,6 +10,9 @@ public struct ServerTrust: Sendable {
     /// Whether a matching pin is sufficient, without checks of chain, name and validity: for appliances with
     /// self-signed certificates. Without pins, no server is trusted then.
     public var isPinOnly: Bool
+    /// The SHA-256 hash of a CA certificate that the server presents: it is the trust anchor, in place of ``trustAnchors``. `nil` by
+    /// default.
+    public var presentedAuthority: [UInt8]?
     /// The setting with the trust anchors, such as `'trust-anchors'`: messages say to change it. `nil` if there is none.
     public var settingName: String?
 
@@ -51,6 +54,19 @@ public struct ServerTrust: Sendable {
     private func verifyPublicly(
         _ chain: [X509Certificate], for host: String, at date: Date
     ) async throws(CertificateProviderError) -> [X509Certificate] {
+        var trustAnchors = trustAnchors
+        if let presentedAuthority {
+            guard let anchor = chain.first(where: { $0.isAuthority && $0.sha256Fingerprint == presentedAuthority })
+            else {
+                throw refusal(
+                    """
+                    none of the \(chain.count) certificates that the server presents is the CA with the fingerprint \
+                    \(DisplayText.hexadecimal(presentedAuthority)). Few servers present their root: use the fingerprint of the \
+                    CA below it, or set \(settingName ?? "the trust anchors") to a file with the root
+                    """)
+            }
+            trustAnchors = .certificates([anchor]).named("the CA with the configured fingerprint")
+        }
         let anchors = try trustAnchors.certificates().map(IssuerIndex.init)
         let verifier = PeerVerifier(anchors: anchors, anchorsName: trustAnchors.name, settingName: settingName)
         do throws(PeerRefusal) { return try await verifier.verify(chain, as: .server(host), at: date) } catch {

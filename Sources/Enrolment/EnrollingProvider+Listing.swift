@@ -27,7 +27,9 @@ extension EnrollingProvider: IdentityListing {
                 list.failures.append(error)
             }
             list.identities.append(listed(entry, identity?.key))
-            if let leaf = entry.certificateChain.first, !IssuedCertificate.hasSubject(leaf, of: plan.names) {
+            if plan.subjectRule != .server, let leaf = entry.certificateChain.first,
+                !IssuedCertificate.hasSubject(leaf, of: plan.names)
+            {
                 list.remarks.append(
                     "\(server.serverName) has issued for the subject '\(leaf.subject)' instead of '\(plan.names.subjectText)'."
                 )
@@ -42,7 +44,7 @@ extension EnrollingProvider: IdentityListing {
         if let pending, entry?.key.map(pending.key.isSame) != true {
             list.remarks.append(
                 pending.isUndecided
-                    ? "\(server.serverName) has not decided yet on a request for \(plan.names.subjectText)."
+                    ? "\(server.serverName) has not decided yet on a request for \(plan.names.displayText)."
                     : "An enrolment with \(server.serverName) was interrupted; the next one resumes it.")
         }
         // It may be in use, or its token was not present.

@@ -77,6 +77,7 @@ public final class EnrollingProvider: CertificateProvider {
                 () throws(CertificateProviderError) in
                 try keys.destroyAllStored(and: currentKey(warns: true))
                 try environment.storage.removeRecord(named: recordName)
+                try environment.storage.removeRecord(named: adviceRecordName)
                 try server.forget()
                 try environment.storage.removeEntry(named: plan.storageName)
             }
@@ -120,7 +121,7 @@ public final class EnrollingProvider: CertificateProvider {
             provenance: .init(provider: id, source: entry.attributes["server"]))
     }
 
-    private func storedKey(_ key: KeyReference) throws(CertificateProviderError) -> any IdentityKey {
+    func storedKey(_ key: KeyReference) throws(CertificateProviderError) -> any IdentityKey {
         do throws(CertificateProviderError) { return try keys.storedKey(key) } catch {
             switch error.code {
             case .interactionRequired: throw missingPIN(of: key)
@@ -146,7 +147,7 @@ public final class EnrollingProvider: CertificateProvider {
     }
 
     /// The error while another process has the lease.
-    private var busy: CertificateProviderError {
+    var busy: CertificateProviderError {
         CertificateProviderError(
             .operationNotAllowed, "Another process is enrolling with \(server.serverName); wait until it has finished.",
             reason: .busy)

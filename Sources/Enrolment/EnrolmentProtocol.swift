@@ -19,6 +19,16 @@ public protocol EnrolmentProtocol: Sendable {
     /// A sentence that follows the error of a key store that makes no such key; `nil` for none.
     var keyAdvice: String? { get }
 
+    /// Whether the server says when to renew (``renewalInformation(for:)``). By default false.
+    var givesRenewalAdvice: Bool { get }
+    /// Whether the sessions can revoke certificates and close the account. By default false.
+    var revokes: Bool { get }
+
+    /// Asks the server when to renew an identity. The engine asks no more often than the answer permits. Must end within seconds.
+    ///
+    /// - Returns: `nil` from a server that does not say. By default nothing is asked.
+    func renewalInformation(for identity: Identity) async throws(CertificateProviderError) -> RenewalInformation?
+
     /// Begins one run of an enrolment. Sends nothing yet; may ask for secrets.
     ///
     /// - Throws: Errors of secrets, trust anchors and the configuration.
@@ -45,6 +55,10 @@ extension EnrolmentProtocol {
     public var defaultKeyType: KeyType { .p256 }
     public var needsKeyFirst: Bool { false }
     public var keyAdvice: String? { nil }
+    public var givesRenewalAdvice: Bool { false }
+    public var revokes: Bool { false }
+    /// `nil`, and throws nothing.
+    public func renewalInformation(for identity: Identity) async -> RenewalInformation? { nil }
     public func complete(_ list: IdentityList) async -> IdentityList { list }
     /// Does nothing, and throws nothing.
     public func forget() {}
@@ -92,6 +106,17 @@ public protocol EnrolmentSession: Sendable {
     /// - Throws: Ends the enrolment; the old identity stays.
     func confirm(_ issued: IssuedCertificate, _ request: EnrolmentRequest) async throws(CertificateProviderError)
 
+    /// Revokes a certificate. Called without ``connect(renewing:)``, as the only call of the session but ``noteOutcome(_:)``. By
+    /// default throws.
+    ///
+    /// - Throws: `operationNotAllowed` from a protocol that cannot; `rejected`, `unavailable`.
+    func revoke(_ identity: Identity, _ reason: RevocationReason) async throws(CertificateProviderError)
+
+    /// Closes this host's account with the server, as ``revoke(_:_:)`` is called. By default throws.
+    ///
+    /// - Throws: As ``revoke(_:_:)``.
+    func closeAccount() async throws(CertificateProviderError)
+
     /// Notes the outcome of an attempt, so that a rejected password is not sent again by itself. Called before a key is
     /// destroyed, which may take a token seconds. By default does nothing.
     ///
@@ -115,6 +140,17 @@ extension EnrolmentSession {
     /// Does nothing, and throws nothing.
     public func confirm(_ issued: IssuedCertificate, _ request: EnrolmentRequest) {}
     public func noteOutcome(_ error: CertificateProviderError?) async {}
+
+    /// Throws `operationNotAllowed`.
+    public func revoke(_ identity: Identity, _ reason: RevocationReason) async throws(CertificateProviderError) {
+        throw CertificateProviderError(
+            .operationNotAllowed, "The protocol cannot revoke certificates; ask the administrator of the CA.")
+    }
+
+    /// Throws `operationNotAllowed`.
+    public func closeAccount() async throws(CertificateProviderError) {
+        throw CertificateProviderError(.operationNotAllowed, "The protocol has no accounts to close.")
+    }
 }
 
 extension CertificateProviderError {
@@ -124,6 +160,19 @@ extension CertificateProviderError {
         // Other numbers are those of TLS and of tokens.
         guard code == .rejected, let status = nativeCode else { return false }
         return (400...499).contains(status) && ![401, 403, 404, 405, 407, 408, 410, 429].contains(status)
+    }
+}
+
+/// When a server wants a certificate to be renewed.
+public struct RenewalInformation: Sendable {
+    /// The window to renew within.
+    public var advice: RenewalAdvice
+    /// How long the answer holds; `nil` for the usual time.
+    public var retryAfter: Duration?
+
+    /// Creates the information.
+    public init(advice: RenewalAdvice, retryAfter: Duration? = nil) {
+        (self.advice, self.retryAfter) = (advice, retryAfter)
     }
 }
 
@@ -206,6 +255,8 @@ public struct EnrolmentPlan: Sendable {
     public var keyType: KeyType?
     /// The longest time that a pending request is waited for in one run.
     public var timeout: Duration
+    /// What a certificate with another subject than the requested one means.
+    public var subjectRule = SubjectRule.preferred
     /// The name of the identity in the provider's storage (``/CertificateProviding/StoredIdentity/name(distinguishedBy:)``). It depends on the
     /// server, the names and the usage: other ones are another identity.
     public var storageName: String
@@ -220,4 +271,15 @@ public struct EnrolmentPlan: Sendable {
         (self.names, self.usage, self.keyStore, self.keyType) = (names, usage, keyStore, keyType)
         (self.timeout, self.storageName) = (timeout, storageName)
     }
+}
+
+/// What an issued certificate with another subject than the requested one means, for a key that this host has made. Its alternative
+/// names must be right in any case.
+public enum SubjectRule: Sendable {
+    /// It is refused.
+    case required
+    /// It is taken, with a warning.
+    case preferred
+    /// It is taken: the server decides on the subject.
+    case server
 }

@@ -65,7 +65,7 @@ extension EnrolmentRun {
         return try await keys.make(NewKey(pkcs8: privateKey, label: label), interaction)
     }
 
-    private var label: String { plan.names.commonName ?? plan.names.subjectText }
+    private var label: String { plan.names.commonName ?? plan.names.displayText }
 
     /// Stores the enrolment; `nil` deletes the record.
     func keep(_ record: EnrolmentRecord?) async throws(CertificateProviderError) {
@@ -119,7 +119,8 @@ enum EnrolmentStage {
         switch self {
         case .before(let new): error.isPassing ? nil : new
         case .asking(let record, let isNew):
-            isFinal || (isNew && !record.isUndecided && error.isRefusal) ? record : nil
+            // What the protocol has remembered is at the server, such as an order, and can be gone on with.
+            isFinal || (isNew && !record.isUndecided && record.state.isEmpty && error.isRefusal) ? record : nil
         case .answered(let record): error.isPassing ? nil : record
         case .done: nil
         }

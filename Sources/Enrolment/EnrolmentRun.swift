@@ -78,7 +78,7 @@ struct EnrolmentRun {
             var polls = 0
             while true {
                 stage = .asking(begun.record, isNew: begun.isNew)
-                let subject = plan.names.subjectText
+                let subject = plan.names.displayText
                 interaction.report(
                     renewed == nil ? "Asking for a certificate for \(subject)" : "Renewing \(subject)")
                 let kept = Mutex(begun.record)
@@ -94,7 +94,11 @@ struct EnrolmentRun {
                     }
                     try await keep(record)
                 }
-                let answer = try await session.request(request)
+                let answer: EnrolmentAnswer
+                do throws(CertificateProviderError) { answer = try await session.request(request) } catch {
+                    stage = .asking(kept.withLock(\.self), isNew: begun.isNew)
+                    throw error
+                }
                 begun.record = kept.withLock(\.self)
                 let (certificates, authorities, key): ([X509Certificate], [X509Certificate], any IdentityKey)
                 switch answer {
@@ -210,6 +214,15 @@ struct EnrolmentRun {
                 "The certificate that the server has issued is refused: its subject is '\(subject)', but '\(wanted)' was "
                     + "requested, and the server has made the key. If the server is right, set 'subject' to its subject."
             )
+        }
+        switch plan.subjectRule {
+        case .server: return
+        case .preferred: break
+        case .required:
+            throw CertificateProviderError(
+                .protocolError,
+                "The certificate that the server has issued is refused: its subject is '\(subject)', but '\(wanted)' was "
+                    + "requested. If the server decides on the subject, set 'names' to server.")
         }
         environment.logger.warning(
             "the server has issued for another subject than the requested one; its alternative names are as requested",

@@ -85,6 +85,37 @@ extension LogonManager {
         }
     }
 
+    /// Has the certificate of the stored identity revoked by its issuer. The identity stays in the store.
+    ///
+    /// - Throws: `notFound` if no identity is stored, `operationNotAllowed` if its provider cannot revoke; errors of the provider.
+    public func revokeStoredCertificate(
+        _ reason: RevocationReason, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        try await exclusively { log throws(CertificateProviderError) in
+            guard let stored = try await self.stored(&log) else {
+                throw CertificateProviderError(.notFound, "No identity is stored, so no certificate can be revoked.")
+            }
+            let id = stored.provenance.provider
+            guard let revocation = self.providers.first(where: { $0.id == id })?.revocation else {
+                throw CertificateProviderError(
+                    .operationNotAllowed,
+                    "The provider '\(id)' cannot have its certificate revoked; ask the administrator of its CA.",
+                    provider: id)
+            }
+            try await revocation.revokeStoredCertificate(reason, interaction)
+        }
+    }
+
+    /// Closes the accounts that servers have for this host, where providers have such. For good: a new one is made when an identity is
+    /// next obtained.
+    ///
+    /// - Throws: The first error of a provider.
+    public func closeAccounts(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        try await exclusively { _ throws(CertificateProviderError) in
+            for provider in try await self.candidates() { try await provider.revocation?.closeAccount(interaction) }
+        }
+    }
+
     /// Returns a sentence for each object that ``deleteStoredCertificates()`` destroys outside this host's store, such as
     /// a key in a token, so that the user can be asked first. Never prompts.
     ///

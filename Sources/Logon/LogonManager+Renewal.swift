@@ -3,14 +3,28 @@ public import FoundationEssentials
 import Logging
 
 extension LogonManager {
-    /// Returns when to renew an identity of this manager, by the parameter `renew-at` of its provider.
+    /// Returns when to renew an identity of this manager, by the parameter `renew-at` of its provider, and the last advice of its
+    /// issuer. Blocks for a small file at most.
     public func renewalSchedule(for identity: Identity) -> RenewalSchedule {
         RenewalSchedule(
-            for: identity, policy: sequence[identity.provenance.provider]?.renewalPolicy ?? .init())
+            for: identity, policy: sequence[identity.provenance.provider]?.renewalPolicy ?? .init(),
+            advice: adviser(of: identity)?.advice(on: identity))
+    }
+
+    private func adviser(of identity: Identity) -> (any RenewalAdvising)? {
+        providers.first { $0.id == identity.provenance.provider }?.advice
+    }
+
+    /// Asks the issuer of a stored identity when to renew it, unless it was asked a short time ago.
+    ///
+    /// - Returns: The new schedule; `nil` if the issuer was not asked.
+    package func advisedSchedule(for identity: Identity) async -> RenewalSchedule? {
+        guard let adviser = adviser(of: identity), await adviser.refreshAdvice(on: identity) else { return nil }
+        return renewalSchedule(for: identity)
     }
 
     /// Returns the stored identity, renewed if it is due. The stored one stays until the new one is available. A file of the
-    /// provider that has changed is taken at once.
+    /// provider that has changed is taken at once. An issuer that gives advice is asked for it first.
     ///
     /// Only the provider of the stored identity is asked. An identity of another provider would change the identity of
     /// this host whenever a server is down at the wrong time. If no identity is stored, one is obtained as in
@@ -26,6 +40,7 @@ extension LogonManager {
     ) async throws(CertificateProviderError) -> Identity {
         try await exclusively { log throws(CertificateProviderError) in
             guard let current = try await self.stored(&log) else { return try await self.obtain(interaction, &log) }
+            _ = await self.adviser(of: current)?.refreshAdvice(on: current)
             guard self.renewalSchedule(for: current).isDue(at: now) else {
                 return try await self.refreshed(current, interaction, &log)
             }

@@ -18,6 +18,11 @@ package struct RenewalPlan: Sendable {
     /// The uptime before which no announced update is asked for.
     private var nextUpdate = Duration.zero
 
+    /// The uptime of the last success, from which an issuer that brings the next renewal forward must leave some time.
+    private var succeeded: Duration?
+    /// See ``succeeded``.
+    private static let advisedPause = Duration.seconds(3600)
+
     /// Whether the last announcement was of a source on this host.
     private var isLocal = false
 
@@ -51,8 +56,18 @@ package struct RenewalPlan: Sendable {
         nextUpdate = moment.uptime + (isLocal ? Self.localInterval : Self.updateInterval)
     }
 
+    /// Notes that the issuer has moved the renewal.
+    mutating func reschedule(_ schedule: RenewalSchedule, at moment: Moment) {
+        // The pause after a success ends early, but not for an issuer that wants each new certificate to be renewed at once.
+        if schedule.due < self.schedule.due, failures == 0 {
+            earliest = min(earliest, succeeded.map { $0 + Self.advisedPause } ?? moment.uptime)
+        }
+        self.schedule = schedule
+    }
+
     package mutating func succeed(with schedule: RenewalSchedule, at moment: Moment) {
         self.schedule = schedule
+        succeeded = moment.uptime
         failures = 0
         earliest = moment.uptime + max(pause(at: moment), backoff.floor)
         endUpdate()

@@ -8,6 +8,8 @@ struct RenewalSource: Sendable {
     typealias Discard = @Sendable (_ current: Identity) async throws(CertificateProviderError) -> Void
 
     let schedule: @Sendable (Identity) -> RenewalSchedule
+    /// Asks the issuer for its advice. Returns the new schedule; `nil` if it was not asked.
+    let advised: @Sendable (Identity) async -> RenewalSchedule?
     /// Returns the stored identity if it is not due; otherwise a new one.
     let renewIfDue: Ask
     /// Returns a new identity.
@@ -27,6 +29,7 @@ struct RenewalSource: Sendable {
     ) -> Self {
         Self(
             schedule: { manager().renewalSchedule(for: $0) },
+            advised: { await manager().advisedSchedule(for: $0) },
             renewIfDue: { now throws(CertificateProviderError) in
                 try await manager().renewIdentityIfDue(at: now, NoUserInteraction())
             },
@@ -44,9 +47,15 @@ struct RenewalSource: Sendable {
     static func provider(
         _ provider: any CertificateProvider, _ policy: RenewalPolicy, _ executor: BlockingExecutor
     ) -> Self {
-        let schedule = { @Sendable (identity: Identity) in RenewalSchedule(for: identity, policy: policy) }
+        let schedule = { @Sendable (identity: Identity) in
+            RenewalSchedule(for: identity, policy: policy, advice: provider.advice?.advice(on: identity))
+        }
         return Self(
             schedule: schedule,
+            advised: { identity in
+                guard await provider.advice?.refreshAdvice(on: identity) == true else { return nil }
+                return schedule(identity)
+            },
             renewIfDue: { now throws(CertificateProviderError) in
                 let stored = try await executor.run { () throws(CertificateProviderError) in
                     try provider.getStoredCertificate()

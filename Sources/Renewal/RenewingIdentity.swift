@@ -180,6 +180,9 @@ public final class RenewingIdentity: Service {
         while !Task.isShuttingDownGracefully, !Task.isCancelled {
             let moment = environment.moment
             await partFromReplaced(at: moment)
+            if let schedule = await source.advised(current) {
+                state.withLock { $0.plan.reschedule(schedule, at: moment) }
+            }
             metrics.plans(attemptAt: nextAttempt)
             // An attempt that was asked for from outside is waited for.
             let delay = state.withLock { $0.isBusy ? Self.longestSleep : $0.plan.delay(at: moment) }

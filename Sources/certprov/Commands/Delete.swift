@@ -17,6 +17,26 @@ struct Delete: AsyncParsableCommand {
     @Flag(help: "Do not ask for confirmation.")
     var yes = false
 
+    @Flag(help: "Have the certificate revoked by its CA first. Nothing is deleted if that fails.")
+    var revoke = false
+
+    @Option(
+        help: ArgumentHelp(
+            "Reason of the revocation (RFC 5280, section 5.3.1), such as 1 for a key that others may have, or 4 for superseded.",
+            valueName: "code"))
+    var reason: Int?
+
+    @Flag(help: "Also close this host's account with an ACME server, for good.")
+    var force = false
+
+    func validate() throws {
+        guard let reason else { return }
+        guard revoke else { throw ValidationError("--reason needs --revoke.") }
+        guard [0, 1, 3, 4, 5].contains(reason) else {
+            throw ValidationError("--reason must be 0, 1, 3, 4 or 5.")
+        }
+    }
+
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
             let manager = try await context.manager(try context.configuration())
@@ -36,6 +56,12 @@ struct Delete: AsyncParsableCommand {
                 }
             }
             defer { context.log(manager.decisions) }
+            let interaction = TerminalInteraction()
+            if revoke {
+                try await manager.revokeStoredCertificate(RevocationReason(rawValue: reason ?? 0), interaction)
+                context.remark("the certificate is revoked.")
+            }
+            if force { try await manager.closeAccounts(interaction) }
             do throws(CertificateProviderError) { try await manager.deleteStoredCertificates() } catch {
                 // The first is thrown; the others are shown as well.
                 manager.decisions.compactMap(\.error).dropFirst().forEach(context.report)

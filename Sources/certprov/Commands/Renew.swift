@@ -59,12 +59,12 @@ struct Renew: AsyncParsableCommand {
             }
             let schedule = manager.renewalSchedule(for: identity)
             if let remark = timer.remark(on: schedule) { context.remark(remark) }
-            let document = try RenewalDocument(result, identity, due: schedule.due, files, now: now)
+            let document = try RenewalDocument(result, identity, schedule, files, now: now)
             try context.show(document) {
-                var table = TextTable(header: ["PROVIDER", "SUBJECT", "EXPIRES", "RENEWAL", "RESULT"])
+                var table = TextTable(header: ["PROVIDER", "SUBJECT", "EXPIRES", "RENEWAL", "RULE", "RESULT"])
                 table.append([
                     identity.provenance.provider.rawValue, identity.certificate.subject,
-                    identity.expiry.rfc3339, document.renewAt, result.words,
+                    identity.expiry.rfc3339, document.renewAt, document.rule, result.words,
                 ])
                 return table.text
             }
@@ -88,18 +88,21 @@ private struct RenewalDocument: Document {
     let result: Result
     /// The time at which the renewal of ``identity`` is due; in the past if it is due now.
     let renewAt: String
+    /// The rule that has decided on it: `renew-at`, `margin`, or `issuer` for its renewal information.
+    let rule: String
     let identity: IdentityDocument
     /// The files for other programs, as `fetch` shows them; `nil` without `Files.directory`.
     let files: [String: String]?
 
     init(
-        _ result: Result, _ identity: Identity, due: Date, _ files: [String]?, now: Date
+        _ result: Result, _ identity: Identity, _ schedule: RenewalSchedule, _ files: [String]?, now: Date
     ) throws(CertificateProviderError) {
         guard let document = IdentityDocument(ListedIdentity(identity, isStored: true), now: now) else {
             throw CertificateProviderError(.internal, "The identity has no certificate.")
         }
         self.result = result
-        self.renewAt = due.rfc3339
+        self.renewAt = schedule.due.rfc3339
+        self.rule = schedule.rule.rawValue
         self.files = files.map(FetchDocument.byName)
         self.identity = document
     }
