@@ -10,6 +10,7 @@ let templates = [
 let package = Package(
     name: "certprov",
     products: [
+        .library(name: "ACMEProvider", targets: ["ACMEProvider"]),
         .library(name: "CertificateProviding", targets: ["CertificateProviding"]),
         .library(name: "CertificateProviderTesting", targets: ["CertificateProviderTesting"]),
         .library(name: "CertprovKit", targets: ["CertprovKit"]),
@@ -57,6 +58,7 @@ let package = Package(
         .target(
             name: "CertificateProviding",
             dependencies: [
+                "CLinux",
                 .product(name: "X509", package: "swift-certificates"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "Crypto", package: "swift-crypto"),
@@ -203,6 +205,22 @@ let package = Package(
             ],
             path: "Plugins/RemoteMDMProvider"
         ),
+        .target(
+            name: "ACMEProvider",
+            dependencies: [
+                "CertificateProviding", "CertificateTLS", "Enrolment", "ProviderTransport",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "NIOTLS", package: "swift-nio"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
+                .product(name: "X509", package: "swift-certificates"),
+            ],
+            path: "Plugins/ACMEProvider"
+        ),
         // The conformance kit, for tests of providers by other people too.
         .target(
             name: "CertificateProviderTesting",
@@ -235,7 +253,7 @@ let package = Package(
         .target(
             name: "CertprovComposition",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PEMFileProvider",
+                "ACMEProvider", "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PEMFileProvider",
                 "PKCS12FileProvider", "PluginHost",
                 "ProviderTransport", "RemoteMDMProvider",
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),

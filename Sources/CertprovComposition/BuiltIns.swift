@@ -1,3 +1,4 @@
+import ACMEProvider
 package import CertificateProviding
 import CertificateTLS
 import IdentityStore
@@ -32,6 +33,7 @@ package struct BuiltIns: Sendable {
             all.keyStores.append(TokenKeyStore.descriptor)
         #endif
         all.providers.append(RemoteMDMProvider.descriptor)
+        all.providers.append(ACMEProvider.descriptor)
         all.reservedSchemes.insert("pkcs11")
         return all
     }

@@ -1,0 +1,230 @@
+import CertificateProviding
+import Crypto
+import FoundationEssentials
+import Logging
+import NIOHTTP1
+import ProviderTransport
+
+/// The account of this host with a server (RFC 8555, section 7.3). Identities of one server share it.
+///
+/// The record of its key is all that is kept: the account is found by its key.
+struct ACMEAccount: Sendable {
+    /// Signs in the name of the account.
+    let signer: RequestSigner
+    /// The list of the account's orders, if the server has one.
+    let orders: String?
+    let url: String
+}
+
+/// Finds, makes and closes the account.
+struct ACMEAccounts {
+    let client: ACMEClient
+    let interaction: any UserInteraction
+    private var settings: ACMESettings { client.settings }
+    private var environment: ProviderEnvironment { client.environment }
+    private var recordName: String { "account-\(settings.accountName)" }
+    private var keys: OwnedKeys { OwnedKeys(settings.accountKeyStore, environment, record: recordName) }
+
+    /// Returns the account, which is made if there is none.
+    ///
+    /// - Throws: `configurationInvalid` for terms that are not agreed to, and for a missing external account; `rejected` for an
+    ///   account that was closed, and where the server refuses to make one.
+    func account() async throws(CertificateProviderError) -> ACMEAccount {
+        if let signer = try await knownSigner() {
+            return if let known = try await find(signer) { known } else { try await make(signer) }
+        }
+        let account = try await environment.withLease(of: recordName) {
+            () async throws(CertificateProviderError) -> ACMEAccount in
+            // Another process may have made it by now.
+            if let signer = try await knownSigner() {
+                return if let known = try await find(signer) { known } else { try await make(signer) }
+            }
+            let agreed = try await agreedTerms()
+            let key = try await keys.make(
+                NewKey(try keyType(), label: "ACME account at \(client.serverName)"), interaction)
+            return try await make(try RequestSigner(key), agreed: agreed)
+        }
+        if let account { return account }
+        throw CertificateProviderError(
+            .operationNotAllowed,
+            "Another process is making the account with \(client.serverName); wait until it has finished.",
+            reason: .busy)
+    }
+
+    /// Returns the account; `nil` if there is none.
+    func existing() async throws(CertificateProviderError) -> ACMEAccount? {
+        guard let signer = try await knownSigner() else { return nil }
+        return try await find(signer)
+    }
+
+    /// Closes the account for good, and destroys its key.
+    func close() async throws(CertificateProviderError) {
+        if let account = try await existing() {
+            let response = try await client.post(
+                try JSONText.encode(["status": "deactivated"]), to: account.url, by: account.signer)
+            guard response.status == 200 else {
+                throw client.refusal(response, of: "the request to close the account")
+            }
+        }
+        try await environment.executor.run { [keys] () throws(CertificateProviderError) in
+            try keys.destroyAllStored(and: nil)
+        }
+    }
+
+    private func knownSigner() async throws(CertificateProviderError) -> RequestSigner? {
+        let recorded = try await environment.executor.run { [keys] () throws(CertificateProviderError) in
+            try keys.recorded()
+        }
+        guard let reference = recorded.last else { return nil }
+        guard let key = try await keys.key(for: reference, interaction) else {
+            environment.logger.warning(
+                "the key of the account is no longer in its key store; a new account is made",
+                metadata: ["server": "\(client.serverName)"])
+            return nil
+        }
+        return try RequestSigner(key)
+    }
+
+    /// P-256, or the first type that the store makes.
+    private func keyType() throws(CertificateProviderError) -> KeyType {
+        let makes = settings.accountKeyStore.makes
+        guard let type = KeyType.allCases.first(where: { makes[$0]?.contains(.signing) == true }) else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm, "The key store of 'account-key' makes no keys that sign; set another one.")
+        }
+        return type
+    }
+
+    private struct NewAccount: Encodable {
+        var onlyReturnExisting: Bool?
+        var termsOfServiceAgreed: Bool?
+        var contact: [String]?
+        var externalAccountBinding: RequestSigner.Flattened?
+    }
+
+    /// Finds the account of a key (section 7.3.1); `nil` if there is none.
+    private func find(_ signer: RequestSigner) async throws(CertificateProviderError) -> ACMEAccount? {
+        let response = try await client.post(
+            try JSONText.encode(NewAccount(onlyReturnExisting: true)), to: try await client.directory().newAccount,
+            by: signer, isRepeatable: true)
+        if response.problem?.kind == "accountDoesNotExist" { return nil }
+        guard (200...299).contains(response.status) else {
+            if response.problem?.kind == "unauthorized" { throw closed(response.problem?.text) }
+            throw client.refusal(response, of: "the request for the account")
+        }
+        let object = try response.json(ACMEAccountObject.self, from: settings.directory)
+        if let status = object.status, status != "valid" {
+            throw closed("its status is \(DisplayText.visible(status))")
+        }
+        let account = try account(signer, response.headers.first(name: "Location"), object)
+        if !settings.contact.isEmpty, let contact = object.contact, Set(contact) != Set(settings.contact) {
+            let update = try await client.post(
+                try JSONText.encode(NewAccount(contact: settings.contact)), to: account.url, by: account.signer)
+            guard update.status == 200 else {
+                throw client.refusal(update, of: "the change of the account's contact", advice: "check 'contact'")
+            }
+        }
+        return account
+    }
+
+    private func account(
+        _ signer: RequestSigner, _ location: String?, _ object: ACMEAccountObject
+    ) throws(CertificateProviderError) -> ACMEAccount {
+        guard let location, !location.isEmpty else {
+            throw CertificateProviderError(
+                .protocolError,
+                "\(client.serverName) does not name the URL of the account; look for the reason in the server's log.")
+        }
+        var signer = signer
+        signer.identification = .account(location)
+        return ACMEAccount(signer: signer, orders: object.orders, url: location)
+    }
+
+    private func closed(_ reason: String?) -> CertificateProviderError {
+        CertificateProviderError(
+            .rejected,
+            """
+            \(client.serverName) does not accept this host's account\(reason.map { ": \(DisplayText.visible($0))" } ?? ""). \
+            An account that was closed cannot be opened again; to have a new one made, run: certprov delete --force
+            """)
+    }
+
+    private func make(
+        _ signer: RequestSigner, agreed: Bool? = nil
+    ) async throws(CertificateProviderError) -> ACMEAccount {
+        let directory = try await client.directory()
+        var account = NewAccount()
+        let isAgreed = if let agreed { agreed } else { try await agreedTerms() }
+        if isAgreed { account.termsOfServiceAgreed = true }
+        if !settings.contact.isEmpty { account.contact = settings.contact }
+        if let id = settings.eabKeyID {
+            account.externalAccountBinding = try signer.externalBinding(
+                id, try await externalKey(), settings.eabAlgorithm, to: directory.newAccount)
+        } else if directory.meta?.externalAccountRequired == true {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "\(client.serverName) wants an external account; set 'eab-kid' and 'eab-key-source' to those that the CA gave you."
+            )
+        }
+        let response = try await client.post(
+            try JSONText.encode(account), to: directory.newAccount, by: signer, isRepeatable: true)
+        guard (200...299).contains(response.status) else {
+            throw client.refusal(
+                response, of: "the request for an account",
+                advice: settings.eabKeyID == nil ? nil : "check 'eab-kid', 'eab-key-source' and 'eab-algorithm'")
+        }
+        let object = try response.json(ACMEAccountObject.self, from: settings.directory)
+        return try self.account(signer, response.headers.first(name: "Location"), object)
+    }
+
+    /// Returns whether the server has terms, which the user agrees to.
+    ///
+    /// - Throws: `configurationInvalid` for terms that are not agreed to.
+    private func agreedTerms() async throws(CertificateProviderError) -> Bool {
+        guard let terms = try await client.directory().meta?.termsOfService else { return settings.agreedTerms != nil }
+        let shown = DisplayText.visible(String(terms.prefix(500)))
+        if settings.agreedTerms == "true" || settings.agreedTerms == terms { return true }
+        if settings.agreedTerms != nil {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The terms of \(client.serverName) are at \(shown), which is not the URL of 'agree-terms'; read them, and set it."
+            )
+        }
+        guard interaction.canAsk else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "\(client.serverName) has terms of service, and there is no terminal to ask at; read \(shown), and set "
+                    + "'agree-terms' to this URL.")
+        }
+        guard
+            try await interaction.confirm("\(client.serverName) has terms of service: \(shown). Do you agree to them?")
+        else {
+            throw CertificateProviderError(
+                .userCancelled, "The terms of \(client.serverName) were not agreed to; no account was made.")
+        }
+        return true
+    }
+
+    /// Reads the key of the external account.
+    private func externalKey() async throws(CertificateProviderError) -> SymmetricKey {
+        guard let source = settings.eabKeySource else {
+            throw CertificateProviderError(.internal, "There is no source for the external account's key.")
+        }
+        let secret = try await environment.secret(
+            from: source, prompt: "Key of the external account at \(client.serverName)", interaction: interaction)
+        var text = secret.trimmingLineEnding().withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+        text = text.replacing("-", with: "+").replacing("_", with: "/").replacing("=", with: "")
+        text += String(repeating: "=", count: (4 - text.utf8.count % 4) % 4)
+        guard let key = Data(base64Encoded: text), !key.isEmpty else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The secret of 'eab-key-source' is not base64url (RFC 4648, section 5); use the key as the CA shows it."
+            )
+        }
+        if key.count < 32 {
+            environment.logger.warning(
+                "the key of the external account has \(key.count * 8) bits; ask the CA for one of 256 bits or more")
+        }
+        return SymmetricKey(data: key)
+    }
+}

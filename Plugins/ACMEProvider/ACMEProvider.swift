@@ -1,0 +1,55 @@
+public import CertificateProviding
+import Enrolment
+import ProviderTransport
+
+/// The provider of identities that a CA issues over ACME (RFC 8555): the enrolment engine with a client for it. The key is in any key
+/// store.
+public enum ACMEProvider {
+    /// The provider's identifier, `acme`.
+    public static let id = ProviderID("acme")
+    /// The entry of the provider for a ``/CertificateProviding/ProviderRegistry``.
+    public static let descriptor = ProviderDescriptor(
+        id: id, displayName: "ACME", summary: "Requests an identity from a CA, over ACME (RFC 8555).",
+        parameters: ACMEParameter.all
+    ) { environment, parameters throws(CertificateProviderError) in
+        let settings = try ACMESettings(parameters)
+        return EnrollingProvider(id, ACMEProtocol(settings, environment), settings.plan, environment)
+    }
+}
+
+/// ACME, for the enrolment engine.
+struct ACMEProtocol: EnrolmentProtocol {
+    let settings: ACMESettings
+    let environment: ProviderEnvironment
+
+    init(_ settings: ACMESettings, _ environment: ProviderEnvironment) {
+        (self.settings, self.environment) = (settings, environment)
+    }
+
+    var serverName: String { settings.directory.authority }
+    var source: String { settings.directory.origin + settings.directory.target }
+    var revokes: Bool { true }
+    var givesRenewalAdvice: Bool { true }
+
+    func session(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> any EnrolmentSession {
+        ACMESession(try await ACMEClient(settings, environment, interaction), interaction)
+    }
+
+    func renewalInformation(
+        for identity: Identity
+    ) async throws(CertificateProviderError) -> RenewalInformation? {
+        // A proxy's password is not asked for here.
+        let client = try await ACMEClient(
+            settings, environment, NoUserInteraction(), timeout: ACMEClient.timeForRenewalInformation)
+        do throws(CertificateProviderError) {
+            let information = try await client.renewalInformation(on: identity.certificate)
+            await client.noteOutcome(nil)
+            return information
+        } catch {
+            await client.noteOutcome(error)
+            throw error
+        }
+    }
+
+    func forget() throws(CertificateProviderError) { try ChallengeJournal(settings, environment).cleanUp() }
+}

@@ -1,0 +1,424 @@
+import CertificateProviding
+import Enrolment
+import FoundationEssentials
+import Logging
+import NIOHTTP1
+import ProviderTransport
+import Synchronization
+
+/// One run of an enrolment over ACME.
+final class ACMESession: EnrolmentSession {
+    private let client: ACMEClient
+    private let interaction: any UserInteraction
+    private let responder: ChallengeResponder
+    private struct State {
+        var account: ACMEAccount?
+        /// Trust anchors of the configuration, which may have issued what the server issues.
+        var anchors: [X509Certificate] = []
+        /// Whether this run has looked at an order before.
+        var hasLooked = false
+        var polls = 0
+    }
+    private let state = Mutex(State())
+    private var settings: ACMESettings { client.settings }
+    private var environment: ProviderEnvironment { client.environment }
+
+    init(_ client: ACMEClient, _ interaction: any UserInteraction) {
+        (self.client, self.interaction) = (client, interaction)
+        responder = ChallengeResponder(client.settings, client.environment)
+    }
+
+    /// The state of an enrolment that outlasts a kill. JSON.
+    private struct Progress: Codable {
+        /// `nil` from before the request for an order until its URL is known.
+        var order: String?
+
+        init(order: String?) { self.order = order }
+
+        init?(_ bytes: [UInt8]) {
+            guard let known = try? JSONDecoder().decode(Self.self, from: Data(bytes)) else { return nil }
+            self = known
+        }
+
+        func encoded() throws(CertificateProviderError) -> [UInt8] { try JSONText.encode(self) }
+    }
+
+    func connect(renewing current: Identity?) async throws(CertificateProviderError) -> EnrolmentTerms {
+        // What a run that was killed has left.
+        await responder.cleanUp()
+        let anchors = try await environment.executor.run { [settings] () throws(CertificateProviderError) in
+            try settings.anchors()
+        }
+        let account = try await ACMEAccounts(client: client, interaction: interaction).account()
+        state.withLock { ($0.account, $0.anchors) = (account, anchors) }
+        return EnrolmentTerms(intermediates: anchors)
+    }
+
+    /// The names are those of the order, whatever the certificate to be renewed has.
+    func certificateRequest(
+        _ names: CertificateRequest.Names, _ usage: IdentityUsage, _ key: any IdentityKey
+    ) async throws(CertificateProviderError) -> CertificateRequest {
+        try await CertificateRequest(settings.plan.names, usage: usage, key: key)
+    }
+
+    func request(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
+        let account = try account()
+        let (url, order, delay) = try await self.order(for: request, account)
+        switch order.status {
+        case "pending":
+            try await authorise(order, for: request, account)
+            return .pending(retryAfter: pause(delay))
+        case "ready":
+            await responder.cleanUp()
+            return try await finalise(order, at: url, with: request, account)
+        case "processing":
+            await responder.cleanUp()
+            return .pending(retryAfter: pause(delay))
+        case "valid": return try await issued(order, account)
+        default:
+            try await request.remember([])
+            throw failed(order)
+        }
+    }
+
+    private func account() throws(CertificateProviderError) -> ACMEAccount {
+        if let account = state.withLock(\.account) { return account }
+        throw CertificateProviderError(.internal, "A request was made before the connection.")
+    }
+
+    /// A second first: most servers decide at once. Then rarely, if they do not say.
+    private func pause(_ told: Duration?) -> Duration {
+        let polls = state.withLock { state in
+            defer { state.polls += 1 }
+            return state.polls
+        }
+        return max(told ?? .seconds(min(1 << min(polls / 2, 4), 10)), .seconds(1))
+    }
+
+    // MARK: - Orders
+
+    private struct NewOrder: Encodable {
+        struct Identifier: Encodable {
+            let type: String
+            let value: String
+        }
+        let identifiers: [Identifier]
+        let profile: String?
+        var replaces: String?
+    }
+
+    /// Returns the order of this enrolment: the one that was written down, or a new one.
+    private func order(
+        for request: EnrolmentRequest, _ account: ACMEAccount
+    ) async throws(CertificateProviderError) -> (url: String, ACMEOrder, retryAfter: Duration?) {
+        if let progress = Progress(request.state) {
+            if let url = progress.order {
+                let response = try await client.post(to: url, by: account.signer, isRepeatable: true)
+                let isFirst = state.withLock { state in
+                    defer { state.hasLooked = true }
+                    return !state.hasLooked
+                }
+                let found = response.status == 200 ? try order(response) : nil
+                // One that has ended since the last run is no news of this one.
+                if let found, found.status != "invalid" || !isFirst { return (url, found, retryAfter(response)) }
+                guard found != nil || [404, 410].contains(response.status) && isFirst else {
+                    throw client.refusal(response, of: "the request for the order")
+                }
+                environment.logger.warning(
+                    "the order of the last run has \(found == nil ? "been lost by the server" : "ended"); a new one is made"
+                )
+            } else if let url = try await openOrder(of: account) {
+                // The last run ended before it knew the answer.
+                try await request.remember(try Progress(order: url).encoded())
+                let (order, delay) = try await client.read(
+                    ACMEOrder.self, from: url, by: account.signer, "the request for the order")
+                return (url, order, delay)
+            }
+        }
+        return try await newOrder(for: request, account)
+    }
+
+    private func newOrder(
+        for request: EnrolmentRequest, _ account: ACMEAccount
+    ) async throws(CertificateProviderError) -> (url: String, ACMEOrder, retryAfter: Duration?) {
+        let directory = try await client.directory()
+        if let profile = settings.profile, let profiles = directory.meta?.profiles, profiles[profile] == nil {
+            let known = profiles.keys.sorted().prefix(16).map(DisplayText.visible).joined(separator: ", ")
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "\(client.serverName) has no profile '\(DisplayText.visible(profile))'; set 'profile' to one of: \(known)."
+            )
+        }
+        var new = NewOrder(
+            identifiers: settings.identifiers.map { .init(type: $0.type, value: $0.value) }, profile: settings.profile)
+        if directory.renewalInfo != nil, let current = request.current {
+            new.replaces = ACMEClient.renewalID(of: current.certificate)
+        }
+        try await request.remember(try Progress(order: nil).encoded())
+        var response = try await client.post(try JSONText.encode(new), to: directory.newOrder, by: account.signer)
+        if new.replaces != nil, [400, 404, 409].contains(response.status) {
+            // Another order has replaced the certificate, or the server does not know it.
+            new.replaces = nil
+            response = try await client.post(try JSONText.encode(new), to: directory.newOrder, by: account.signer)
+        }
+        guard response.status == 201 || response.status == 200 else {
+            if (400...499).contains(response.status) { try await request.remember([]) }
+            throw client.refusal(response, of: "the request for an order")
+        }
+        guard let url = response.headers.first(name: "Location"), !url.isEmpty else {
+            throw CertificateProviderError(
+                .protocolError,
+                "\(client.serverName) does not name the URL of the order; look for the reason in the server's log.")
+        }
+        try await request.remember(try Progress(order: url).encoded())
+        state.withLock { $0.hasLooked = true }
+        return (url, try order(response), retryAfter(response))
+    }
+
+    private func order(_ response: HTTPResponse) throws(CertificateProviderError) -> ACMEOrder {
+        try response.json(ACMEOrder.self, from: settings.directory)
+    }
+
+    private func retryAfter(_ response: HTTPResponse) -> Duration? { response.retryAfter(now: environment.now()) }
+
+    /// Looks for an order that a killed run has made, in the account's list (section 7.1.2.1). `nil` also from a server without one.
+    private func openOrder(of account: ACMEAccount) async throws(CertificateProviderError) -> String? {
+        guard let list = account.orders else { return nil }
+        let wanted = Set(settings.identifiers.map { ACMEOrder.Identifier(type: $0.type, value: $0.value) })
+        let response = try await client.post(to: list, by: account.signer, isRepeatable: true)
+        guard response.status == 200, let orders = try? response.json(ACMEOrders.self, from: settings.directory) else {
+            return nil
+        }
+        for url in orders.orders.suffix(16).reversed() {
+            guard
+                let (order, _) = try? await client.read(
+                    ACMEOrder.self, from: url, by: account.signer, "the request for an order"),
+                ["pending", "ready"].contains(order.status), Set(order.identifiers ?? []) == wanted
+            else { continue }
+            return url
+        }
+        return nil
+    }
+
+    private func failed(_ order: ACMEOrder) -> CertificateProviderError {
+        let reason = order.error.map { ": \(DisplayText.visible(String($0.text.prefix(1000))))" } ?? ""
+        return CertificateProviderError(
+            .rejected,
+            """
+            \(client.serverName) has ended the order for \(settings.plan.names.displayText) with the status \
+            '\(DisplayText.visible(order.status))'\(reason); \(order.error?.advice ?? "look for the reason in the server's log"). The \
+            next attempt makes a new order.
+            """)
+    }
+
+    // MARK: - Authorisations
+
+    /// Answers the challenges of all authorisations that are pending.
+    private func authorise(
+        _ order: ACMEOrder, for request: EnrolmentRequest, _ account: ACMEAccount
+    ) async throws(CertificateProviderError) {
+        let thumbprint = try account.signer.webKey.thumbprint()
+        var answers: [ChallengeAnswer] = []
+        for url in order.authorizations {
+            let (authorization, _) = try await client.read(
+                ACMEAuthorization.self, from: url, by: account.signer, "the request for an authorisation")
+            switch authorization.status {
+            case "valid": continue
+            case "pending": break
+            default:
+                // The order has ended with it.
+                try await request.remember([])
+                throw failed(authorization)
+            }
+            let challenge = try self.challenge(of: authorization)
+            answers.append(try ChallengeAnswer(challenge, of: authorization, thumbprint: thumbprint))
+        }
+        guard !answers.isEmpty else { return }
+        try await responder.begin(answers)
+        for answer in answers where responder.needsSubmission(answer) {
+            let response = try await client.post(Array("{}".utf8), to: answer.url, by: account.signer)
+            guard (200...299).contains(response.status) else {
+                // It may have been submitted by a run that was killed.
+                if response.status == 400, response.problem?.kind == "malformed" { continue }
+                throw client.refusal(response, of: "the answer to a challenge")
+            }
+            responder.noteSubmission(of: answer)
+        }
+    }
+
+    private func challenge(
+        of authorization: ACMEAuthorization
+    ) throws(CertificateProviderError) -> ACMEAuthorization.Challenge {
+        let offered = authorization.challenges.map { DisplayText.visible($0.type) }.joined(separator: ", ")
+        guard settings.challenge != .none else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "\(client.serverName) wants a proof for \(authorization.name), and 'challenge' is none; set it to one of: \(offered)."
+            )
+        }
+        guard let challenge = authorization.challenges.first(where: { $0.type == settings.challenge.rawValue }) else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "\(client.serverName) offers no challenge \(settings.challenge.rawValue) for \(authorization.name); set 'challenge' to one "
+                    + "of: \(offered).")
+        }
+        return challenge
+    }
+
+    private func failed(_ authorization: ACMEAuthorization) -> CertificateProviderError {
+        let problem = authorization.challenges.lazy.compactMap(\.error).first
+        let reason = problem.map { ": \(DisplayText.visible(String($0.text.prefix(1000))))" } ?? ""
+        return CertificateProviderError(
+            .rejected,
+            """
+            \(client.serverName) has not accepted the proof for \(authorization.name), and its authorisation is \
+            '\(DisplayText.visible(authorization.status))'\(reason); \(problem?.advice ?? settings.adviceForProof). The next attempt \
+            makes a new order.
+            """)
+    }
+
+    // MARK: - Certificates
+
+    private func finalise(
+        _ order: ACMEOrder, at url: String, with request: EnrolmentRequest, _ account: ACMEAccount
+    ) async throws(CertificateProviderError) -> EnrolmentAnswer {
+        let response = try await client.post(
+            try JSONText.encode(["csr": Base64URL.encode(request.csr.derRepresentation)]), to: order.finalize,
+            by: account.signer)
+        guard (200...299).contains(response.status) else {
+            // It was asked too early, or it has the request already: the next look at the order tells.
+            if response.problem?.kind == "orderNotReady" { return .pending(retryAfter: pause(retryAfter(response))) }
+            throw client.refusal(response, of: "the request for a certificate")
+        }
+        let order = try self.order(response)
+        switch order.status {
+        case "valid": return try await issued(order, account)
+        case "invalid":
+            try await request.remember([])
+            throw failed(order)
+        default: return .pending(retryAfter: pause(retryAfter(response)))
+        }
+    }
+
+    private func issued(_ order: ACMEOrder, _ account: ACMEAccount) async throws(CertificateProviderError)
+        -> EnrolmentAnswer
+    {
+        guard let url = order.certificate else {
+            throw CertificateProviderError(
+                .protocolError,
+                "\(client.serverName) has issued, but does not name the certificate's URL; look for the reason in its log."
+            )
+        }
+        let (first, alternates) = try await chain(at: url, account)
+        var chain = first
+        if let preferred = settings.preferredChain, !chain.leads(to: preferred) {
+            var found: [X509Certificate]?
+            for url in alternates.prefix(8) where found == nil {
+                let (other, _) = try await self.chain(at: url, account)
+                if other.leads(to: preferred) { found = other }
+            }
+            if found == nil {
+                environment.logger.warning(
+                    "the server has no chain to the preferred root; its default is used",
+                    metadata: ["preferred-chain": "\(DisplayText.visible(preferred))"])
+            }
+            chain = found ?? chain
+        }
+        let issuers = Array(chain.dropFirst())
+        return .issued(chain, authorities: issuers.isEmpty ? state.withLock(\.anchors) : issuers)
+    }
+
+    /// Downloads a chain (section 7.4.2). Returns the URLs of other ones, too.
+    private func chain(
+        at url: String, _ account: ACMEAccount
+    ) async throws(CertificateProviderError) -> ([X509Certificate], alternates: [String]) {
+        let response = try await client.post(
+            to: url, by: account.signer, accepting: "application/pem-certificate-chain", isRepeatable: true)
+        guard response.status == 200 else { throw client.refusal(response, of: "the request for the certificate") }
+        let chain: [X509Certificate]
+        do throws(CertificateProviderError) {
+            chain = try X509Certificate.certificates(pem: String(decoding: response.body, as: UTF8.self))
+        } catch {
+            throw CertificateProviderError(
+                .protocolError, "\(client.serverName) has issued what is not a PEM chain: \(error.message)")
+        }
+        guard !chain.isEmpty else {
+            throw CertificateProviderError(
+                .protocolError, "\(client.serverName) has issued, but its answer holds no certificate.")
+        }
+        return (chain, Self.alternates(in: response.headers[canonicalForm: "Link"].map(String.init)))
+    }
+
+    /// The targets of the links with the relation `alternate` (RFC 8288).
+    static func alternates(in links: [String]) -> [String] {
+        links.flatMap { $0.split(separator: ",") }.compactMap { link in
+            let parts = link.split(separator: ";").map(\.trimming)
+            guard let target = parts.first, target.hasPrefix("<"), target.hasSuffix(">"),
+                parts.dropFirst().contains(where: {
+                    let relation = $0.lowercased()
+                    return relation == "rel=\"alternate\"" || relation == "rel=alternate"
+                })
+            else { return nil }
+            return String(target.dropFirst().dropLast())
+        }
+    }
+
+    // MARK: - End
+
+    func isFinalRefusal(_ error: CertificateProviderError) -> Bool { error.isRefusalByHTTPStatus }
+
+    /// Removes the challenges: a listener is not left open, whatever the end.
+    func noteOutcome(_ error: CertificateProviderError?) async {
+        await responder.cleanUp()
+        await client.noteOutcome(error)
+    }
+
+    func revoke(_ identity: Identity, _ reason: RevocationReason) async throws(CertificateProviderError) {
+        guard let url = try await client.directory().revokeCert else {
+            throw CertificateProviderError(
+                .operationNotAllowed, "\(client.serverName) revokes no certificates; ask its administrator.")
+        }
+        struct Revocation: Encodable {
+            let certificate: String
+            let reason: Int?
+        }
+        let payload = try JSONText.encode(
+            Revocation(
+                certificate: Base64URL.encode(identity.certificate.derRepresentation),
+                reason: reason == .unspecified ? nil : reason.rawValue))
+        // By the account, or by the certificate's own key (section 7.6).
+        let account = try await ACMEAccounts(client: client, interaction: interaction).existing()
+        let signer = if let account { account.signer } else { try RequestSigner(identity.key) }
+        let response = try await client.post(payload, to: url, by: signer)
+        if response.problem?.kind == "alreadyRevoked" { return }
+        guard (200...299).contains(response.status) else {
+            throw client.refusal(response, of: "the request for a revocation")
+        }
+    }
+
+    func closeAccount() async throws(CertificateProviderError) {
+        try await ACMEAccounts(client: client, interaction: interaction).close()
+    }
+}
+
+extension [X509Certificate] {
+    /// Whether the chain ends in, or below, a root with this subject or common name.
+    fileprivate func leads(to root: String) -> Bool {
+        guard let last else { return false }
+        let name = last.issuer.lowercased()
+        let wanted = root.lowercased()
+        return name == wanted || name.split(separator: ",").contains { $0 == "cn=\(wanted)" }
+    }
+}
+
+extension ACMESettings {
+    /// The next step after a proof that the server has not accepted.
+    var adviceForProof: String {
+        switch challenge {
+        case .http: "check that port 80 of the name leads to this host, and 'http-listen' or 'http-root'"
+        case .tlsALPN: "check that port 443 of the name leads to this host, and 'tls-listen'"
+        case .dns: "check that the program of 'dns-hook' publishes the record where the server looks"
+        case .none: "look for the reason in the server's log"
+        }
+    }
+}

@@ -1,0 +1,104 @@
+import CertificateProviding
+import Enrolment
+import FoundationEssentials
+import Glibc
+import Logging
+
+/// What challenges leave outside this process: files and DNS records. Each is written down before it is made, so that the next run
+/// removes what a killed one has left.
+struct ChallengeJournal: Sendable {
+    enum Remains: Codable, Sendable, Equatable {
+        case file(String)
+        case record(hook: String, name: String, value: String)
+    }
+
+    private let environment: ProviderEnvironment
+    private let recordName: String
+
+    init(_ settings: ACMESettings, _ environment: ProviderEnvironment) {
+        self.environment = environment
+        recordName = "challenges-\(settings.plan.storageName)"
+    }
+
+    private struct Contents: Codable {
+        static let version = 1
+        var version = Self.version
+        var remains: [Remains]
+    }
+
+    /// Writes down what is about to be made. Blocks.
+    func note(_ new: [Remains]) throws(CertificateProviderError) {
+        let all = remains() + new
+        try store(all)
+    }
+
+    /// Removes what is written down. What cannot be removed stays written down, with a warning. Blocks, also on programs.
+    func cleanUp() throws(CertificateProviderError) {
+        let before = remains()
+        guard !before.isEmpty else { return }
+        let left = before.filter { !remove($0) }
+        if left != before { try store(left) }
+    }
+
+    private func remains() -> [Remains] {
+        guard let record = try? environment.storage.record(named: recordName),
+            let contents = try? JSONDecoder().decode(Contents.self, from: record.withUnsafeBytes { Data($0) }),
+            contents.version == Contents.version
+        else { return [] }
+        return contents.remains
+    }
+
+    private func store(_ remains: [Remains]) throws(CertificateProviderError) {
+        let encoded: SecretBytes
+        do {
+            encoded = SecretBytes(
+                copying: remains.isEmpty ? Data() : try JSONEncoder().encode(Contents(remains: remains)))
+        } catch {
+            throw CertificateProviderError(.internal, "The challenges cannot be encoded.", underlying: error)
+        }
+        try environment.storage.updateRecord(named: recordName) { _ in encoded }
+    }
+
+    /// Whether nothing is left of it.
+    private func remove(_ one: Remains) -> Bool {
+        switch one {
+        case .file(let path):
+            if unlink(path) == 0 || errno == ENOENT { return true }
+            environment.logger.warning(
+                "the file of a challenge could not be removed; the next run tries again",
+                metadata: ["file": "\(DisplayText.visible(path))", "reason": "\(String(cString: strerror(errno)))"])
+            return false
+        case .record(let hook, let name, let value):
+            do throws(CertificateProviderError) { try DNSHook(hook).run("remove", name, value) } catch {
+                environment.logger.warning(
+                    "the DNS record of a challenge could not be removed; the next run tries again",
+                    metadata: ["record": "\(DisplayText.visible(name))", "reason": "\(error.message)"])
+                return false
+            }
+            return true
+        }
+    }
+}
+
+/// The program that publishes DNS records.
+struct DNSHook: Sendable {
+    /// Name servers take their time, and the program waits for them.
+    private static let limit = Duration.seconds(300)
+    private let path: String
+
+    init(_ path: String) { self.path = path }
+
+    /// Runs the program. Blocks.
+    ///
+    /// - Throws: `unavailable` if it cannot be started or fails, with the end of its output; `timedOut`.
+    func run(_ verb: String, _ name: String, _ value: String) throws(CertificateProviderError) {
+        do throws(ProgramRun.Failure) { try ProgramRun([path, verb, name, value], atMost: Self.limit).run() } catch {
+            throw CertificateProviderError(
+                error.isTimeout ? .timedOut : .unavailable,
+                """
+                The program of 'dns-hook', '\(DisplayText.visible(path)) \(verb) \(DisplayText.visible(name)) …', \(error.reason). \
+                The next attempt goes on with the same order.
+                """)
+        }
+    }
+}

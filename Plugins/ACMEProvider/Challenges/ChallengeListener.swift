@@ -1,0 +1,272 @@
+import CertificateProviding
+import Crypto
+import FoundationEssentials
+import Glibc
+import NIOCore
+import NIOHTTP1
+import NIOPosix
+import NIOSSL
+import NIOTLS
+import SwiftASN1
+import Synchronization
+import X509
+
+/// Listens for the server's look at challenges: http-01 (RFC 8555, section 8.3) or tls-alpn-01 (RFC 8737).
+///
+/// It answers the paths of the tokens, or the protocol `acme-tls/1` for the names, and nothing else.
+final class ChallengeListener: Sendable {
+    enum Kind: Sendable { case http, tls }
+
+    private struct Answers {
+        /// By path.
+        var texts: [String: String] = [:]
+        /// By server name, in lower case.
+        var contexts: [String: NIOSSLContext] = [:]
+    }
+    private let answers: Shared
+    private let channel: any Channel
+
+    private final class Shared: Sendable {
+        let all = Mutex(Answers())
+    }
+
+    private init(_ channel: any Channel, _ answers: Shared) { (self.channel, self.answers) = (channel, answers) }
+
+    /// A connection gets so long in all.
+    private static let patience = TimeAmount.seconds(10)
+
+    /// Opens the port.
+    ///
+    /// - Throws: `operationNotAllowed`, with the process that has the port.
+    static func open(
+        _ kind: Kind, _ address: ListenAddress, _ parameter: String
+    ) async throws(CertificateProviderError) -> ChallengeListener {
+        let shared = Shared()
+        let bootstrap = ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+            .serverChannelOption(.backlog, value: 64)
+            // A connection of the last run in TIME_WAIT does not matter. Another listener does.
+            .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+            .childChannelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    let pipeline = channel.pipeline.syncOperations
+                    let timer = channel.eventLoop.scheduleTask(in: patience) { channel.close(promise: nil) }
+                    channel.closeFuture.whenComplete { _ in timer.cancel() }
+                    switch kind {
+                    case .http:
+                        try pipeline.configureHTTPServerPipeline(withErrorHandling: true)
+                        try pipeline.addHandler(TokenHandler(shared))
+                    case .tls:
+                        try pipeline.addHandler(ByteToMessageHandler(serverName(channel, shared)))
+                    }
+                }
+            }
+        do {
+            let channel: any Channel
+            if let host = address.host {
+                channel = try await bootstrap.bind(host: host, port: address.port).get()
+            } else {
+                do { channel = try await bootstrap.bind(host: "::", port: address.port).get() } catch let error
+                    as IOError
+                    where error.errnoCode == EAFNOSUPPORT || error.errnoCode == EADDRNOTAVAIL
+                {
+                    channel = try await bootstrap.bind(host: "0.0.0.0", port: address.port).get()
+                }
+            }
+            return ChallengeListener(channel, shared)
+        } catch {
+            throw failure(error, address, parameter)
+        }
+    }
+
+    private static func failure(
+        _ error: any Error, _ address: ListenAddress, _ parameter: String
+    ) -> CertificateProviderError {
+        let code = (error as? IOError)?.errnoCode
+        let (reason, step): (String, String) =
+            switch code {
+            case EADDRINUSE:
+                (
+                    PortHolder.name(ofPort: address.port).map { "\($0) has it" } ?? "another process has it",
+                    "stop that, set '\(parameter)', or use its document root as 'http-root' or another 'challenge'"
+                )
+            case EACCES, EPERM:
+                ("only root may open it", "give the process the capability CAP_NET_BIND_SERVICE, or set '\(parameter)'")
+            default: (code.map { String(cString: strerror($0)) } ?? "\(error)", "check '\(parameter)'")
+            }
+        return CertificateProviderError(
+            .operationNotAllowed,
+            "Port \(address.port) cannot be opened for the challenge: \(reason); \(step). The next attempt goes on with the same "
+                + "order.", nativeCode: code.map(Int.init))
+    }
+
+    /// Answers these challenges from now on.
+    func answer(_ new: [ChallengeAnswer], at now: Date) throws(CertificateProviderError) {
+        for answer in new {
+            switch answer.kind {
+            case .tlsALPN:
+                let context = try Self.context(for: answer, at: now)
+                answers.all.withLock { $0.contexts[Self.serverName(for: answer.identifier)] = context }
+            default:
+                let path = "/.well-known/acme-challenge/\(answer.token)"
+                answers.all.withLock { $0.texts[path] = answer.keyAuthorization }
+            }
+        }
+    }
+
+    /// Closes the port.
+    func close() async { try? await channel.close() }
+
+    // MARK: - http-01
+
+    private final class TokenHandler: ChannelInboundHandler {
+        typealias InboundIn = HTTPServerRequestPart
+        typealias OutboundOut = HTTPServerResponsePart
+        private let answers: Shared
+        private var text: String?
+
+        init(_ answers: Shared) { self.answers = answers }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            switch unwrapInboundIn(data) {
+            case .head(let head):
+                let path = String(head.uri.prefix { $0 != "?" })
+                text = head.method == .GET ? answers.all.withLock { $0.texts[path] } : nil
+            case .body: break
+            case .end:
+                let body = context.channel.allocator.buffer(string: text ?? "")
+                let headers: HTTPHeaders = [
+                    "Content-Type": "application/octet-stream", "Content-Length": "\(body.readableBytes)",
+                    "Connection": "close",
+                ]
+                let head = HTTPResponseHead(version: .http1_1, status: text == nil ? .notFound : .ok, headers: headers)
+                context.write(wrapOutboundOut(.head(head)), promise: nil)
+                context.write(wrapOutboundOut(.body(.byteBuffer(body))), promise: nil)
+                let channel = context.channel
+                context.writeAndFlush(wrapOutboundOut(.end(nil))).whenComplete { _ in channel.close(promise: nil) }
+            }
+        }
+
+        func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
+    }
+
+    // MARK: - tls-alpn-01
+
+    /// Chooses the certificate by the server name; a connection for another name is closed.
+    private static func serverName(_ channel: any Channel, _ answers: Shared) -> SNIHandler {
+        SNIHandler { result in
+            channel.eventLoop.makeCompletedFuture {
+                guard case .hostname(let name) = result,
+                    let context = answers.all.withLock({ $0.contexts[name.lowercased()] })
+                else {
+                    channel.close(promise: nil)
+                    return
+                }
+                let pipeline = channel.pipeline.syncOperations
+                try pipeline.addHandler(NIOSSLServerHandler(context: context))
+                try pipeline.addHandler(HandshakeEnd())
+            }
+        }
+    }
+
+    /// The handshake is the answer; nothing follows it.
+    private final class HandshakeEnd: ChannelInboundHandler {
+        typealias InboundIn = ByteBuffer
+        func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+            // The server closes the connection; one that has not agreed on the protocol is closed here.
+            if case .handshakeCompleted(let negotiated)? = event as? TLSUserEvent, negotiated != "acme-tls/1" {
+                context.close(promise: nil)
+            }
+        }
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) { context.close(promise: nil) }
+        func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
+    }
+
+    /// The name by which the server asks: for an address that of its reverse DNS record (RFC 8738, section 6).
+    static func serverName(for identifier: ACMEOrder.Identifier) -> String {
+        guard identifier.type == "ip", let address = try? AlternativeName("ip:\(identifier.value)"),
+            case .ip(let octets) = address
+        else { return identifier.value.lowercased() }
+        if octets.count == 4 { return octets.reversed().map { "\($0)." }.joined() + "in-addr.arpa" }
+        let digits = octets.flatMap { [$0 >> 4, $0 & 15] }
+        return digits.reversed().map { String($0, radix: 16) + "." }.joined() + "ip6.arpa"
+    }
+
+    private static let acmeIdentifier: ASN1ObjectIdentifier = [1, 3, 6, 1, 5, 5, 7, 1, 31]
+
+    /// A self-signed certificate that holds the proof (RFC 8737, section 3).
+    private static func context(
+        for answer: ChallengeAnswer, at now: Date
+    ) throws(CertificateProviderError) -> NIOSSLContext {
+        do {
+            let key = P256.Signing.PrivateKey()
+            let name = try DistinguishedName { CommonName("ACME challenge") }
+            let identifier = answer.identifier
+            let alternative: GeneralName =
+                if identifier.type == "ip", case .ip(let octets) = try AlternativeName("ip:\(identifier.value)") {
+                    .ipAddress(ASN1OctetString(contentBytes: octets[...]))
+                } else {
+                    .dnsName(identifier.value)
+                }
+            var proof = DER.Serializer()
+            try proof.serialize(ASN1OctetString(contentBytes: answer.digest[...]))
+            let extensions = try Certificate.Extensions {
+                SubjectAlternativeNames([alternative])
+                Certificate.Extension(oid: acmeIdentifier, critical: true, value: proof.serializedBytes[...])
+            }
+            let certificate = try Certificate(
+                version: .v3, serialNumber: .init(), publicKey: .init(key.publicKey),
+                notValidBefore: now - 3600, notValidAfter: now + 86_400, issuer: name, subject: name,
+                signatureAlgorithm: .ecdsaWithSHA256, extensions: extensions, issuerPrivateKey: .init(key))
+            var encoded = DER.Serializer()
+            try encoded.serialize(certificate)
+            var configuration = TLSConfiguration.makeServerConfiguration(
+                certificateChain: [
+                    .certificate(try NIOSSLCertificate(bytes: encoded.serializedBytes, format: .der))
+                ],
+                privateKey: .privateKey(try NIOSSLPrivateKey(bytes: Array(key.derRepresentation), format: .der)))
+            configuration.applicationProtocols = ["acme-tls/1"]
+            return try NIOSSLContext(configuration: configuration)
+        } catch {
+            throw CertificateProviderError(
+                .internal, "The certificate for the challenge cannot be made.", underlying: error)
+        }
+    }
+}
+
+/// Finds the process that listens on a port, as far as this process may see it.
+enum PortHolder {
+    /// Returns the name and the number of the process, such as `nginx (process 812)`.
+    static func name(ofPort port: Int) -> String? {
+        let sockets = Set(["/proc/net/tcp", "/proc/net/tcp6"].flatMap { inodes(in: $0, listeningOn: port) })
+        guard !sockets.isEmpty, let processes = try? FileManager.default.contentsOfDirectory(atPath: "/proc") else {
+            return nil
+        }
+        for process in processes where Int(process) != nil {
+            let directory = "/proc/\(process)/fd"
+            guard let files = try? FileManager.default.contentsOfDirectory(atPath: directory) else { continue }
+            let hasIt = files.contains { file in
+                guard let target = try? FileManager.default.destinationOfSymbolicLink(atPath: "\(directory)/\(file)")
+                else { return false }
+                return sockets.contains(target)
+            }
+            guard hasIt else { continue }
+            let name = FileManager.default.contents(atPath: "/proc/\(process)/comm").map {
+                String(decoding: $0, as: UTF8.self).trimming
+            }
+            return "\(name.map { DisplayText.visible(String($0)) } ?? "a process") (process \(process))"
+        }
+        return nil
+    }
+
+    /// The sockets that listen on a port, as the links of descriptors name them (proc(5)).
+    private static func inodes(in path: String, listeningOn port: Int) -> [String] {
+        guard let table = FileManager.default.contents(atPath: path) else { return [] }
+        return String(decoding: table, as: UTF8.self).split(separator: "\n").dropFirst().compactMap { line in
+            let fields = line.split(separator: " ")
+            guard fields.count > 9, fields[3] == "0A", let colon = fields[1].lastIndex(of: ":"),
+                Int(fields[1][fields[1].index(after: colon)...], radix: 16) == port
+            else { return nil }
+            return "socket:[\(fields[9])]"
+        }
+    }
+}

@@ -1,0 +1,123 @@
+import CertificateProviding
+import FoundationEssentials
+import Glibc
+import Logging
+import Synchronization
+
+/// Proves to the server that the names are this host's, for as long as authorisations are pending.
+final class ChallengeResponder: Sendable {
+    private struct State {
+        var listener: ChallengeListener?
+        /// The URLs of the challenges whose answers are in place.
+        var begun: Set<String> = []
+        /// Those that the server was told of.
+        var submitted: Set<String> = []
+    }
+    private let state = Mutex(State())
+    private let settings: ACMESettings
+    private let environment: ProviderEnvironment
+    private var journal: ChallengeJournal { ChallengeJournal(settings, environment) }
+
+    init(_ settings: ACMESettings, _ environment: ProviderEnvironment) {
+        (self.settings, self.environment) = (settings, environment)
+    }
+
+    /// Puts the answers in place. One that is there stays.
+    ///
+    /// - Throws: `operationNotAllowed` for a port that cannot be opened, `unavailable` and `timedOut` for a program that fails,
+    ///   `storeWriteFailed` for a file that cannot be written.
+    func begin(_ answers: [ChallengeAnswer]) async throws(CertificateProviderError) {
+        let new = state.withLock { state in answers.filter { !state.begun.contains($0.url) } }
+        guard !new.isEmpty else { return }
+        switch settings.challenge {
+        case .http:
+            if let root = settings.httpRoot {
+                try await write(new, below: root)
+            } else {
+                try await listen(new, .http, settings.httpListen, "http-listen")
+            }
+        case .tlsALPN: try await listen(new, .tls, settings.tlsListen, "tls-listen")
+        case .dns:
+            guard let hook = settings.dnsHook else { return }
+            try await publish(new, by: hook)
+        case .none: break
+        }
+        state.withLock { $0.begun.formUnion(new.map(\.url)) }
+    }
+
+    /// Whether the server has to be told that an answer is in place.
+    func needsSubmission(_ answer: ChallengeAnswer) -> Bool {
+        !answer.isProcessing && !state.withLock { $0.submitted.contains(answer.url) }
+    }
+
+    func noteSubmission(of answer: ChallengeAnswer) { _ = state.withLock { $0.submitted.insert(answer.url) } }
+
+    /// Removes all answers, also those of a run that was killed. Failures are logged.
+    func cleanUp() async {
+        let listener = state.withLock { state in
+            defer { (state.listener, state.begun) = (nil, []) }
+            return state.listener
+        }
+        await listener?.close()
+        do throws(CertificateProviderError) {
+            try await environment.executor.run { [journal] () throws(CertificateProviderError) in try journal.cleanUp()
+            }
+        } catch {
+            environment.logger.warning(
+                "the record of challenges could not be updated", metadata: ["reason": "\(error.message)"])
+        }
+    }
+
+    private func listen(
+        _ answers: [ChallengeAnswer], _ kind: ChallengeListener.Kind, _ address: ListenAddress, _ parameter: String
+    ) async throws(CertificateProviderError) {
+        let known = state.withLock(\.listener)
+        let listener = if let known { known } else { try await ChallengeListener.open(kind, address, parameter) }
+        state.withLock { $0.listener = listener }
+        try listener.answer(answers, at: environment.now())
+    }
+
+    private func publish(_ answers: [ChallengeAnswer], by hook: String) async throws(CertificateProviderError) {
+        try await environment.executor.run { [journal] () throws(CertificateProviderError) in
+            for answer in answers {
+                try journal.note([.record(hook: hook, name: answer.recordName, value: answer.recordValue)])
+                try DNSHook(hook).run("add", answer.recordName, answer.recordValue)
+            }
+        }
+    }
+
+    /// Writes the files that a web server serves, readable by it.
+    private func write(_ answers: [ChallengeAnswer], below root: String) async throws(CertificateProviderError) {
+        try await environment.executor.run { [journal] () throws(CertificateProviderError) in
+            let directory = root + "/.well-known/acme-challenge"
+            func failed(_ path: String) -> CertificateProviderError {
+                CertificateProviderError(
+                    .storeWriteFailed,
+                    """
+                    The answer to a challenge cannot be written to '\(DisplayText.visible(path))': \(String(cString: strerror(errno))). \
+                    Check 'http-root'.
+                    """)
+            }
+            // The root itself must be there: a mistake in its name must not make another one.
+            for path in [root + "/.well-known", directory] where mkdir(path, 0o755) != 0 && errno != EEXIST {
+                throw failed(path)
+            }
+            for answer in answers {
+                let path = "\(directory)/\(answer.token)"
+                try journal.note([.file(path)])
+                // A link there leads elsewhere; a file is of an earlier run.
+                unlink(path)
+                let descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o644)
+                guard descriptor >= 0 else { throw failed(path) }
+                defer { close(descriptor) }
+                fchmod(descriptor, 0o644)
+                var bytes = Array(answer.keyAuthorization.utf8)[...]
+                while !bytes.isEmpty {
+                    let count = bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+                    guard count > 0 else { throw failed(path) }
+                    bytes = bytes.dropFirst(count)
+                }
+            }
+        }
+    }
+}
