@@ -266,6 +266,7 @@ let package = Package(
             dependencies: [
                 "CertificateProviding", "CertificateTLS", "CertprovComposition", "IdentityStore", "Logon", "PluginHost",
                 "ProviderTransport", "Renewal",
+                .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ]
@@ -301,7 +302,8 @@ let package = Package(
         .testTarget(
             name: "CertificateProvidingTests",
             dependencies: [
-                "CertificateProviding", "TestSupport", .product(name: "SwiftASN1", package: "swift-asn1"),
+                "CertificateProviding", "TestSupport", .product(name: "CryptoExtras", package: "swift-crypto"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "X509", package: "swift-certificates"),
             ]),
         // Tries passcodes, and is killed.
@@ -446,6 +448,7 @@ let package = Package(
             dependencies: [
                 "CertprovKit", "ProviderTransport", "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
+                .product(name: "MetricsTestKit", package: "swift-metrics"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOTLS", package: "swift-nio"),

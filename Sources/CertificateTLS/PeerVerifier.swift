@@ -58,10 +58,11 @@ struct PeerVerifier: Sendable {
                         + "extended key usage clientAuth")
             }
         case .server(let host):
-            guard leaf.permitsServerAuthentication else {
+            guard leaf.permits(.server) else {
                 throw PeerRefusal(
                     .usage, role,
-                    "'\(leaf.subject)' is not valid for TLS servers; its extended key usage must permit serverAuth")
+                    "'\(leaf.subject)' is not valid for TLS servers; its key usage must permit digitalSignature, and its "
+                        + "extended key usage serverAuth")
             }
             guard leaf.isValid(forHost: host) else {
                 let names = leaf.subjectAlternativeNames.map(\.description).joined(separator: ", ")

@@ -1,5 +1,6 @@
 import CertificateProviding
 import Crypto
+import CryptoExtras
 import Foundation
 import SwiftASN1
 import TestSupport
@@ -83,6 +84,110 @@ import X509
         }
         let error = await #expect(throws: CertificateProviderError.self) { try await task.value }
         #expect(error?.code == .userCancelled)
+    }
+
+    // MARK: - Who may issue certificates
+
+    private func validation(
+        _ chain: [X509Certificate], for usage: IdentityUsage? = .client
+    ) async throws -> CertificateChain.Validation {
+        try await CertificateChain.validation(
+            of: chain[0], among: chain, underAnchors: chain.last.map { IssuerIndex([$0]) }, for: usage, at: Date())
+    }
+
+    /// `openssl x509 -req` makes certificates of version 1 by default.
+    @Test("The holder of a certificate of version 1 cannot issue certificates", arguments: [nil, IdentityUsage.client])
+    func aCertificateOfVersion1IsNoCA(usage: IdentityUsage?) async throws {
+        let anchor = try root.get().certify()
+        let held = try root.get().certify(issuing.get(), isAuthority: false, version: .v1)
+        #expect(try await validation([held, anchor], for: usage).path != nil)
+        let forged = try issuing.get().certify(client.get(), isAuthority: false)
+        let result = try await validation([forged, held, anchor], for: usage)
+        #expect(result.path == nil && result.obstacle?.contains("is not a CA certificate") == true)
+    }
+
+    @Test("A root of version 1 may be a trust anchor")
+    func aRootOfVersion1() async throws {
+        let anchor = try root.get().certify(isAuthority: false, version: .v1)
+        #expect(try await validation([root.get().certify(client.get(), isAuthority: false), anchor]).path?.count == 2)
+        // Another one that it has issued is no root, also as an anchor.
+        let other = try root.get().certify(issuing.get(), isAuthority: false, version: .v1)
+        let leaf = try issuing.get().certify(client.get(), isAuthority: false)
+        #expect(try await validation([leaf, other]).path == nil)
+    }
+
+    @Test("A CA whose key usage does not permit to sign certificates cannot issue any", arguments: [true, false])
+    func keyUsageOfCAs(isAnchor: Bool) async throws {
+        let usage = try Certificate.Extension(KeyUsage(digitalSignature: true, cRLSign: true), critical: true)
+        let authority = try root.get().certify(issuing.get(), [usage])
+        let leaf = try issuing.get().certify(client.get(), isAuthority: false)
+        let result = try await validation([leaf, authority] + (isAnchor ? [] : [try root.get().certify()]))
+        #expect(result.path == nil)
+        #expect(result.obstacle?.contains("must not issue certificates, by its key usage") == true)
+        let able = try Certificate.Extension(KeyUsage(keyCertSign: true), critical: true)
+        #expect(
+            try await validation([leaf, root.get().certify(issuing.get(), [able]), root.get().certify()]).path != nil)
+    }
+
+    @Test("A TLS peer's chain is not signed with SHA-1, but for the trust anchor")
+    func signaturesWithSHA1() async throws {
+        let old = try TestParty("root", key: .init(_RSA.Signing.PrivateKey(keySize: .bits2048)))
+        let anchor = try old.certify(signature: .sha1WithRSAEncryption)
+        #expect(try await validation([old.certify(client.get(), isAuthority: false), anchor]).path != nil)
+        let forgeable = try old.certify(client.get(), isAuthority: false, signature: .sha1WithRSAEncryption)
+        let result = try await validation([forgeable, anchor])
+        #expect(result.path == nil && result.obstacle?.contains("signed with SHA-1") == true)
+        #expect(try await validation([forgeable, anchor], for: nil).path != nil)
+    }
+
+    // MARK: - Name constraints
+
+    private func constrained(
+        _ constraints: NameConstraints, _ names: [GeneralName]
+    ) async throws -> CertificateChain.Validation {
+        let authority = try root.get().certify(
+            issuing.get(), [Certificate.Extension(constraints, critical: true)])
+        let leaf = try issuing.get().certify(
+            client.get(), isAuthority: false, [Certificate.Extension(SubjectAlternativeNames(names), critical: false)])
+        return try await validation([leaf, authority, root.get().certify()])
+    }
+
+    @Test(
+        "A CA with name constraints has issued what they permit, and constraints for other kinds of names are refused")
+    func nameConstraints() async throws {
+        let name = GeneralName.dnsName("a.example")
+        #expect(try await constrained(.init(permittedDNSDomains: ["example"]), [name]).path != nil)
+        #expect(try await constrained(.init(permittedDNSDomains: ["example.org"]), [name]).path == nil)
+        #expect(try await constrained(.init(excludedDNSDomains: ["a.example"]), [name]).path == nil)
+        #expect(
+            try await constrained(
+                .init(permittedURIDomains: ["a.example"]), [.uniformResourceIdentifier("spiffe://a.example/x")]
+            ).path != nil)
+        #expect(
+            try await constrained(
+                .init(permittedURIDomains: ["b.example"]), [.uniformResourceIdentifier("spiffe://a.example/x")]
+            ).path == nil)
+        let directory = NameConstraints(
+            permittedSubtrees: [.directoryName(try client.get().name)], excludedSubtrees: [])
+        for unsupported in [
+            NameConstraints(permittedEmailAddresses: ["example.com"]), .init(excludedEmailAddresses: ["x.example"]),
+            directory,
+        ] {
+            let result = try await constrained(unsupported, [.rfc822Name("a@example.com")])
+            #expect(result.path == nil && result.obstacle?.contains("of a kind that is not supported") == true)
+        }
+    }
+
+    @Test("More names and name constraints than can be compared are refused at once", .timeLimit(.minutes(20)))
+    func comparisonsAreBounded() async throws {
+        func result(_ count: Int) async throws -> CertificateChain.Validation {
+            try await constrained(
+                .init(excludedDNSDomains: (0..<count).map { "x\($0).example" }),
+                (0..<count).map { .dnsName("n\($0).example") })
+        }
+        #expect(try await result(40).path != nil)
+        let tooMany = try await result(2000)
+        #expect(tooMany.path == nil && tooMany.obstacle?.contains("more than can be compared") == true)
     }
 
     @Test("The validation reports why a chain is not valid")

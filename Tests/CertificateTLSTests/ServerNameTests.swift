@@ -1,7 +1,9 @@
 import CertificateProviding
+import Foundation
 import NIOSSL
 import TestSupport
 import Testing
+import X509
 
 @testable import CertificateTLS
 
@@ -23,6 +25,27 @@ import Testing
     func matches(name: String, dnsNames: [String], isValid: Bool) throws {
         let leaf = try authority.get().issue(name, dnsNames: dnsNames).certificate
         #expect(leaf.isValid(forServerName: name) == isValid)
+    }
+
+    @Test(
+        "A server's certificate has the purpose serverAuth, if it has any: anyExtendedKeyUsage alone permits no side of TLS",
+        arguments: [
+            ([ExtendedKeyUsage.Usage.serverAuth], true), ([.any], false), ([.any, .serverAuth], true),
+            ([.clientAuth], false), ([.clientAuth, .serverAuth], true),
+        ])
+    func purposes(purposes: [ExtendedKeyUsage.Usage], isValid: Bool) async throws {
+        let authority = try authority.get()
+        let server = try authority.issue("server", for: purposes, usage: .server)
+        let trust = ServerTrust(trustAnchors: authority.anchors)
+        do throws(CertificateProviderError) {
+            try await trust.verify(server.certificateChain, for: "localhost", at: Date())
+            #expect(isValid)
+        } catch {
+            #expect(!isValid && error.code == .serverNotTrusted, "\(error)")
+            #expect(
+                error.message.contains("its extended key usage")
+                    || error.message.contains("extended key usage serverAuth"))
+        }
     }
 
     private func probe(_ server: Identity, asking name: String?) async throws -> ConnectionReport {

@@ -17,17 +17,22 @@ public struct TestParty: Sendable {
     /// Certifies another party, or with no other its own name and key.
     public func certify(
         _ other: TestParty? = nil, isAuthority: Bool = true, lifetime: TimeInterval = 86_400,
+        version: Certificate.Version = .v3, signature: Certificate.SignatureAlgorithm? = nil,
         _ more: [Certificate.Extension] = []
     ) throws -> X509Certificate {
         let subject = other ?? self
         return try certify(
-            subject.key.publicKey, as: subject.name, isAuthority: isAuthority, lifetime: lifetime, more)
+            subject.key.publicKey, as: subject.name, isAuthority: isAuthority, lifetime: lifetime, version: version,
+            signature: signature, more)
     }
 
-    /// - Parameter lifetime: From now on; the certificate is a day older.
+    /// - Parameters:
+    ///   - lifetime: From now on; the certificate is a day older.
+    ///   - signature: `nil` for the usual one of the key.
     public func certify(
         _ publicKey: Certificate.PublicKey, as subject: DistinguishedName, isAuthority: Bool = false,
-        lifetime: TimeInterval = 86_400, _ more: [Certificate.Extension] = []
+        lifetime: TimeInterval = 86_400, version: Certificate.Version = .v3,
+        signature: Certificate.SignatureAlgorithm? = nil, _ more: [Certificate.Extension] = []
     ) throws -> X509Certificate {
         var extensions = try Certificate.Extensions(more)
         if isAuthority {
@@ -35,10 +40,18 @@ public struct TestParty: Sendable {
                 Certificate.Extension(BasicConstraints.isCertificateAuthority(maxPathLength: nil), critical: true))
         }
         let now = Date()
-        let certificate = try Certificate(
-            version: .v3, serialNumber: .init(), publicKey: publicKey, notValidBefore: now - 86_400,
-            notValidAfter: now + lifetime, issuer: name, subject: subject, extensions: extensions,
-            issuerPrivateKey: key)
+        let certificate =
+            if let signature {
+                try Certificate(
+                    version: version, serialNumber: .init(), publicKey: publicKey, notValidBefore: now - 86_400,
+                    notValidAfter: now + lifetime, issuer: name, subject: subject, signatureAlgorithm: signature,
+                    extensions: extensions, issuerPrivateKey: key)
+            } else {
+                try Certificate(
+                    version: version, serialNumber: .init(), publicKey: publicKey, notValidBefore: now - 86_400,
+                    notValidAfter: now + lifetime, issuer: name, subject: subject, extensions: extensions,
+                    issuerPrivateKey: key)
+            }
         var serializer = DER.Serializer()
         try serializer.serialize(certificate)
         return try X509Certificate(derRepresentation: serializer.serializedBytes)

@@ -14,7 +14,7 @@ extension CertificateChain {
     }
 
     /// Validates a path from a certificate to a trust anchor (RFC 5280, section 6): signatures, validity, basic
-    /// constraints, name constraints and critical extensions. Revocation is not checked.
+    /// constraints, key usage, name constraints and critical extensions. Revocation is not checked.
     ///
     /// The number of issuers that are tried is bounded, so that the search takes well under a second for any input.
     /// Candidates that did not issue any certificate of the path, by their names, do not count.
@@ -38,7 +38,7 @@ extension CertificateChain {
     /// As ``validation(of:among:trusting:at:)``, with trust anchors that have been read for many searches.
     ///
     /// - Parameter usage: The side of TLS that the leaf is for: the extended key usage of each CA certificate of the path,
-    ///   if present, must permit it. `nil` for other uses.
+    ///   if present, must permit it, and none but the anchor may be signed with SHA-1. `nil` for other uses.
     package static func validation(
         of leaf: X509Certificate, among candidates: [X509Certificate], underAnchors anchors: IssuerIndex?,
         for usage: IdentityUsage?, at date: Date
@@ -47,9 +47,10 @@ extension CertificateChain {
         let budget = IssuerStore.SearchBudget()
         let roots = anchors.map { CertificateStore(custom: IssuerStore($0, budget)) } ?? .systemTrustRoots
         var verifier = Verifier(rootCertificates: roots) {
+            // Before the name constraints are compared.
+            AuthoritiesMayIssue(usage: usage)
             RFC5280Policy(fixedExpiryValidationTime: date)
             LeavesToCaller()
-            AuthoritiesPermit(usage: usage)
         }
         let others = IssuerIndex(candidates)
         let intermediates = CertificateStore(custom: IssuerStore(others, budget))
@@ -78,8 +79,8 @@ extension CertificateChain {
 
     /// Returns a path from the leaf to a trust anchor: leaf first, with the anchor; `nil` if there is none.
     ///
-    /// The path is validated by RFC 5280, section 6: signatures, validity, basic constraints, name constraints and critical
-    /// extensions. Revocation is not checked. The number of issuers that are tried is bounded, so that the search takes well under
+    /// The path is validated by RFC 5280, section 6: signatures, validity, basic constraints, key usage, name constraints and
+    /// critical extensions. Revocation is not checked. The number of issuers that are tried is bounded, so that the search takes well under
     /// a second for any input.
     ///
     /// - Parameters:
@@ -101,7 +102,9 @@ extension CertificateChain {
         from leaf: X509Certificate, among others: [X509Certificate], handled: [ASN1ObjectIdentifier],
         _ usage: IdentityUsage?, _ date: Date
     ) -> String? {
-        for (index, certificate) in build(from: leaf, among: others).enumerated() {
+        let chain = build(from: leaf, among: others)
+        var issued: [Certificate] = []
+        for (index, certificate) in chain.enumerated() {
             guard let readable = try? certificate.certificate() else {
                 return "'\(certificate.subject)' in its chain cannot be used: \(certificate.reasonNotToBeRead)"
             }
@@ -110,32 +113,98 @@ extension CertificateChain {
                 return "\(name) has the critical extension \(unknown.oid), which is not supported"
             }
             if let reason = certificate.reasonNotToBeValid(at: date) { return "\(name) \(reason)" }
-            if index > 0, !certificate.isAuthority {
-                return "\(name) is not a CA certificate and must not issue certificates"
+            // A path ends at its anchor, for which less is demanded, and this chain may go on.
+            if usage != nil, index + 1 < chain.count, readable.isSignedWithSHA1 {
+                return "\(name) is signed with SHA-1, which can be forged"
             }
-            if index > 0, let side = usage?.refusal(by: certificate.extendedKeyUsage) {
-                return "\(name) does not permit \(side), by its extended key usage"
+            if index > 0, let reason = readable.reasonNotToIssue(issued, for: usage, isLast: index + 1 == chain.count) {
+                return "\(name) \(reason)"
             }
+            issued.append(readable)
         }
         return nil
     }
 }
 
-/// The extended key usage of a CA certificate restricts what it issues, as OpenSSL and BoringSSL see it. The caller
-/// checks the leaf.
-private struct AuthoritiesPermit: VerifierPolicy {
+/// What RFC5280Policy leaves out, to accept what browsers accept, or accepts of certificates of version 1, with which any holder of
+/// one could issue others. OpenSSL and BoringSSL refuse it. The caller checks the leaf.
+private struct AuthoritiesMayIssue: VerifierPolicy {
     let verifyingCriticalExtensions: [ASN1ObjectIdentifier] = []
     let usage: IdentityUsage?
 
     func chainMeetsPolicyRequirements(chain: UnverifiedCertificateChain) -> PolicyEvaluationResult {
-        guard let usage else { return .meetsPolicy }
-        do {
-            for certificate in chain.dropFirst() {
-                guard let side = usage.refusal(by: try certificate.extensions.extendedKeyUsage) else { continue }
-                return .failsToMeetPolicy(reason: "a CA certificate does not permit \(side)")
+        if usage != nil, chain.dropLast().contains(where: \.isSignedWithSHA1) {
+            return .failsToMeetPolicy(reason: "a certificate is signed with SHA-1")
+        }
+        for (index, certificate) in chain.enumerated().dropFirst() {
+            let issued = chain.prefix(index)
+            if let reason = certificate.reasonNotToIssue(issued, for: usage, isLast: index + 1 == chain.count) {
+                return .failsToMeetPolicy(reason: "a CA certificate \(reason)")
             }
-        } catch { return .failsToMeetPolicy(reason: "a CA certificate has a malformed extended key usage") }
+        }
         return .meetsPolicy
+    }
+}
+
+extension Certificate {
+    fileprivate var isSignedWithSHA1: Bool { signatureAlgorithm == .sha1WithRSAEncryption }
+
+    /// The number of comparisons of names with name constraints that a path may need: a CA that is constrained chooses both.
+    private static let maximumComparisons = 1 << 16
+
+    /// Returns why the certificate may not have issued others, as a clause without subject; `nil` if it may.
+    ///
+    /// A CA certificate is one by its basic constraints, and its key usage, if present, permits to sign certificates (RFC 5280,
+    /// section 6.1.4, k and n). The trust anchor may also be a root of version 1, which has no extensions. The extended key
+    /// usage restricts what the CA issues, as OpenSSL and BoringSSL see it.
+    ///
+    /// - Parameters:
+    ///   - issued: The path below it.
+    ///   - isLast: Whether the path ends here.
+    fileprivate func reasonNotToIssue(
+        _ issued: some Collection<Certificate>, for usage: IdentityUsage?, isLast: Bool
+    ) -> String? {
+        do {
+            let isRootOfVersion1 = version == .v1 && isLast && issuer == subject
+            guard try isRootOfVersion1 || isAuthority else {
+                return "is not a CA certificate and must not issue certificates"
+            }
+            if let keyUsage = try extensions.keyUsage, !keyUsage.keyCertSign {
+                return "must not issue certificates, by its key usage"
+            }
+            if let side = usage?.refusal(by: try extensions.extendedKeyUsage) {
+                return "does not permit \(side), by its extended key usage"
+            }
+            guard let constraints = try extensions.nameConstraints else { return nil }
+            let subtrees = constraints.permittedSubtrees + constraints.excludedSubtrees
+            // RFC5280Policy refuses every subject under a constraint for directory names, but not where there is none.
+            let haveSubjects = issued.contains { !$0.subject.isEmpty }
+            guard subtrees.allSatisfy({ $0.isSupportedAsConstraint(ofSubjects: haveSubjects) }) else {
+                return
+                    "has name constraints of a kind that is not supported; those for DNS names, IP addresses and URIs are"
+            }
+            // With the subject of each.
+            let names = try issued.reduce(0) { try $0 + 1 + ($1.extensions.subjectAlternativeNames?.count ?? 0) }
+            return names.multipliedReportingOverflow(by: subtrees.count).partialValue > Self.maximumComparisons
+                ? "has \(subtrees.count) name constraints for \(names) names, more than can be compared" : nil
+        } catch { return "has a malformed extension" }
+    }
+
+    private var isAuthority: Bool {
+        get throws {
+            if case .isCertificateAuthority? = try extensions.basicConstraints { true } else { false }
+        }
+    }
+}
+
+extension GeneralName {
+    /// Whether RFC5280Policy compares names of this kind with constraints.
+    fileprivate func isSupportedAsConstraint(ofSubjects haveSubjects: Bool) -> Bool {
+        switch self {
+        case .dnsName, .ipAddress, .uniformResourceIdentifier: true
+        case .directoryName: !haveSubjects
+        default: false
+        }
     }
 }
 

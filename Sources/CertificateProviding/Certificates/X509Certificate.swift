@@ -119,12 +119,6 @@ public struct X509Certificate: Sendable {
     /// 6.3.3).
     public var permitsRevocationLists: Bool { keyUsage?.cRLSign ?? true }
 
-    /// Whether the certificate may authenticate a TLS server: its extended key usage, if present, permits that.
-    public var permitsServerAuthentication: Bool {
-        guard let extendedKeyUsage else { return true }
-        return extendedKeyUsage.contains(.serverAuth) || extendedKeyUsage.contains(.any)
-    }
-
     /// Returns whether `date` is in, before or after the validity period.
     public func status(at date: Date) -> ValidityStatus {
         if date < notValidBefore { return .notYetValid }
