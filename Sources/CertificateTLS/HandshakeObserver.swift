@@ -102,15 +102,26 @@ final class HandshakeObserver: ChannelInboundHandler {
         settle(context: context, roundTrip: requestedAt - connectedAt)
     }
 
-    /// Listens for three round trips, but not beyond the deadline: a refusal arrives one round trip after the
-    /// handshake, and round trips vary.
     private func settle(context: ChannelHandlerContext, roundTrip: TimeAmount) {
-        let begin = NIODeadline.now()
-        let end = min(begin + max(expectation.settlingTime, roundTrip * 3), expectation.deadline.limit)
-        context.eventLoop.assumeIsolated().scheduleTask(deadline: end) { [self] in
-            // A refusal may still be on its way, and must not be taken for consent.
-            if !hasSentTickets, end - begin < roundTrip { result.fail(VerdictOutstanding()) }
+        let listening = Listening(
+            settlingTime: expectation.settlingTime, roundTrip: roundTrip, left: expectation.deadline.limit - .now())
+        context.eventLoop.assumeIsolated().scheduleTask(in: listening.time) { [self] in
+            if !hasSentTickets, !listening.isLongEnough { result.fail(VerdictOutstanding()) }
             succeed(hasSentTickets ? .completed : .unopposed)
+        }
+    }
+
+    /// How long a client listens for a refusal: for three round trips, but not beyond the deadline. A refusal arrives one round
+    /// trip after the handshake, and round trips vary.
+    struct Listening: Equatable {
+        let time: TimeAmount
+        /// Whether a refusal would have arrived: one that may still be on its way must not be taken for consent.
+        let isLongEnough: Bool
+
+        /// - Parameter left: The time until the deadline.
+        init(settlingTime: TimeAmount, roundTrip: TimeAmount, left: TimeAmount) {
+            time = min(max(settlingTime, roundTrip * 3), left)
+            isLongEnough = time >= roundTrip
         }
     }
 

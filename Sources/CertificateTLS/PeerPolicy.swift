@@ -58,14 +58,15 @@ public struct PeerPolicy: Sendable {
 /// |---|---|
 /// | `dns:*.clients.example` | a DNS name with one label before `clients.example`. `**` as the first label stands for one or more labels |
 /// | `uri:spiffe://example.org/ns/prod/*` | a URI with one more path segment. `**` as the last segment stands for one or more |
-/// | `email:*@example.com` | a mail address; `*` is a whole local part, and a label of the host as in `dns:` |
+/// | `email:*@example.com` | a mail address; `*` is a whole local part that needs no quotes, and a label of the host as in `dns:` |
 /// | `upn:*@example.com` | a user principal name, in the same way |
 /// | `cn:backup`, `ou:operations` | a common name or organizational unit of the subject, as a whole |
 ///
 /// Compared without regard to the case of ASCII letters are DNS names, hosts, schemes, user principal names and values of the
 /// subject; paths and local parts of mail addresses are not. A dot at the end of a DNS name does not count. Percent-encoding is
-/// not decoded: `*` matches no segment with a `%`, and a URI with an empty segment, `.`, `..`, a query or a fragment matches
-/// nothing.
+/// not decoded: `*` matches no segment with a `%`, and a URI with a user, an empty segment, `.`, `..`, a query or a fragment
+/// matches nothing. A wildcard name of the peer's certificate, `*.clients.example`, has `*` as its first label, which `*` of a pattern
+/// matches.
 public struct PeerPattern: Sendable, Hashable {
     private enum Kind: Hashable {
         case dns([Label])
@@ -142,10 +143,12 @@ public struct PeerPattern: Sendable, Hashable {
         case (.dns(let pattern), .dns(let name)): return Self.matches(pattern, host: name)
         case (.email(let local, let pattern), .email(let address)):
             guard let parts = Self.parts(ofAddress: address) else { return false }
-            return local?.isSame(as: parts.local) ?? true && Self.matches(pattern, host: parts.host)
+            return local?.isSame(as: parts.local) ?? Self.isPlainLocalPart(parts.local)
+                && Self.matches(pattern, host: parts.host)
         case (.upn(let local, let pattern), .upn(let name)):
             guard let parts = Self.parts(ofAddress: name) else { return false }
-            return local?.isSame(as: parts.local.asciiLowercased) ?? true && Self.matches(pattern, host: parts.host)
+            return local?.isSame(as: parts.local.asciiLowercased) ?? Self.isPlainLocalPart(parts.local)
+                && Self.matches(pattern, host: parts.host)
         case (.opaque(let uri), .uri(let name)): return Self.withLowercasedScheme(name).isSame(as: uri)
         case (.uri(let scheme, let authority, let pattern), .uri(let name)):
             guard let parts = Self.parts(ofURI: name) else { return false }
@@ -234,6 +237,14 @@ public struct PeerPattern: Sendable, Hashable {
         return (String(text[..<at]), String(text[text.index(after: at)...]))
     }
 
+    /// One that reads the same to every program: without another `@`, quotes, blanks and control characters.
+    private static func isPlainLocalPart(_ local: String) -> Bool {
+        local.unicodeScalars.allSatisfy { scalar in
+            scalar.value > 0x20 && !scalar.properties.isWhitespace && !(0x7f...0x9f).contains(scalar.value)
+                && !"@\"\\".unicodeScalars.contains(scalar)
+        }
+    }
+
     private static func address(
         _ text: String, _ invalid: (String) -> CertificateProviderError
     ) throws(CertificateProviderError) -> (String?, [Label]) {
@@ -262,7 +273,10 @@ public struct PeerPattern: Sendable, Hashable {
         let rest = bytes[(colon + 3)...]
         let segments = rest.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
             .map { String(decoding: $0, as: UTF8.self) }
-        guard let authority = segments.first, !authority.isEmpty else { return nil }
+        // The name of a user, before an @, would be compared without case.
+        guard let authority = segments.first, !authority.isEmpty, !authority.utf8.contains(UInt8(ascii: "@")) else {
+            return nil
+        }
         let path = Array(segments.dropFirst())
         guard path.allSatisfy({ !$0.isEmpty && $0 != "." && $0 != ".." }) else { return nil }
         return (String(decoding: bytes[..<colon], as: UTF8.self).asciiLowercased, authority.asciiLowercased, path)
@@ -284,7 +298,8 @@ public struct PeerPattern: Sendable, Hashable {
             return .opaque(withLowercasedScheme(text))
         }
         guard let parts = parts(ofURI: text) else {
-            throw invalid("it must have a host, and neither an empty segment, '.', '..', a query nor a fragment")
+            throw invalid(
+                "it must have a host, and neither a user, an empty segment, '.', '..', a query nor a fragment")
         }
         guard !parts.scheme.contains("*"), !parts.authority.contains("*") else {
             throw invalid("* may stand for a segment of the path only")

@@ -42,15 +42,21 @@ final class RefusedPeers: Sendable {
         case .overflow:
             logger.warning("more different peers are refused than are logged, until the next minute")
         case .yes:
+            let names = leaf?.subjectAlternativeNames.prefix(16).map { Self.shortened($0.description) } ?? []
             var metadata: Logger.Metadata = [
-                "subject": "\(leaf?.subject ?? "unknown")", "code": "\(refusal.reason.rawValue)",
-                "names": "\(leaf?.subjectAlternativeNames.prefix(16).map(\.description).joined(separator: ", ") ?? "")",
-                "reason": "\(refusal.error.message)",
+                "subject": "\(Self.shortened(leaf?.subject ?? "unknown"))", "code": "\(refusal.reason.rawValue)",
+                "names": "\(names.joined(separator: ", "))",
+                "reason": "\(Self.shortened(refusal.error.message, to: 1024))",
             ]
             if let address { metadata["address"] = "\(address.ipAddress ?? "\(address)")" }
             if let server { metadata["server"] = "\(server.withVisibleControls)" }
             logger.notice("\(role) refused", metadata: metadata)
         }
+    }
+
+    /// A certificate that a stranger has made has names of any length.
+    private static func shortened(_ text: String, to length: Int = 256) -> String {
+        text.utf8.count <= length ? text : String(text.prefix(length)) + "…"
     }
 
     private enum Answer { case yes, no, overflow }

@@ -104,13 +104,25 @@ struct RevocationCheck: Sendable {
 
     /// Checks each certificate of a verified path, but the trust anchor, in the latest list of its issuer.
     ///
-    /// A list counts if its issuer has signed it, if it covers all certificates of this kind, and if it has begun.
+    /// A list counts if its issuer has signed it, if it covers all certificates of this kind, and if it has begun. One that covers
+    /// a part does not, but what it has is revoked, unless the list that counts is newer.
     func check(
         _ path: [X509Certificate], as role: PeerVerifier.Role, at date: Date
     ) throws(PeerRefusal) {
         for (certificate, issuer) in zip(path, path.dropFirst()) {
-            let counting = lists[certificate.issuerDER]?.first { list in
-                list.thisUpdate <= date && covers(list, certificate) && list.isSigned(by: issuer)
+            let signed = (lists[certificate.issuerDER] ?? []).filter {
+                $0.thisUpdate <= date && $0.isSigned(by: issuer)
+            }
+            let counting = signed.first { covers($0, certificate) }
+            let revoking = signed.first { list in
+                (list === counting || list.scope == .partial && list.thisUpdate >= counting?.thisUpdate ?? .distantPast)
+                    && !list.isIndirect && list.revokes(certificate.serialNumber)
+            }
+            if let revoking {
+                throw PeerRefusal(
+                    .revoked, role,
+                    "'\(certificate.subject)' (serial number \(certificate.serialNumberText)) is revoked, by the list of "
+                        + "'\(issuer.subject)' of \(revoking.thisUpdate.formatted(.iso8601))")
             }
             guard let list = counting else {
                 guard !isLenient else { continue }
@@ -118,12 +130,6 @@ struct RevocationCheck: Sendable {
                     .unknownRevocation, role,
                     "there is no revocation list of '\(issuer.subject)' in \(self.path.shellQuoted) that it has signed; "
                         + "add its current, complete list")
-            }
-            if list.revokes(certificate.serialNumber) {
-                throw PeerRefusal(
-                    .revoked, role,
-                    "'\(certificate.subject)' (serial number \(certificate.serialNumberText)) is revoked, by the list of "
-                        + "'\(issuer.subject)' of \(list.thisUpdate.formatted(.iso8601))")
             }
             if let end = list.nextUpdate, end < date, !isLenient {
                 throw PeerRefusal(

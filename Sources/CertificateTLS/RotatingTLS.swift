@@ -46,7 +46,7 @@ public final class RotatingTLS: Sendable {
     package struct Content: Sendable {
         fileprivate var trust: PeerTrust
         fileprivate var verifier: PeerVerifier
-        /// The certificates of the anchors, for their names.
+        /// The certificates of the anchors, for their names in the server's question; empty for too many.
         fileprivate var authorities: [NIOSSLCertificate]
         fileprivate var bundle: TrustBundle?
         fileprivate var stamp: Stamp
@@ -149,7 +149,7 @@ public final class RotatingTLS: Sendable {
             verifier: PeerVerifier(
                 anchors: certificates.map(IssuerIndex.init), anchorsName: anchors.name, settingName: "TrustAnchors",
                 revocation: try trust.revocationLists.map(RevocationCheck.init(reading:)), peers: trust.peers),
-            authorities: try TrustAnchors.converted(certificates ?? []),
+            authorities: try TrustAnchors.named(certificates ?? []),
             bundle: trust.anchors.isOfIdentity ? identity.trust : nil, stamp: stamp)
     }
 
@@ -159,7 +159,7 @@ public final class RotatingTLS: Sendable {
         return state.withLock { state in
             // An identity that comes without a bundle leaves the last one in force; a look reports it.
             if state.content.trust.anchors.isOfIdentity, let bundle = credentials.identity.trust,
-                bundle != state.content.bundle, let authorities = try? TrustAnchors.converted(bundle.certificates)
+                bundle != state.content.bundle, let authorities = try? TrustAnchors.named(bundle.certificates)
             {
                 state.content.bundle = bundle
                 state.content.authorities = authorities

@@ -42,8 +42,8 @@ extension TLSConfiguration {
     }
 
     /// Creates a server's configuration that presents `credentials` and completes a handshake only with a client whose
-    /// certificate leads to one of `trustAnchors`. The names of the trust anchors are sent to the client, except those
-    /// of the system trust store, which ``TrustAnchors/system`` does not stand for here: see
+    /// certificate leads to one of `trustAnchors`. The names of the trust anchors are sent to the client, unless they exceed
+    /// 16 KiB, and except those of the system trust store, which ``TrustAnchors/system`` does not stand for here: see
     /// ``TrustAnchors/systemAdmittingAnyClient``.
     ///
     /// A client may resume a session (RFC 8446, section 2.2) without presenting a certificate again; the verified
@@ -56,10 +56,11 @@ extension TLSConfiguration {
     public static func makeServerConfiguration(
         presenting credentials: some TLSCredentialSource, demandingClientCertificatesFrom trustAnchors: TrustAnchors
     ) throws(CertificateProviderError) -> TLSConfiguration {
-        var configuration = hardened(trusting: try trustAnchors.loadForClients())
+        let roots = try trustAnchors.loadForClients()
+        var configuration = hardened(trusting: roots)
         // Verifies the chain and demands one. A client's certificate has no name that the server could know beforehand.
         configuration.certificateVerification = .noHostnameVerification
-        configuration.sendCANameList = true
+        configuration.sendCANameList = TrustAnchors.areNamed(roots)
         credentials.present(in: &configuration)
         return configuration
     }

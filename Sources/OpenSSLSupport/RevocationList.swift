@@ -17,7 +17,7 @@ package final class RevocationList: Sendable {
         /// Those of CAs (`onlyContainsCACerts`).
         case authorities
         /// Others than can be told here: a delta list, one for some reasons or one distribution point, an indirect list, or
-        /// one with a critical extension that is not known.
+        /// one with a critical extension that is not known, of the list or of an entry (RFC 5280, sections 5.2 and 5.3).
         case partial
     }
 
@@ -28,6 +28,8 @@ package final class RevocationList: Sendable {
     /// The time by which there is another one; `nil` if the list does not say.
     package let nextUpdate: Date?
     package let scope: Scope
+    /// Whether entries may be certificates of other issuers (RFC 5280, section 5.3.3).
+    package let isIndirect: Bool
     /// The number of entries.
     package let count: Int
 
@@ -72,6 +74,7 @@ package final class RevocationList: Sendable {
                 nextUpdate = nil
             }
             scope = Self.scope(of: pointer)
+            isIndirect = Self.hasOtherIssuers(pointer)
             count = max(0, Int(OPENSSL_sk_num(X509_CRL_get_REVOKED(pointer))))
             // Sorts the entries now.
             _ = Self.find([1], in: pointer)
@@ -131,6 +134,7 @@ package final class RevocationList: Sendable {
             if type == NID_delta_crl { return .partial }
             if X509_EXTENSION_get_critical(one) != 0, type != NID_issuing_distribution_point { return .partial }
         }
+        if hasEntry(pointer, where: { X509_REVOKED_get_ext_by_critical($0, 1, -1) >= 0 }) { return .partial }
         guard X509_CRL_get_ext_by_NID(pointer, NID_issuing_distribution_point, -1) >= 0 else { return .all }
         guard let found = X509_CRL_get_ext_d2i(pointer, NID_issuing_distribution_point, nil, nil) else {
             return .partial
@@ -146,6 +150,24 @@ package final class RevocationList: Sendable {
         case (true, false): return .leaves
         case (false, true): return .authorities
         case (true, true): return .partial
+        }
+    }
+
+    private static func hasOtherIssuers(_ pointer: OpaquePointer) -> Bool {
+        OpenSSLError.clear()
+        defer { OpenSSLError.clear() }
+        if let found = X509_CRL_get_ext_d2i(pointer, NID_issuing_distribution_point, nil, nil) {
+            let point = found.assumingMemoryBound(to: ISSUING_DIST_POINT.self)
+            defer { ISSUING_DIST_POINT_free(point) }
+            if point.pointee.indirectCRL > 0 { return true }
+        }
+        return hasEntry(pointer) { X509_REVOKED_get_ext_by_NID($0, NID_certificate_issuer, -1) >= 0 }
+    }
+
+    private static func hasEntry(_ pointer: OpaquePointer, where condition: (OpaquePointer) -> Bool) -> Bool {
+        let entries = X509_CRL_get_REVOKED(pointer)
+        return (0..<max(0, OPENSSL_sk_num(entries))).contains { index in
+            OPENSSL_sk_value(entries, index).map { condition(OpaquePointer($0)) } ?? false
         }
     }
 

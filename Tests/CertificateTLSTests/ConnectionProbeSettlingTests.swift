@@ -55,11 +55,18 @@ import Testing
     /// The handshake was in time, but a refusal would not have been.
     @Test(
         "A deadline before the server's verdict gives a timeout, not a success",
-        .enabled(if: TestLength.hasSeconds, "it takes seconds"))
-    func aDeadlineBeforeTheVerdictIsNoConsent() async throws {
-        await expect(.timedOut, "completed the TLS handshake") {
-            try await run(before: { [Delay(.seconds(4))] }, deadline: .milliseconds(6500))
-        }
+        arguments: [
+            (4, 3, 3, false), (4, 4, 4, true), (4, 20, 12, true), (0, 20, 1, true), (4, 0, 0, false),
+            (4, -1, -1, false),
+        ])
+    func aDeadlineBeforeTheVerdictIsNoConsent(
+        roundTrip: Int64, left: Int64, time: Int64, isLongEnough: Bool
+    ) async throws {
+        let listening = HandshakeObserver.Listening(
+            settlingTime: .seconds(1), roundTrip: .seconds(roundTrip), left: .seconds(left))
+        #expect(listening.time == .seconds(time) && listening.isLongEnough == isLongEnough)
+        let error = try makeProbe(port: 1, presenting: nil).failure(VerdictOutstanding(), certificateRequested: true)
+        #expect(error.code == .timedOut && error.message.contains("completed the TLS handshake"))
     }
 
     /// The server takes clients without a certificate as well.

@@ -77,10 +77,20 @@ import Testing
                 .email("Alice@example.com"), .email("alice@a.example.com"), .upn("alice@example.com"), .email("alice"),
             ]),
         Case(
-            "email:*@example.com", [.email("alice@example.com"), .email("\"a@b\"@example.com")],
-            not: [.email("@example.com"), .email("example.com"), .email("alice@example.com.evil.example")]),
+            "email:*@example.com", [.email("alice@example.com"), .email("a+b.c@example.com")],
+            not: [
+                .email("@example.com"), .email("example.com"), .email("alice@example.com.evil.example"),
+                .email("\"a@b\"@example.com"), .email("alice@evil.example@example.com"),
+                .email("alice@evil.example\0@example.com"), .email("a b@example.com"), .email("a\n@example.com"),
+                .email("a\\@example.com"),
+            ]),
+        Case("email:\"a@b\"@example.com", [.email("\"a@b\"@example.com")], not: [.email("a@b@example.com")]),
         Case(
-            "upn:*@*.example", [.upn("Alice@CORP.example")], not: [.upn("alice@example"), .email("alice@corp.example")]),
+            "upn:*@*.example", [.upn("Alice@CORP.example"), .upn("J\u{fc}rgen@corp.example")],
+            not: [
+                .upn("alice@example"), .email("alice@corp.example"), .upn("alice@evil.org@corp.example"),
+                .upn("a\u{a0}b@corp.example"), .upn("a\u{85}@corp.example"),
+            ]),
         Case("upn:Alice@corp.example", [.upn("aLICE@corp.example")], not: [.upn("bob@corp.example")]),
     ]
 
@@ -126,7 +136,8 @@ import Testing
             "dns:b\u{fc}ro.example", "ip:10.0.0.1", "uri:spiffe", "uri://x", "uri:spiffe://*/x",
             "uri:spiffe://*.example/x",
             "uri:spiffe://example.org/", "uri:spiffe://example.org//x", "uri:spiffe://example.org/**/x",
-            "uri:spiffe://example.org/a*", "uri:spiffe://example.org/../x", "uri:spiffe://example.org/x?y", "uri:urn:*",
+            "uri:spiffe://example.org/a*", "uri:https://bob@example.org/x", "uri:spiffe://example.org/../x",
+            "uri:spiffe://example.org/x?y", "uri:urn:*",
             "email:example.com", "email:a*@example.com", "email:@example.com", "cn:*", "ou:a*", "cn:a\u{7}b", ":x",
         ] {
             let error = #expect(throws: CertificateProviderError.self, "\(text)") { _ = try PeerPattern(text) }
@@ -178,5 +189,18 @@ import Testing
         #expect(log.lines.count == 2 + 1023 + 1, "\(log.lines.count)")
         note(one, after: 200)
         #expect(log.lines.count == 2 + 1023 + 2)
+    }
+
+    @Test("A stranger's long names do not fill the log")
+    func loggedNamesAreShort() throws {
+        let log = TestLog()
+        let long = String(repeating: "a.", count: 20_000) + "example"
+        let leaf = try TestAuthority.leaf(
+            String(repeating: "x", count: 9000), dnsNames: [String](repeating: long, count: 40))
+        RefusedPeers(logger: log.logger, metrics: NOOPMetricsHandler.instance).note(
+            PeerRefusal(.untrusted, .client, "'\(leaf.subject)' \(long)"), leaf, server: nil, address: nil, at: Date())
+        let line = try #require(log.lines.first)
+        #expect(log.lines.count == 1 && "\(line)".utf8.count < 10_000, "\("\(line)".utf8.count)")
+        #expect("\(line)".contains("a.a.a") && "\(line)".contains("…"))
     }
 }

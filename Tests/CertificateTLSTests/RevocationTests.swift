@@ -201,6 +201,74 @@ private final class ListingAuthority: Sendable {
             [try authority.list("root", "-crlexts", "authorities"), issuing], isRefused: false, "only of CAs")
     }
 
+    @Test("A list that covers a part does not count, but what it has is refused", arguments: [false, true])
+    func whatPartialListsHave(isLenient: Bool) async throws {
+        let (good, bad) = (try authority.issue("good"), try authority.issue("bad"))
+        let root = try authority.list("root")
+        let full = try authority.list(
+            "issuing", "-crl_lastupdate", "20260101000000Z", "-crl_nextupdate", "20990101000000Z")
+        try authority.revoke("bad")
+        for scope in ["reasons", "delta", "unknown", "indirect"] {
+            let part = try authority.list("issuing", "-crlexts", scope)
+            let isRevoked = scope != "indirect"
+            #expect(
+                try await refusal(of: bad, by: root, full, part, isLenient: isLenient) == (isRevoked ? .revoked : nil),
+                "\(scope)")
+            #expect(try await refusal(of: good, by: root, full, part, isLenient: isLenient) == nil, "\(scope)")
+            let alone = try await refusal(of: bad, by: root, part, isLenient: isLenient)
+            #expect(alone == (isRevoked ? .revoked : isLenient ? nil : .unknownRevocation), "\(scope)")
+        }
+        // It is not revoked any more, by a list that is newer.
+        let old = try authority.list(
+            "issuing", "-crlexts", "reasons", "-crl_lastupdate", "20250101000000Z", "-crl_nextupdate", "20990101000000Z"
+        )
+        #expect(try await refusal(of: bad, by: root, full, old, isLenient: isLenient) == nil)
+        // A stranger's list revokes nothing.
+        try authority.directory.write(try authority.directory.read("issuing.index"), to: "stranger.index")
+        let stranger = try authority.list("stranger", "-crlexts", "delta")
+        #expect(try await refusal(of: bad, by: root, full, stranger, isLenient: isLenient) == nil)
+    }
+
+    /// OpenSSL's commands make none.
+    @Test("A list with an entry that has an unknown critical extension counts as missing", arguments: [true, false])
+    func entriesWithCriticalExtensions(isCritical: Bool) async throws {
+        let good = try authority.issue("good")
+        func der(_ tag: UInt8, _ parts: [UInt8]...) -> [UInt8] {
+            let content = parts.flatMap { $0 }
+            return [tag, 0x82, UInt8(content.count >> 8), UInt8(content.count & 255)] + content
+        }
+        func sequence(_ parts: [UInt8]...) -> [UInt8] { der(0x30, parts.flatMap { $0 }) }
+        let algorithm: [UInt8] = [0x30, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02]
+        let begin: [UInt8] = [0x17, 0x0d] + "200101000000Z".utf8
+        let end: [UInt8] = [0x18, 0x0f] + "20990101000000Z".utf8
+        let unknown: [UInt8] =
+            [0x06, 0x03, 0x2a, 0x03, 0x04] + (isCritical ? [0x01, 0x01, 0xff] : []) + [0x04, 0x02, 0x05, 0x00]
+        let entry = sequence([0x02, 0x01, 0x07], begin, sequence(sequence(unknown)))
+        let content = sequence(
+            [0x02, 0x01, 0x01], algorithm, authority.issuing.subjectDER, begin, end, sequence(entry))
+        try authority.directory.write(content, to: "content")
+        let signature = try authority.openssl("issuing", "dgst", "-sha256", "-sign", "issuing.key", "content")
+        try authority.directory.write(sequence(content, algorithm, der(0x03, [0], signature)), to: "odd.der")
+        try authority.openssl("issuing", "crl", "-inform", "DER", "-in", "odd.der", "-out", "odd.pem")
+        let root = try authority.list("root")
+        let odd = try authority.directory.read("odd.pem")
+        #expect(try await refusal(of: good, by: root, odd) == (isCritical ? .unknownRevocation : nil))
+        #expect(try await refusal(of: good, by: root, odd, isLenient: true) == nil)
+    }
+
+    @Test("A link that leads nowhere, in a directory of lists, is an error and not a smaller set")
+    func aDirectoryWithALinkThatLeadsNowhere() throws {
+        try lists.write(try authority.list("root"), to: "root.pem")
+        try Subprocess.run(["ln", "-s", "nowhere", "issuing.pem"], in: lists.path)
+        let configured = RevocationLists(path: lists.path, isLenient: true)
+        let error = #expect(throws: CertificateProviderError.self) { _ = try RevocationCheck(reading: configured) }
+        #expect(error?.code == .configurationInvalid && error?.message.contains(lists["issuing.pem"]) == true)
+        try Subprocess.run(["rm", "issuing.pem"], in: lists.path)
+        // Neither a directory nor a pipe is a list.
+        try Subprocess.run(["sh", "-c", "mkdir old; mkfifo pipe"], in: lists.path)
+        _ = try RevocationCheck(reading: configured)
+    }
+
     @Test("An overdue list still refuses what it has")
     func anOverdueListStillRefuses() async throws {
         let bad = try authority.issue("bad")

@@ -1,5 +1,6 @@
 import CertificateProviding
 import Foundation
+import NIOCore
 import NIOSSL
 import TestSupport
 import Testing
@@ -91,6 +92,35 @@ import Testing
         for text in [trusted, root + trusted] {
             try withFile(Data(text.utf8)) {
                 try expect(.configurationInvalid, "convert each with: openssl x509", from: .pemFile($0))
+            }
+        }
+    }
+
+    /// TLS has 64 KiB for them, and a context compares each with each.
+    @Test("A server with very many trust anchors works, and does not send their names")
+    func veryManyTrustAnchors() async throws {
+        let authority = try authority.get()
+        let many = try (0..<1500).map { try TestAuthority.certificate(subject: "CA \($0)", issuer: "CA \($0)") }
+        let (few, all) = (many.prefix(3) + [authority.root], many + [authority.root])
+        #expect(try TrustAnchors.named(Array(few)).count == 4 && TrustAnchors.named(all).isEmpty)
+        let credentials = try TLSCredentials(authority.issue("server"))
+        let client = try TLSCredentials(authority.issue("client"))
+        for (anchors, isNamed) in [(Array(few), true), (all, false)] {
+            let configuration = try TLSConfiguration.makeServerConfiguration(
+                presenting: credentials, demandingClientCertificatesFrom: .certificates(anchors))
+            #expect(configuration.sendCANameList == isNamed)
+        }
+        let tls = try await RotatingTLS(
+            RotatingTLSCredentials(credentials), trusting: PeerTrust(anchors: .certificates(all)))
+        let server = try tls.server()
+        try await withEventLoops { group in
+            try await withServer(on: group) { channel in
+                try channel.pipeline.syncOperations.addHandler(server.makeHandler(for: channel))
+            } body: { port in
+                var probe = try makeProbe(port: port)
+                probe.credentials = client
+                probe.settlingTime = .milliseconds(50)
+                _ = try await probe.run(on: group)
             }
         }
     }

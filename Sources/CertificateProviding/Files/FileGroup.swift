@@ -23,7 +23,8 @@ package struct FileGroup: Sendable, Hashable {
     /// volume and many tools keep files of their own in them. Symbolic links are followed. Blocks on the file
     /// system only.
     ///
-    /// - Throws: `configurationInvalid` for a directory that cannot be read, or has no file, or too many.
+    /// - Throws: `configurationInvalid` for a directory that cannot be read, or has no file, or too many; and for a file that cannot
+    ///   be looked at, such as a link that leads nowhere: a set without it would be another one.
     package func files() throws(CertificateProviderError) -> [String] {
         guard Self.type(of: path) == S_IFDIR else { return [path] }
         guard let directory = opendir(path) else {
@@ -37,7 +38,17 @@ package struct FileGroup: Sendable, Hashable {
             let name = withUnsafePointer(to: &entry.pointee.d_name) {
                 $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
             }
-            guard !name.hasPrefix("."), Self.type(of: "\(path)/\(name)") == S_IFREG else { continue }
+            guard !name.hasPrefix(".") else { continue }
+            let file = "\(path)/\(name)"
+            guard let type = Self.type(of: file) else {
+                let code = errno
+                // It has just been removed.
+                if code == ENOENT, !Self.isLink(file) { continue }
+                throw CertificateProviderError(
+                    .configurationInvalid,
+                    "\(file.shellQuoted) cannot be read: \(String(cString: strerror(code))); replace or remove it.")
+            }
+            guard type == S_IFREG else { continue }
             names.append(name)
             guard names.count <= Self.maximumCount else {
                 throw CertificateProviderError(
@@ -51,6 +62,11 @@ package struct FileGroup: Sendable, Hashable {
                 .configurationInvalid, "The directory \(path.shellQuoted) holds no file; add at least one.")
         }
         return names.sorted().map { "\(path)/\($0)" }
+    }
+
+    private static func isLink(_ path: String) -> Bool {
+        var status = stat()
+        return lstat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFLNK
     }
 
     private static func type(of path: String) -> mode_t? {
