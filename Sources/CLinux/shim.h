@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <spawn.h>
 #include <unistd.h>
 
 // prctl(2) takes a variable number of arguments, which Swift cannot call.
@@ -24,6 +25,11 @@ static inline int certprov_move_up(int descriptor)
 }
 // A descriptor that becomes readable when the process ends.
 static inline int certprov_process(int pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
+// Has a program that is started not get the descriptors from this one on. Swift's Glibc module does not have it.
+static inline int certprov_close_from(posix_spawn_file_actions_t *actions, int lowest)
+{
+    return posix_spawn_file_actions_addclosefrom_np(actions, lowest);
+}
 static inline int certprov_event(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
 static inline int certprov_set_nonblocking(int descriptor)
 {

@@ -179,8 +179,10 @@ public final class CertprovLogon: Sendable {
         func run() async throws {
             let renewal = try await logon.start().renewal
             let follower = logon.filesFollower
+            // The end does not wait for it: a program that is told of files may take two minutes. The next start tells it again.
+            let files = Task { await follower.follow(renewal) }
+            defer { files.cancel() }
             await withTaskGroup(of: Void.self) { tasks in
-                tasks.addTask { await follower.follow(renewal) }
                 tasks.addTask { await logon.watchTrust() }
                 await renewal.run()
                 tasks.cancelAll()

@@ -1,4 +1,5 @@
 import CertificateProviding
+import CoreMetrics
 import IdentityStore
 import Logging
 import Logon
@@ -11,13 +12,15 @@ struct FilesFollower {
     let executor: BlockingExecutor
     let logger: Logger
     let sleep: @Sendable (Duration) async throws -> Void
+    var metrics: any MetricsFactory = MetricsSystem.factory
 
     /// How long a new identity may take to be there.
     static let interval = Duration.seconds(5)
     /// How many looks a failure is left alone for: a program that cannot be reloaded is not told each time.
     static let looksAfterFailure = 12
 
-    /// Follows the identity until the task is cancelled. A failure is logged once, until it is another one.
+    /// Follows the identity until the task is cancelled. A failure is logged once, until it is another one, and the gauge
+    /// `certprov_files_stale` is 1 as long as it lasts.
     func follow(_ renewal: RenewingIdentity) async {
         var written: (identity: Identity, configuration: LogonConfiguration)?
         var (failure, pause) = (String?.none, 0)
@@ -34,8 +37,10 @@ struct FilesFollower {
                     if let export {
                         _ = try await executor.run { () throws(CertificateProviderError) in try export.write(identity) }
                     }
+                    if export != nil || failure != nil { record(isStale: false) }
                     failure = nil
                 } catch {
+                    record(isStale: true)
                     pause = Self.looksAfterFailure
                     if failure != error.message {
                         logger.error(
@@ -47,5 +52,9 @@ struct FilesFollower {
             }
             try? await sleep(Self.interval)
         }
+    }
+
+    private func record(isStale: Bool) {
+        Gauge(label: "certprov_files_stale", factory: metrics).record(isStale ? 1 : 0)
     }
 }

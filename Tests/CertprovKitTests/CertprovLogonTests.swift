@@ -1,10 +1,12 @@
-import CertprovKit
 import Foundation
 import Logging
+import MetricsTestKit
 import NIOSSL
 import ServiceLifecycle
 import TestSupport
 import Testing
+
+@testable import CertprovKit
 
 @Suite(.timeLimit(.minutes(20))) struct CertprovLogonTests {
     private let directory: TemporaryDirectory
@@ -93,6 +95,48 @@ import Testing
         try await eventually { (try? directory.read("files/current/key.der")) != nil }
         service.cancel()
         _ = try? await service.value
+    }
+
+    @Test("A service ends while a program that is told of files hangs")
+    func aHangingProgramHoldsNoEndUp() async throws {
+        try directory.write(
+            Array(
+                "#!/bin/sh\necho $$ >\(directory["pid.new"])\nmv \(directory["pid.new"]) \(directory["pid"])\nexec sleep 1000\n"
+                    .utf8), to: "hook.new")
+        try Subprocess.run(["install", "-m", "755", "hook.new", "hook"], in: directory.path)
+        let logon = try logon(
+            try configure("Files.directory = \(directory["files"])\nFiles.reload = \(directory["hook"])"))
+        let service = Task { try await logon.renewal.run() }
+        func hook() -> pid_t? {
+            (try? directory.read("pid")).flatMap { pid_t(String(decoding: $0, as: UTF8.self).dropLast()) }
+        }
+        try await eventually { hook() != nil }
+        let pid = try #require(hook())
+        defer { kill(pid, SIGKILL) }
+        service.cancel()
+        _ = try? await service.value
+        #expect(kill(pid, 0) == 0)
+    }
+
+    @Test("A gauge says whether the files for other programs are those of the identity")
+    func aGaugeForFiles() async throws {
+        let logon = try logon(try configure("Files.directory = \(directory["absent/files"])"))
+        let metrics = TestMetrics()
+        var follower = FilesFollower(
+            manager: { logon.manager }, secrets: SecretReader { _ in nil }, executor: .threads(maximum: 1),
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+            sleep: { _ in try await Task.sleep(for: .milliseconds(2)) })
+        follower.metrics = metrics
+        let renewal = try await logon.renewingIdentity()
+        let task = Task { [follower] in await follower.follow(renewal) }
+        defer { task.cancel() }
+        func gauge() -> Double? { try? metrics.expectGauge("certprov_files_stale").lastValue }
+        try await eventually { gauge() == 1 }
+        try Subprocess.run(["mkdir", "absent"], in: directory.path)
+        try await eventually { gauge() == 0 }
+        #expect(try directory.read("absent/files/current/certificate.pem").isEmpty == false)
+        task.cancel()
+        await task.value
     }
 
     /// An application that is not registered yet: its identity is apart from that of the host.

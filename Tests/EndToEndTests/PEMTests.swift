@@ -48,6 +48,29 @@ import Testing
         #expect(try certprov("renew").status == 66)
     }
 
+    @Test("check says why the CAs that come with the identity are not there")
+    func trustThatComesWithAnUnreadableIdentity() throws {
+        try put("one")
+        let path = try sandbox.write(
+            """
+            CertificateProvider=pem
+            CertificateProvider.pem.certificate=\(sandbox.path)/tls.crt
+            CertificateProvider.pem.trust-bundle=\(sandbox.path)/tls.crt
+            TrustAnchors=provider
+            """, to: "web.properties")
+        func check() throws -> Output { try sandbox.certprov("check", "--config", path) }
+        #expect(try check().stdout.contains("The CAs come with the identity, and none is stored yet."))
+        #expect(try sandbox.certprov("fetch", "--config", path).status == 0)
+        #expect(try check().stdout.contains("one certificate, 'CN=one' until"))
+        chmod(sandbox.path + "/tls.key", 0o644)
+        let output = try check()
+        #expect(
+            output.status == 78
+                && output.stdout.contains(
+                    "The CAs come with the identity, which cannot be read: \(sandbox.path)/tls.key has"),
+            "\(output)")
+    }
+
     @Test("A mistake in the files is an error with its exit status")
     func mistakes() throws {
         try put("one")

@@ -283,6 +283,45 @@ import Testing
         ])
     func reloads(text: String, isValid: Bool) { #expect((ProgramReload(text) != nil) == isValid) }
 
+    /// It stands for none in chown(2): files would be written anew each time.
+    @Test("The highest number is no user and no group")
+    func theHighestNumber() {
+        for find in [FilePermissions.user, FilePermissions.group] {
+            #expect(find("4294967295") == nil && find("4294967294") == 4_294_967_294 && find("0") == 0)
+            #expect(find("+1") == nil && find("-1") == nil)
+        }
+    }
+
+    @Test("A password with a NUL is refused, and not cut")
+    func aPasswordWithANUL() throws {
+        let form = IdentityFiles.PKCS12(password: SecretBytes(utf8: "a\0b"), isLegacy: false)
+        let error = try error {
+            _ = try IdentityFiles(Samples.identity("nul"), exportingKey: true, formats: [.pkcs12], pkcs12: form)
+        }
+        #expect(error.code == .configurationInvalid && error.message.contains("NUL"))
+    }
+
+    /// Such as the descriptor of a secret (fd:N).
+    @Test("A reload's program gets no open file of certprov, and what it leaves behind may write without end")
+    func whatAProgramGetsAndLeaves() throws {
+        let directory = try TemporaryDirectory()
+        func run(_ script: String) throws -> CertificateProviderError? {
+            let reload = ProgramReload(command: ["/bin/sh", "-c", script, "sh"], takesDirectory: true)
+            do throws(CertificateProviderError) { try reload.run("/srv/tls") } catch { return error }
+            return nil
+        }
+        // Without O_CLOEXEC, as a shell opens it.
+        let secret = open("/dev/null", O_RDONLY)
+        defer { close(secret) }
+        let high = fcntl(secret, F_DUPFD, 200)
+        defer { close(high) }
+        #expect(try run("! test -e /proc/self/fd/\(secret) && ! test -e /proc/self/fd/\(high)") == nil)
+        let failed = try run("yes & echo $! >'\(directory["pid"])'; exit 3")
+        let yes = try #require(pid_t(String(decoding: try directory.read("pid"), as: UTF8.self).dropLast()))
+        defer { kill(yes, SIGKILL) }
+        #expect(failed?.message.contains("failed with status 3") == true)
+    }
+
     @Test func aProgramThatFailsHangsOrIsMissing() throws {
         let directory = try TemporaryDirectory()
         func run(_ script: String, atMost time: Duration = .seconds(60)) -> CertificateProviderError? {

@@ -64,6 +64,8 @@ public struct ProgramRun: Sendable, Equatable {
         posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
         posix_spawn_file_actions_adddup2(&actions, output, 1)
         posix_spawn_file_actions_adddup2(&actions, output, 2)
+        // Such as that of a secret (fd:N), which this program was started with.
+        certprov_close_from(&actions, 3)
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         defer { posix_spawnattr_destroy(&attributes) }
@@ -109,9 +111,9 @@ public struct ProgramRun: Sendable, Equatable {
         if !isOver { kill(-pid, SIGKILL) }
         var status: Int32 = 0
         while waitpid(pid, &status, 0) < 0 && errno == EINTR {}
-        // The last words of the program.
+        // The last words of the program: what a pipe holds. Programs that it has started may go on writing.
         var rest = pollfd(fd: output.descriptor, events: Int16(POLLIN), revents: 0)
-        while output.isOpen, poll(&rest, 1, 0) > 0, output.read() {}
+        for _ in 0..<16 { guard output.isOpen, poll(&rest, 1, 0) > 0, output.read() else { break } }
         return isOver ? status : nil
     }
 

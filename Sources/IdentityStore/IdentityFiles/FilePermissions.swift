@@ -28,7 +28,7 @@ package struct FilePermissions: Sendable, Equatable {
 
     /// Returns the number of a user, by its name or in digits; `nil` if there is none. Blocks on the user database.
     package static func user(_ name: String) -> UInt32? {
-        if let number = UInt32(name), name.first != "+" { return number }
+        if let number = number(name) { return number }
         var (entry, found) = (passwd(), UnsafeMutablePointer<passwd>?.none)
         var buffer = [CChar](repeating: 0, count: 16_384)
         return getpwnam_r(name, &entry, &buffer, buffer.count, &found) == 0 && found != nil ? entry.pw_uid : nil
@@ -36,10 +36,17 @@ package struct FilePermissions: Sendable, Equatable {
 
     /// Returns the number of a group, as ``user(_:)`` does.
     package static func group(_ name: String) -> UInt32? {
-        if let number = UInt32(name), name.first != "+" { return number }
+        if let number = number(name) { return number }
         var (entry, found) = (Glibc.group(), UnsafeMutablePointer<Glibc.group>?.none)
         var buffer = [CChar](repeating: 0, count: 65_536)
         return getgrnam_r(name, &entry, &buffer, buffer.count, &found) == 0 && found != nil ? entry.gr_gid : nil
+    }
+}
+
+extension FilePermissions {
+    /// The highest number stands for none in chown(2).
+    private static func number(_ text: String) -> UInt32? {
+        UInt32(text).flatMap { text.first != "+" && $0 != .max ? $0 : nil }
     }
 }
 

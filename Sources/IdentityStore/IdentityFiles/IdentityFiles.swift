@@ -59,7 +59,8 @@ package struct IdentityFiles: Sendable {
     /// - Parameters:
     ///   - exportingKey: Whether to include the private key, unencrypted but in `identity.p12`.
     ///   - pkcs12: Needed for that format.
-    /// - Throws: `unsupportedAlgorithm` if the key is requested and cannot be exported, or its type cannot be in a PKCS#12 file.
+    /// - Throws: `unsupportedAlgorithm` if the key is requested and cannot be exported, or its type cannot be in a PKCS#12 file;
+    ///   `configurationInvalid` for a password with a NUL.
     package init(
         _ identity: Identity, exportingKey: Bool, formats: [Format] = [.pem], pkcs12: PKCS12? = nil
     ) throws(CertificateProviderError) {
@@ -103,6 +104,11 @@ package struct IdentityFiles: Sendable {
     }
 
     private mutating func add(_ form: PKCS12, _ key: SecretBytes) throws(CertificateProviderError) {
+        guard !form.password.withUnsafeBytes({ $0.contains(0) }) else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The password of identity.p12 contains a NUL character, which such a password cannot have; replace it.")
+        }
         let chain = identity.certificateChain.map(\.derRepresentation)
         let library = OpenSSLLibrary()
         do throws(OpenSSLError) {

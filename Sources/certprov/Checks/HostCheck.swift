@@ -105,7 +105,7 @@ struct HostCheck {
                 failure = error
             }
         }
-        findings += TrustCheck(configuration, at: Date()).run(stored)
+        findings += TrustCheck(configuration, at: Date()).run(stored, failure: failure)
         for provider in manager.providers {
             let parameters = configuration.providers.first { $0.id == provider.id }?.parameters
             let plan = parameters?.plannedRenewal(provider: provider.id)

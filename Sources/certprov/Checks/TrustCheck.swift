@@ -13,11 +13,13 @@ struct TrustCheck {
         self.now = now
     }
 
-    /// - Parameter identity: The stored identity, for the anchors that come with it.
-    func run(_ identity: Identity?) -> [Finding] {
+    /// - Parameters:
+    ///   - identity: The stored identity, for the anchors that come with it.
+    ///   - failure: Why there is none, if one is stored.
+    func run(_ identity: Identity?, failure unreadable: CertificateProviderError?) -> [Finding] {
         var findings: [Finding] = []
         do throws(CertificateProviderError) {
-            findings += try anchors(identity)
+            findings += try anchors(identity, unreadable)
         } catch { findings.append(failure("TrustAnchors", error)) }
         guard let lists = trust.revocationLists else { return findings }
         do throws(CertificateProviderError) {
@@ -29,13 +31,16 @@ struct TrustCheck {
         return findings
     }
 
-    private func anchors(_ identity: Identity?) throws(CertificateProviderError) -> [Finding] {
+    private func anchors(
+        _ identity: Identity?, _ unreadable: CertificateProviderError?
+    ) throws(CertificateProviderError) -> [Finding] {
         // Without an identity, there is nothing that could be wrong with its bundle yet.
         var anchors = trust.anchors
         if let identity {
             anchors = try anchors.resolved(with: identity)
         } else if anchors.isOfIdentity {
-            return [.warning("TrustAnchors", "The CAs come with the identity, and none is stored yet.")]
+            let reason = unreadable.map { ", which cannot be read: \($0.message)" } ?? ", and none is stored yet."
+            return [.warning("TrustAnchors", "The CAs come with the identity" + reason)]
         }
         return try anchors.contents().map { file, certificates in
             let what = "TrustAnchors" + (file == nil ? "" : " \((file ?? "").withVisibleControls)")

@@ -18,7 +18,7 @@ struct StoreCommand: AsyncParsableCommand {
             abstract: "Show all stored identities, with the property file that each was stored with.",
             discussion: """
                 USED says whether the present property file leads to the identity. Those in the vault of an application are \
-                not shown.
+                not shown, nor is one that stays in its files (provider pem): see 'certprov list'.
                 """)
 
         @OptionGroup var options: GlobalOptions
