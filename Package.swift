@@ -340,6 +340,18 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ]),
+        .testTarget(
+            name: "ACMEProviderTests",
+            dependencies: [
+                "ACMEProvider", "CertificateProviding", "Enrolment", "IdentityStore", "ProviderTransport", "TestSupport",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
+                .product(name: "X509", package: "swift-certificates"),
+            ]),
         // The functions of the PKCS#11 module that fails as it is told to. The tests compile and load the module itself.
         .systemLibrary(
             name: "FaultyModuleControl", path: "Tests/FaultyModule/include", pkgConfig: "p11-kit-1"),

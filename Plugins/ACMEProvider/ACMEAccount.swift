@@ -59,7 +59,11 @@ struct ACMEAccounts {
 
     /// Closes the account for good, and destroys its key.
     func close() async throws(CertificateProviderError) {
-        if let account = try await existing() {
+        var open: ACMEAccount?
+        do throws(CertificateProviderError) { open = try await existing() } catch {
+            if error.reason != .closedAccount { throw error }
+        }
+        if let account = open {
             let response = try await client.post(
                 try JSONText.encode(["status": "deactivated"]), to: account.url, by: account.signer)
             guard response.status == 200 else {
@@ -146,7 +150,7 @@ struct ACMEAccounts {
             """
             \(client.serverName) does not accept this host's account\(reason.map { ": \(DisplayText.visible($0))" } ?? ""). \
             An account that was closed cannot be opened again; to have a new one made, run: certprov delete --force
-            """)
+            """, reason: .closedAccount)
     }
 
     private func make(
@@ -227,4 +231,9 @@ struct ACMEAccounts {
         }
         return SymmetricKey(data: key)
     }
+}
+
+extension CertificateProviderError.Reason {
+    /// The server does not accept the account any more.
+    fileprivate static let closedAccount = Self(rawValue: "closedAccount")
 }

@@ -63,18 +63,30 @@ final class ACMESession: EnrolmentSession {
 
     func request(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
         let account = try account()
-        let (url, order, delay) = try await self.order(for: request, account)
+        let found = try await order(for: request, account)
+        do throws(CertificateProviderError) { return try await goOn(with: found, request, account) } catch {
+            // What has ended since the last run is no news of this one.
+            guard error.reason == .endedOrder, found.isOfLastRun else { throw error }
+            environment.logger.warning("the order of the last run has ended; a new one is made")
+            return try await goOn(with: try await newOrder(for: request, account), request, account)
+        }
+    }
+
+    private func goOn(
+        with found: FoundOrder, _ request: EnrolmentRequest, _ account: ACMEAccount
+    ) async throws(CertificateProviderError) -> EnrolmentAnswer {
+        let order = found.order
         switch order.status {
         case "pending":
             try await authorise(order, for: request, account)
-            return .pending(retryAfter: pause(delay))
+            return .pending(retryAfter: pause(found.retryAfter))
         case "ready":
             await responder.cleanUp()
-            return try await finalise(order, at: url, with: request, account)
+            return try await finalise(order, with: request, account)
         case "processing":
             await responder.cleanUp()
-            return .pending(retryAfter: pause(delay))
-        case "valid": return try await issued(order, account)
+            return .pending(retryAfter: pause(found.retryAfter))
+        case "valid": return try await issued(order, for: request, account)
         default:
             try await request.remember([])
             throw failed(order)
@@ -107,40 +119,40 @@ final class ACMESession: EnrolmentSession {
         var replaces: String?
     }
 
+    private struct FoundOrder {
+        let url: String
+        let order: ACMEOrder
+        let retryAfter: Duration?
+        /// Whether this run has not looked at it before, nor made it.
+        var isOfLastRun = false
+    }
+
     /// Returns the order of this enrolment: the one that was written down, or a new one.
     private func order(
         for request: EnrolmentRequest, _ account: ACMEAccount
-    ) async throws(CertificateProviderError) -> (url: String, ACMEOrder, retryAfter: Duration?) {
-        if let progress = Progress(request.state) {
-            if let url = progress.order {
-                let response = try await client.post(to: url, by: account.signer, isRepeatable: true)
-                let isFirst = state.withLock { state in
-                    defer { state.hasLooked = true }
-                    return !state.hasLooked
-                }
-                let found = response.status == 200 ? try order(response) : nil
-                // One that has ended since the last run is no news of this one.
-                if let found, found.status != "invalid" || !isFirst { return (url, found, retryAfter(response)) }
-                guard found != nil || [404, 410].contains(response.status) && isFirst else {
-                    throw client.refusal(response, of: "the request for the order")
-                }
-                environment.logger.warning(
-                    "the order of the last run has \(found == nil ? "been lost by the server" : "ended"); a new one is made"
-                )
-            } else if let url = try await openOrder(of: account) {
-                // The last run ended before it knew the answer.
-                try await request.remember(try Progress(order: url).encoded())
-                let (order, delay) = try await client.read(
-                    ACMEOrder.self, from: url, by: account.signer, "the request for the order")
-                return (url, order, delay)
-            }
+    ) async throws(CertificateProviderError) -> FoundOrder {
+        guard let progress = Progress(request.state) else { return try await newOrder(for: request, account) }
+        let isFirst = state.withLock { state in
+            defer { state.hasLooked = true }
+            return !state.hasLooked
         }
-        return try await newOrder(for: request, account)
+        // Without a URL, the last run has ended before it knew the answer.
+        let known = if let url = progress.order { url } else { try await openOrder(of: account) }
+        guard let url = known else { return try await newOrder(for: request, account) }
+        let response = try await client.post(to: url, by: account.signer, isRepeatable: true)
+        if [404, 410].contains(response.status), isFirst {
+            environment.logger.warning("the order of the last run has been lost by the server; a new one is made")
+            return try await newOrder(for: request, account)
+        }
+        guard response.status == 200 else { throw client.refusal(response, of: "the request for the order") }
+        let order = try order(response)
+        if progress.order == nil { try await request.remember(try Progress(order: url).encoded()) }
+        return FoundOrder(url: url, order: order, retryAfter: retryAfter(response), isOfLastRun: isFirst)
     }
 
     private func newOrder(
         for request: EnrolmentRequest, _ account: ACMEAccount
-    ) async throws(CertificateProviderError) -> (url: String, ACMEOrder, retryAfter: Duration?) {
+    ) async throws(CertificateProviderError) -> FoundOrder {
         let directory = try await client.directory()
         if let profile = settings.profile, let profiles = directory.meta?.profiles, profiles[profile] == nil {
             let known = profiles.keys.sorted().prefix(16).map(DisplayText.visible).joined(separator: ", ")
@@ -172,7 +184,7 @@ final class ACMESession: EnrolmentSession {
         }
         try await request.remember(try Progress(order: url).encoded())
         state.withLock { $0.hasLooked = true }
-        return (url, try order(response), retryAfter(response))
+        return FoundOrder(url: url, order: try order(response), retryAfter: retryAfter(response))
     }
 
     private func order(_ response: HTTPResponse) throws(CertificateProviderError) -> ACMEOrder {
@@ -208,7 +220,7 @@ final class ACMESession: EnrolmentSession {
             \(client.serverName) has ended the order for \(settings.plan.names.displayText) with the status \
             '\(DisplayText.visible(order.status))'\(reason); \(order.error?.advice ?? "look for the reason in the server's log"). The \
             next attempt makes a new order.
-            """)
+            """, reason: .endedOrder)
     }
 
     // MARK: - Authorisations
@@ -274,13 +286,13 @@ final class ACMESession: EnrolmentSession {
             \(client.serverName) has not accepted the proof for \(authorization.name), and its authorisation is \
             '\(DisplayText.visible(authorization.status))'\(reason); \(problem?.advice ?? settings.adviceForProof). The next attempt \
             makes a new order.
-            """)
+            """, reason: .endedOrder)
     }
 
     // MARK: - Certificates
 
     private func finalise(
-        _ order: ACMEOrder, at url: String, with request: EnrolmentRequest, _ account: ACMEAccount
+        _ order: ACMEOrder, with request: EnrolmentRequest, _ account: ACMEAccount
     ) async throws(CertificateProviderError) -> EnrolmentAnswer {
         let response = try await client.post(
             try JSONText.encode(["csr": Base64URL.encode(request.csr.derRepresentation)]), to: order.finalize,
@@ -292,7 +304,7 @@ final class ACMESession: EnrolmentSession {
         }
         let order = try self.order(response)
         switch order.status {
-        case "valid": return try await issued(order, account)
+        case "valid": return try await issued(order, for: request, account)
         case "invalid":
             try await request.remember([])
             throw failed(order)
@@ -300,16 +312,21 @@ final class ACMESession: EnrolmentSession {
         }
     }
 
-    private func issued(_ order: ACMEOrder, _ account: ACMEAccount) async throws(CertificateProviderError)
-        -> EnrolmentAnswer
-    {
+    private func issued(
+        _ order: ACMEOrder, for request: EnrolmentRequest, _ account: ACMEAccount
+    ) async throws(CertificateProviderError) -> EnrolmentAnswer {
         guard let url = order.certificate else {
             throw CertificateProviderError(
                 .protocolError,
                 "\(client.serverName) has issued, but does not name the certificate's URL; look for the reason in its log."
             )
         }
-        let (first, alternates) = try await chain(at: url, account)
+        let (first, alternates): ([X509Certificate], [String])
+        do throws(CertificateProviderError) { (first, alternates) = try await chain(at: url, account) } catch {
+            // It stays as it is: the next run makes a new order.
+            if error.reason == .endedOrder { try await request.remember([]) }
+            throw error
+        }
         var chain = first
         if let preferred = settings.preferredChain, !chain.leads(to: preferred) {
             var found: [X509Certificate]?
@@ -339,12 +356,12 @@ final class ACMESession: EnrolmentSession {
         do throws(CertificateProviderError) {
             chain = try X509Certificate.certificates(pem: String(decoding: response.body, as: UTF8.self))
         } catch {
+            // A page of something in between is of another type.
+            let isServers = response.mediaType == "application/pem-certificate-chain"
             throw CertificateProviderError(
-                .protocolError, "\(client.serverName) has issued what is not a PEM chain: \(error.message)")
-        }
-        guard !chain.isEmpty else {
-            throw CertificateProviderError(
-                .protocolError, "\(client.serverName) has issued, but its answer holds no certificate.")
+                .protocolError,
+                "\(client.serverName) has issued a certificate, but its answer is not a PEM chain: \(error.message)",
+                reason: isServers ? .endedOrder : nil)
         }
         return (chain, Self.alternates(in: response.headers[canonicalForm: "Link"].map(String.init)))
     }
@@ -399,6 +416,11 @@ final class ACMESession: EnrolmentSession {
     func closeAccount() async throws(CertificateProviderError) {
         try await ACMEAccounts(client: client, interaction: interaction).close()
     }
+}
+
+extension CertificateProviderError.Reason {
+    /// The order is over, without a certificate that can be used.
+    fileprivate static let endedOrder = Self(rawValue: "endedOrder")
 }
 
 extension [X509Certificate] {

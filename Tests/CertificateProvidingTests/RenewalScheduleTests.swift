@@ -99,6 +99,31 @@ import Testing
         #expect(RenewalSchedule(for: chain) == RenewalSchedule(for: identity))
     }
 
+    @Test(
+        "The issuer's advice brings a renewal forward, and postpones it as far as the renewal point or the margin permits",
+        arguments: [
+            // 100 days; the point is at 66 (or 50), the margin at 95.
+            (nil, 40.0, 40.0, "issuer"), (nil, 80.0, 80.0, "issuer"), (nil, 98.0, 95.0, "margin"),
+            (nil, 5000.0, 95.0, "margin"), (nil, -400.0, 1.0 / 24, "issuer"), ("50%", 40.0, 40.0, "issuer"),
+            ("50%", 80.0, 50.0, "renew-at"), ("99%", 5000.0, 95.0, "renew-at"),
+        ] as [(String?, Double, Double, String)])
+    func theIssuersAdviceMovesTheRenewal(point: String?, advised: Double, due: Double, rule: String) throws {
+        let instant = Self.start.addingTimeInterval(advised * Self.day)
+        let policy = try RenewalPolicy(point: point.map { try #require(RenewalPoint($0)) } ?? .standard)
+        let schedule = RenewalSchedule(
+            from: Self.start, to: Self.start.addingTimeInterval(100 * Self.day), policy: policy,
+            advice: RenewalAdvice(window: instant...instant), draw: 0)
+        #expect(abs(schedule.due.timeIntervalSince(Self.start) / Self.day - due) < 0.001)
+        #expect(schedule.rule.rawValue == rule)
+    }
+
+    @Test("Without advice the rule is the renewal point, or the margin if it is earlier")
+    func theRuleWithoutAdvice() throws {
+        let end = Self.start.addingTimeInterval(100 * Self.day)
+        #expect(RenewalSchedule(from: Self.start, to: end, policy: .init(), draw: 0).rule == .point)
+        #expect(RenewalSchedule(from: Self.start, to: end, policy: .init(point: .share(0.99)), draw: 0).rule == .margin)
+    }
+
     @Test("A negative, empty or very long validity period does not break the schedule")
     func oddValiditiesAreNoTrap() {
         #expect(due(days: -5) == 0)

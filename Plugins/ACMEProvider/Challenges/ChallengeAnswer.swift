@@ -36,7 +36,10 @@ struct ChallengeAnswer: Sendable {
     var digest: [UInt8] { Array(SHA256.hash(data: Array(keyAuthorization.utf8))) }
 
     /// The name of the TXT record (section 8.4), without a final dot.
-    var recordName: String { "_acme-challenge.\(identifier.value)" }
+    var recordName: String {
+        // A wildcard is proven by its domain.
+        "_acme-challenge.\(identifier.value.hasPrefix("*.") ? identifier.value.dropFirst(2) : identifier.value[...])"
+    }
     /// The value of the TXT record.
     var recordValue: String { Base64URL.encode(digest) }
 }

@@ -1,0 +1,150 @@
+import CertificateProviding
+import Enrolment
+import Foundation
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import ACMEProvider
+
+/// The account: terms, contact, external accounts, and its end.
+@Suite struct ACMEAccountTests {
+    private let person = NoUserInteraction()
+    private let terms = "https://ca.example/terms-2"
+
+    @Test(
+        "Terms are agreed to by their URL, by true, or on the terminal",
+        arguments: ["https://ca.example/terms-2", "true", nil])
+    func termsAreAgreedTo(agreed: String?) async throws {
+        let host = try Host()
+        host.server.behave { $0.terms = terms }
+        let user = Person(confirming: true)
+        _ = try await host.provider(["agree-terms": agreed]).getCertificate(user)
+        #expect(user.questions.count == (agreed == nil ? 1 : 0))
+        #expect(user.questions.allSatisfy { $0.contains(terms) })
+        // They are agreed to once.
+        _ = try await host.provider().getCertificate(person)
+    }
+
+    @Test(
+        "Without consent to the terms there is no account, and no key for it",
+        arguments: [
+            (nil, CertificateProviderError.Code.configurationInvalid, "and set 'agree-terms' to this URL"),
+            ("https://ca.example/terms-1", .configurationInvalid, "which is not the URL of 'agree-terms'"),
+        ])
+    func termsAreNotAgreedTo(agreed: String?, code: CertificateProviderError.Code, part: String) async throws {
+        let host = try Host()
+        host.server.behave { $0.terms = terms }
+        let error = try #require(
+            await failure { _ = try await host.provider(["agree-terms": agreed]).getCertificate(person) })
+        #expect(error.code == code && error.message.contains(part) && error.message.contains(terms), "\(error)")
+        #expect(host.server.count(of: "newAccount") == 0 && host.records.isEmpty)
+        let refusing = Person(confirming: false)
+        if agreed == nil {
+            #expect(await TestSupport.code { _ = try await host.provider().getCertificate(refusing) } == .userCancelled)
+        }
+    }
+
+    private static let key = Array("0123456789abcdef0123456789abcdef".utf8)
+
+    @Test("An external account is bound by each algorithm", arguments: ["HS256", "HS384", "HS512"])
+    func anExternalAccount(algorithm: String) async throws {
+        let host = try Host(variables: ["KEY": Base64URL.encode(Self.key)])
+        host.server.behave { $0.externalAccounts = ["kid-1": Self.key] }
+        _ = try await host.provider([
+            "eab-kid": "kid-1", "eab-key-source": "env:KEY", "eab-algorithm": algorithm,
+        ]).getCertificate(person)
+        #expect(host.log.warnings == [])
+        // The account is found by its own key from then on.
+        _ = try await host.provider(["eab-kid": "kid-1", "eab-key-source": "env:NOTHING"]).getCertificate(person)
+    }
+
+    @Test(
+        "A wrong, damaged, short or missing key of an external account",
+        arguments: [
+            (Base64URL.encode(Array("another-key-of-some-32-bytes-....".utf8)), "check 'eab-kid', 'eab-key-source'"),
+            ("not base64!", "is not base64url"), ("", "set 'eab-kid' and 'eab-key-source'"),
+        ])
+    func aWrongExternalAccount(key: String, part: String) async throws {
+        let host = try Host(variables: ["KEY": key])
+        host.server.behave { $0.externalAccounts = ["kid-1": Self.key] }
+        let changes: [String: String?] = key.isEmpty ? [:] : ["eab-kid": "kid-1", "eab-key-source": "env:KEY"]
+        let error = try #require(await failure { _ = try await host.provider(changes).getCertificate(person) })
+        #expect(error.message.contains(part), "\(error)")
+        if !key.isEmpty { #expect(!error.message.contains(key)) }
+        #expect(host.server.state.withLock(\.accounts.isEmpty) && host.server.mistakes == [])
+    }
+
+    @Test("A short key of an external account is used, with a warning")
+    func aShortKey() async throws {
+        let short = Array("short".utf8)
+        // With padding, as some CAs show it.
+        let host = try Host(variables: ["KEY": Data(short).base64EncodedString()])
+        host.server.behave { $0.externalAccounts = ["kid-1": short] }
+        _ = try await host.provider(["eab-kid": "kid-1", "eab-key-source": "env:KEY"]).getCertificate(person)
+        #expect(host.log.warnings.contains { $0.contains("40 bits") })
+    }
+
+    @Test("A contact is sent, and changed when the configuration does")
+    func aContact() async throws {
+        let host = try Host()
+        _ = try await host.provider(["contact": "a@example.com, tel:+1"]).getCertificate(person)
+        #expect(
+            host.server.state.withLock { $0.accounts.values.map(\.contact) } == [["mailto:a@example.com", "tel:+1"]])
+        _ = try await host.provider(["contact": "b@example.com"]).getCertificate(person)
+        #expect(host.server.state.withLock { $0.accounts.values.map(\.contact) } == [["mailto:b@example.com"]])
+    }
+
+    @Test("A closed account is an error that names the next step, which works")
+    func aClosedAccount() async throws {
+        let host = try Host()
+        let provider = try host.provider()
+        _ = try await provider.getCertificate(person)
+        host.server.state.withLock { state in
+            for name in state.accounts.keys { state.accounts[name]?.status = "deactivated" }
+        }
+        let error = try #require(await failure { _ = try await provider.getCertificate(person) })
+        #expect(error.code == .rejected && error.message.contains("certprov delete --force"), "\(error)")
+        try await provider.revocation?.closeAccount(person)
+        _ = try await host.provider().getCertificate(person)
+        #expect(host.server.state.withLock(\.accounts.count) == 2)
+    }
+
+    @Test("An account is closed on request, and its key destroyed")
+    func anAccountIsClosed() async throws {
+        let host = try Host()
+        let provider = try host.provider()
+        try await provider.revocation?.closeAccount(person)
+        _ = try await provider.getCertificate(person)
+        try await provider.revocation?.closeAccount(person)
+        #expect(host.server.state.withLock { $0.accounts.values.map(\.status) } == ["deactivated"])
+        #expect(!host.records.contains { $0.hasPrefix("account-") })
+    }
+
+    @Test("A server without the account, or a store without its key, gets a new one", arguments: [true, false])
+    func aLostAccount(isLostByServer: Bool) async throws {
+        let host = try Host()
+        _ = try await host.provider().getCertificate(person)
+        if isLostByServer {
+            host.server.state.withLock {
+                $0.accounts = [:]; $0.orders = [:]
+            }
+        } else {
+            let environment = host.environment()
+            let name = try #require(host.records.first { $0.hasPrefix("account-") })
+            let store = try environment.keyStores.store("store:", pinSource: nil, parameter: "key")
+            for key in try OwnedKeys(store, environment, record: name).recorded() { try store.destroyStored(key) }
+        }
+        _ = try await host.provider().getCertificate(person)
+        #expect(host.server.state.withLock(\.accounts.count) == (isLostByServer ? 1 : 2) && host.server.mistakes == [])
+    }
+
+    @Test("Identities of one server share the account; the key of a server's account goes to no other")
+    func identitiesShareTheAccount() async throws {
+        let host = try Host()
+        _ = try await host.provider().getCertificate(person)
+        _ = try await host.provider(["identifiers": "dns:other.example"]).getCertificate(person)
+        #expect(host.server.state.withLock(\.accounts.count) == 1)
+        #expect(host.records.count { $0.hasPrefix("account-") } == 1)
+    }
+}

@@ -1,0 +1,273 @@
+import CertificateProviding
+import Enrolment
+import Foundation
+import IdentityStore
+import Logging
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import ACMEProvider
+
+/// Enrolment, renewal, revocation and deletion, with a server that checks every request.
+@Suite struct ACMEEnrolmentTests {
+    private let person = NoUserInteraction()
+
+    @Test("An identity is enrolled, renewed by a new key, and deleted")
+    func anIdentityIsEnrolledAndRenewed() async throws {
+        let host = try Host()
+        let provider = try host.provider(["identifiers": "dns:host.example, dns:www.host.example,ip:192.0.2.1"])
+        let first = try await provider.getCertificate(person)
+        #expect(
+            first.certificate.subjectAlternativeNames.map(\.description).sorted() == [
+                "dns:host.example", "dns:www.host.example", "ip:192.0.2.1",
+            ])
+        #expect(first.trust?.certificates == [host.server.authority])
+        #expect(try provider.getStoredCertificate()?.certificate == first.certificate)
+        let second = try await provider.getCertificate(person)
+        #expect(second.key.publicKey != first.key.publicKey)
+        #expect(host.server.openOrders == 0 && host.server.issuedCount == 2 && host.server.mistakes == [])
+        #expect(host.server.state.withLock(\.accounts.count) == 1)
+        let replaced = host.server.state.withLock { $0.orders.values.compactMap(\.replaces) }
+        #expect(replaced == [ACMEClient.renewalID(of: first.certificate)])
+        #expect(host.challenges.isEmpty)
+        try provider.deleteStoredCertificate()
+        #expect(try provider.getStoredCertificate() == nil)
+        // The account stays, and is found again.
+        _ = try await host.provider().getCertificate(person)
+        #expect(host.server.state.withLock(\.accounts.count) == 1)
+    }
+
+    @Test("Refused nonces are replaced at once, three times for a request")
+    func refusedNoncesAreReplaced() async throws {
+        let host = try Host()
+        host.server.behave { $0.refusedNonces = 3 }
+        _ = try await host.provider().getCertificate(person)
+        #expect(host.pauses.withLock { $0.allSatisfy { $0 <= .seconds(1) } })
+        host.server.behave { $0.refusedNonces = 4 }
+        let error = try #require(await failure { _ = try await host.provider().getCertificate(person) })
+        #expect(error.code == .unavailable && error.message.contains("badNonce"))
+        host.server.behave {
+            $0.namesNonces = false; $0.refusedNonces = 0
+        }
+        _ = try await host.provider().getCertificate(person)
+        #expect(host.server.mistakes == [])
+    }
+
+    @Test("Authorisations and orders that take their time are waited for, as the server says")
+    func slowDecisionsAreWaitedFor() async throws {
+        let host = try Host()
+        host.server.behave {
+            $0.looks = 4
+            $0.orderLooks = 4; $0.retryAfter = "7"
+        }
+        _ = try await host.provider().getCertificate(person)
+        let waited = host.pauses.withLock { $0.reduce(Duration.zero, +) }
+        #expect(waited >= .seconds(56) && host.server.count(of: "newOrder") == 1)
+        #expect(host.server.count(of: "chall") == 1, "the answer is submitted once")
+    }
+
+    @Test("An order that is not decided is gone on with by the next run")
+    func aPendingOrderIsGoneOnWith() async throws {
+        let host = try Host()
+        host.server.behave { $0.orderLooks = 10_000 }
+        #expect(await code { _ = try await host.provider().getCertificate(person) } == .pending)
+        #expect(host.challenges.isEmpty, "no challenge is left")
+        #expect(try await host.provider().listIdentities().remarks.contains { $0.contains("has not decided yet") })
+        host.server.behave { $0.orderLooks = 0 }
+        _ = try await host.provider().getCertificate(person)
+        #expect(host.server.count(of: "newOrder") == 1 && host.server.issuedCount == 1 && host.server.mistakes == [])
+    }
+
+    @Test("An order that the server has lost is begun anew, with the same key", arguments: [404, 410])
+    func aLostOrderIsBegunAnew(status: Int) async throws {
+        let host = try Host()
+        host.server.behave { $0.orderLooks = 10_000 }
+        #expect(await code { _ = try await host.provider().getCertificate(person) } == .pending)
+        let keys = try ownedKeys(host)
+        host.server.state.withLock {
+            $0.orders = [:]; $0.behaviour.orderLooks = 0
+        }
+        if status == 410 { host.server.fail("order", .status(410, problem: "malformed")) }
+        let identity = try await host.provider().getCertificate(person)
+        #expect(host.server.count(of: "newOrder") == 2 && keys.contains(identity.key.publicKey))
+        #expect(host.log.warnings.contains { $0.contains("lost by the server") })
+    }
+
+    /// The keys that the host's records name.
+    private func ownedKeys(_ host: Host) throws -> [PublicKeyInfo] {
+        let environment = host.environment()
+        return try host.records.filter { $0.hasPrefix("owned-") }.flatMap { name in
+            try OwnedKeys(
+                try environment.keyStores.store("store:", pinSource: nil, parameter: "key"), environment, record: name
+            )
+            .recorded().map(\.publicKey)
+        }
+    }
+
+    @Test("An order that is refused by an authorisation ends with the server's reason, and the next run makes another")
+    func aRefusedAuthorisation() async throws {
+        let host = try Host()
+        host.server.behave { $0.refusal = "connection" }
+        let error = try #require(await failure { _ = try await host.provider().getCertificate(person) })
+        #expect(error.code == .rejected)
+        #expect(error.message.contains("host.example") && error.message.contains("connection, The test refuses"))
+        #expect(error.message.contains("firewall"))
+        #expect(host.challenges.isEmpty)
+        host.server.behave { $0.refusal = nil }
+        _ = try await host.provider().getCertificate(person)
+        #expect(host.server.count(of: "newOrder") == 2 && host.server.mistakes == [])
+    }
+
+    @Test("A refused order names type, detail and names of each problem")
+    func aRefusedOrder() async throws {
+        let host = try Host()
+        let problem = """
+            {"type": "urn:ietf:params:acme:error:compound", "detail": "Some names are refused", "subproblems": [
+            {"type": "urn:ietf:params:acme:error:rejectedIdentifier", "detail": "Not yours\\u001b[31m", "identifier":
+            {"type": "dns", "value": "host.example"}}, {"type": "urn:ietf:params:acme:error:caa", "detail": "Forbidden"}]}
+            """
+        host.server.fail("newOrder", .status(400, headers: [("X", "y")]))
+        #expect(await code { _ = try await host.provider().getCertificate(person) } == .rejected)
+        host.server.fail("newOrder", .body(problem, type: "application/problem+json", status: 403))
+        let error = try #require(await failure { _ = try await host.provider().getCertificate(person) })
+        #expect(error.message.contains("compound, Some names are refused"), "\(error)")
+        #expect(error.message.contains("rejectedIdentifier, Not yours") && error.message.contains("dns:host.example"))
+        #expect(!error.message.unicodeScalars.contains("\u{1b}"))
+    }
+
+    @Test("A limit of the rate says when to come back")
+    func aRateLimit() async throws {
+        let host = try Host()
+        host.server.fail("newOrder", .status(429, problem: "rateLimited", headers: [("Retry-After", "3600")]))
+        let error = try #require(await failure { _ = try await host.provider().getCertificate(person) })
+        #expect(error.code == .unavailable && error.retryAfter == .seconds(3600))
+        #expect(error.message.contains("rateLimited") && error.message.contains("try again after 20"))
+    }
+
+    @Test(
+        "A certificate that was not asked for is refused, and the old identity stays",
+        arguments: ACMEServer.Issue.allCases)
+    func aCertificateIsChecked(issue: ACMEServer.Issue) async throws {
+        let host = try Host()
+        let changes: [String: String?] = [
+            "subject": "CN=host.example", "names": issue == .otherSubject ? "requested" : nil,
+        ]
+        let old = try await host.provider(changes).getCertificate(person)
+        host.server.behave { $0.issue = issue }
+        let result = await failure { _ = try await host.provider(changes).getCertificate(person) }
+        switch issue {
+        case .right, .twice: #expect(result == nil)
+        default:
+            #expect(result?.code == .protocolError, "\(issue): \(String(describing: result))")
+            #expect(try host.provider(changes).getStoredCertificate()?.certificate == old.certificate)
+            // The next run does not meet the same order.
+            host.server.behave { $0.issue = .right }
+            _ = try await host.provider(changes).getCertificate(person)
+        }
+        #expect(host.server.mistakes == [])
+    }
+
+    @Test("A subject that the server changes is taken with names = server, and without a subject")
+    func aChangedSubject() async throws {
+        let host = try Host()
+        host.server.behave { $0.issue = .otherSubject }
+        let error = await failure { _ = try await host.provider(["subject": "CN=x"]).getCertificate(person) }
+        #expect(error?.message.contains("set 'names' to server") == true)
+        let taken = try await host.provider(["subject": "CN=x", "names": "server"]).getCertificate(person)
+        #expect(taken.certificate.subject == "CN=dropped.example")
+        #expect(try await host.provider(["subject": "CN=x", "names": "server"]).listIdentities().remarks.isEmpty)
+        _ = try await host.provider().getCertificate(person)
+        #expect(host.log.warnings == [])
+    }
+
+    @Test("A leaf without its CA is taken if the trust anchors have issued it")
+    func aLeafAlone() async throws {
+        let host = try Host()
+        host.server.behave { $0.issue = .leafAlone }
+        let file = try host.directory.write(Array(host.server.authority.pemRepresentation.utf8), to: "ca.pem")
+        _ = try await host.provider(["trust-anchors": file]).getCertificate(person)
+    }
+
+    @Test("A certificate is revoked once, by the account or its own key", arguments: [true, false])
+    func aCertificateIsRevoked(hasAccount: Bool) async throws {
+        let host = try Host()
+        let provider = try host.provider()
+        #expect(await code { try await provider.revocation?.revokeStoredCertificate(.superseded, person) } == .notFound)
+        let identity = try await provider.getCertificate(person)
+        if !hasAccount { host.server.state.withLock { $0.accounts = [:] } }
+        let revocation = try #require(provider.revocation)
+        try await revocation.revokeStoredCertificate(.superseded, person)
+        try await revocation.revokeStoredCertificate(.superseded, person)
+        let revoked = host.server.state.withLock(\.revoked)
+        #expect(revoked.count == 1 && revoked.first?.reason == 4)
+        #expect(try provider.getStoredCertificate()?.certificate == identity.certificate)
+        #expect(host.server.mistakes == [])
+    }
+
+    @Test("A profile is requested, and an unknown one is an error before an order is made")
+    func aProfile() async throws {
+        let host = try Host()
+        host.server.behave { $0.profiles = ["short": "Six days", "tls": "Ninety days"] }
+        let error = await failure { _ = try await host.provider(["profile": "long"]).getCertificate(person) }
+        #expect(error?.message.contains("short, tls") == true && host.server.count(of: "newOrder") == 0)
+        _ = try await host.provider(["profile": "short"]).getCertificate(person)
+        #expect(host.server.state.withLock { $0.orders.values.compactMap(\.profile) } == ["short"])
+    }
+
+    @Test("A server that has authorised the account needs no challenge")
+    func noChallenge() async throws {
+        let host = try Host()
+        let changes: [String: String?] = ["challenge": "none", "http-root": nil]
+        let error = await failure { _ = try await host.provider(changes).getCertificate(person) }
+        #expect(error?.message.contains("set it to one of: http-01, dns-01, tls-alpn-01") == true)
+        // The order is gone on with when the configuration is right.
+        host.server.state.withLock { state in
+            for name in state.authorizations.keys { state.authorizations[name]?.status = "valid" }
+        }
+        _ = try await host.provider(changes).getCertificate(person)
+        #expect(host.server.count(of: "newOrder") == 1)
+    }
+
+    @Test(
+        "Names that need other challenges, and mistakes in the configuration, are errors at once",
+        arguments: [
+            (["identifiers": "host.example"], "'host.example' is not a valid identifier: write dns:"),
+            (["identifiers": "dns:*.host.example"], "only challenge=dns-01"),
+            (["identifiers": "dns:a.*.example"], "only the first label"),
+            (["identifiers": "mail:x"], "the kinds are dns:"),
+            (["identifiers": " , "], "at least one name"),
+            (["identifiers": "hardware-module:serial"], "hardware-module:OID:SERIAL"),
+            (["directory": "http://ca.example/dir"], "must begin with https:"),
+            (["directory": "https://ca.example/dir"], "set it to a PEM file with the CA of ca.example"),
+            (["challenge": "dns-01", "http-root": ""], "dns-hook"),
+            (["challenge": "dns-01", "dns-hook": "hook.sh", "http-root": ""], "absolute path"),
+            (["http-listen": "0", "http-root": ""], "must be PORT"),
+            (["http-listen": "80"], "exclude each other"),
+            (["eab-kid": "k"], "eab-key-source"),
+            (["contact": "nobody"], "must be mail addresses"),
+            (["pin-mode": "pin-only"], "needs a 'pin'"),
+            (["ca-fingerprint": "12:34"], "must be the SHA-256 hash"),
+        ])
+    func mistakesOfTheConfiguration(changes: [String: String], part: String) async throws {
+        let host = try Host()
+        let error = failure { _ = try host.provider(changes.mapValues { $0.isEmpty ? String?.none : $0 }) }
+        #expect(error?.message.contains(part) == true, "\(String(describing: error))")
+        #expect(host.server.heard == [])
+    }
+
+    @Test("Device names go into the order and the request")
+    func deviceNames() async throws {
+        let names = try ACMEIdentifier.list(
+            "permanent-identifier:SN-1, hardware-module:1.3.6.1.4.1.1:A7, dns:x.example,dns:X.example")
+        #expect(names.map(\.type) == ["permanent-identifier", "hardware-module", "dns"])
+        #expect(names.map(\.value) == ["SN-1", "A7", "x.example"])
+        let request = try await CertificateRequest(
+            try CertificateRequest.Names(subject: "", subjectAlternativeNames: names.map(\.alternativeName)),
+            key: TestAuthority().issue("x").key)
+        let text = try Subprocess.run(
+            ["openssl", "req", "-noout", "-text", "-inform", "DER"], input: request.derRepresentation)
+        let shown = String(decoding: text, as: UTF8.self)
+        #expect(shown.contains("othername") && shown.contains("DNS:x.example"), "\(shown)")
+    }
+}

@@ -1,0 +1,217 @@
+import CertificateProviding
+import Enrolment
+import Foundation
+import Glibc
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import ACMEProvider
+
+/// The answers to challenges: what is served, and what goes wrong on this host.
+@Suite struct ChallengeTests {
+    private let person = NoUserInteraction()
+    private static let threads = BlockingExecutor.threads(maximum: 4)
+
+    private func answer(
+        _ kind: String, _ type: String = "dns", _ name: String = "host.example", token: String = "token-1"
+    ) throws -> ChallengeAnswer {
+        let text = """
+            {"identifier": {"type": "\(type)", "value": "\(name)"}, "status": "pending", "challenges":
+            [{"type": "\(kind)", "url": "https://ca.example/1", "status": "pending", "token": "\(token)"}]}
+            """
+        let authorization = try JSONDecoder().decode(ACMEAuthorization.self, from: Data(text.utf8))
+        return try ChallengeAnswer(authorization.challenges[0], of: authorization, thumbprint: "thumb")
+    }
+
+    private func run(_ arguments: [String]) async throws -> String {
+        try await Self.threads.run { () throws(CertificateProviderError) in
+            do {
+                let output = try Subprocess(arguments, in: "/", .captured(input: []), seconds: 600).wait()
+                return output.stdout + output.stderr
+            } catch {
+                throw CertificateProviderError(.internal, "\(error)")
+            }
+        }
+    }
+
+    @Test("The listener of http-01 answers the token's path, and nothing else, and is gone when it is closed")
+    func theHTTPListener() async throws {
+        let port = try ReservedPort()
+        let listener = try await ChallengeListener.open(.http, try ListenAddress("127.0.0.1:\(port)"), "http-listen")
+        try listener.answer([try answer("http-01")], at: Date())
+        let url = "http://127.0.0.1:\(port)/.well-known/acme-challenge/"
+        func get(_ path: String, _ more: String...) async throws -> String {
+            try await run(
+                ["curl", "--silent", "--path-as-is", "--write-out", " %{http_code}"] + more + [path])
+        }
+        #expect(try await get(url + "token-1") == "token-1.thumb 200")
+        #expect(try await get(url + "token-1?x") == "token-1.thumb 200")
+        #expect(try await get(url + "token-2") == " 404")
+        #expect(try await get(url + "../acme-challenge/token-1") == " 404")
+        #expect(try await get("http://127.0.0.1:\(port)/") == " 404")
+        #expect(try await get(url + "token-1", "--data", "x") == " 404")
+        await listener.close()
+        #expect(try await get(url + "token-1") == " 000")
+    }
+
+    @Test(
+        "The listener of tls-alpn-01 has a certificate with the proof for each name",
+        arguments: [
+            ("dns", "host.example", "host.example"), ("ip", "192.0.2.7", "7.2.0.192.in-addr.arpa"),
+            (
+                "ip", "2001:db8::1", "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa"
+            ),
+        ])
+    func theTLSListener(type: String, value: String, name: String) async throws {
+        let port = try ReservedPort()
+        let listener = try await ChallengeListener.open(.tls, try ListenAddress("127.0.0.1:\(port)"), "tls-listen")
+        let answer = try answer("tls-alpn-01", type, value)
+        try listener.answer([answer], at: Date())
+        let connect = ["openssl", "s_client", "-connect", "127.0.0.1:\(port)", "-servername"]
+        let shown = try await run(connect + [name, "-alpn", "acme-tls/1"])
+        #expect(shown.contains("ALPN protocol: acme-tls/1"), "\(shown)")
+        let pem = String(shown[try #require(shown.range(of: "-----BEGIN")).lowerBound...])
+        let leaf = try #require(try X509Certificate.certificates(pem: pem).first)
+        #expect(leaf.subjectAlternativeNames.map(\.description) == ["\(type):\(value)"])
+        let text = String(
+            decoding: try Subprocess.run(
+                ["openssl", "x509", "-noout", "-text"], input: Array(leaf.pemRepresentation.utf8)), as: UTF8.self)
+        #expect(text.contains("1.3.6.1.5.5.7.1.31: critical"), "\(text)")
+        let digest = DisplayText.hexadecimal([0x04, 0x20] + answer.digest)
+        #expect(DisplayText.hexadecimal(leaf.derRepresentation).contains(digest))
+        // Another name gets no certificate.
+        #expect(try await run(connect + ["other.example", "-alpn", "acme-tls/1"]).contains("no peer certificate"))
+        await listener.close()
+    }
+
+    @Test("A port that is taken names the process that has it, and the order is gone on with afterwards")
+    func aTakenPort() async throws {
+        let host = try Host()
+        let port = try ReservedPort()
+        let other = try await ChallengeListener.open(.http, try ListenAddress("127.0.0.1:\(port)"), "http-listen")
+        let changes: [String: String?] = ["http-root": nil, "http-listen": "127.0.0.1:\(port)"]
+        let error = try #require(await failure { _ = try await host.provider(changes).getCertificate(person) })
+        #expect(
+            error.code == .operationNotAllowed && error.message.contains("(process \(getpid())) has it"), "\(error)")
+        #expect(error.message.contains("'http-listen'") && error.nativeCode == Int(EADDRINUSE))
+        await other.close()
+        // With the document root the server can look.
+        _ = try await host.provider().getCertificate(person)
+        #expect(host.server.count(of: "newOrder") == 1)
+    }
+
+    @Test("An address that this host does not have is an error that names the parameter")
+    func aForeignAddress() async throws {
+        let error = try #require(
+            await failure {
+                _ = try await ChallengeListener.open(.http, try ListenAddress("192.0.2.1:30000"), "http-listen")
+            })
+        #expect(error.message.contains("check 'http-listen'"), "\(error)")
+    }
+
+    @Test("Without an address, both families are listened on")
+    func bothFamilies() async throws {
+        let port = try ReservedPort()
+        let listener = try await ChallengeListener.open(.http, .port(port.number), "http-listen")
+        try listener.answer([try answer("http-01")], at: Date())
+        for host in ["127.0.0.1", "[::1]"] {
+            let url = "http://\(host):\(port)/.well-known/acme-challenge/token-1"
+            #expect(try await run(["curl", "--silent", url]) == "token-1.thumb")
+        }
+        await listener.close()
+    }
+
+    @Test("A document root that is missing is not made, and a link in it is not followed")
+    func theDocumentRoot() async throws {
+        let host = try Host()
+        let missing = host.directory["missing"]
+        let error = try #require(
+            await failure { _ = try await host.provider(["http-root": missing]).getCertificate(person) })
+        #expect(error.code == .storeWriteFailed && error.message.contains("Check 'http-root'"), "\(error)")
+        #expect(!FileManager.default.fileExists(atPath: missing))
+        // The token's name as a link to another file.
+        let victim = try host.directory.write(Array("precious".utf8), to: "victim")
+        let directory = host.directory.path + "/.well-known/acme-challenge"
+        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+        host.server.behave { $0.token = "linked" }
+        host.server.state.withLock { $0.orders = [:] }
+        #expect(symlink(victim, directory + "/linked") == 0)
+        _ = try await host.provider().getCertificate(person)
+        #expect(try String(contentsOfFile: victim, encoding: .utf8) == "precious" && host.challenges.isEmpty)
+    }
+
+    @Test(
+        "A challenge that a killed run has left is removed by the next, or with the identity", arguments: [true, false])
+    func whatAKilledRunHasLeft(isDeleted: Bool) async throws {
+        let host = try Host()
+        // The process ends while the server looks.
+        host.server.behave { $0.looks = 10_000 }
+        let environment = host.environment()
+        let parameters = ProviderParameters([
+            "directory": .init(host.server.directoryURL), "identifiers": .init("dns:host.example"),
+            "http-root": .init(host.directory.path),
+        ])
+        let settings = try ACMESettings(try ACMEProvider.descriptor.check(parameters, environment))
+        let responder = ChallengeResponder(settings, environment)
+        try await responder.begin([try answer("http-01", token: "left")])
+        #expect(host.challenges == ["left"])
+        let mode =
+            try FileManager.default.attributesOfItem(
+                atPath: host.directory.path + "/.well-known/acme-challenge/left")[.posixPermissions] as? Int
+        #expect(mode == 0o644)
+        host.server.behave { $0.looks = 0 }
+        if isDeleted {
+            try host.provider().deleteStoredCertificate()
+        } else {
+            _ = try await host.provider().getCertificate(person)
+        }
+        #expect(host.challenges.isEmpty && !host.records.contains { $0.hasPrefix("challenges-") })
+    }
+
+    /// A host whose hook notes its arguments, and then runs a line.
+    private func host(hook line: String) throws -> (Host, [String: String?], log: String) {
+        let host = try Host()
+        let log = host.directory["hook.log"]
+        let hook = try host.directory.install("hook", Array("#!/bin/sh\necho \"$@\" >> \(log)\n\(line)\n".utf8))
+        return (host, ["challenge": "dns-01", "http-root": nil, "dns-hook": hook], log)
+    }
+
+    @Test("The hook of dns-01 adds and removes the record, and a wildcard has that of its domain")
+    func theHook() async throws {
+        let (host, changes, log) = try host(hook: "exit 0")
+        host.server.behave { $0.refusal = "dns" }
+        var all = changes
+        all["identifiers"] = "dns:*.host.example"
+        let error = try #require(await failure { _ = try await host.provider(all).getCertificate(person) })
+        #expect(error.message.contains("check the name's DNS records"), "\(error)")
+        let lines = try String(contentsOfFile: log, encoding: .utf8).split(separator: "\n").map {
+            $0.split(separator: " ")
+        }
+        #expect(
+            lines.map { $0.prefix(2).joined(separator: " ") } == [
+                "add _acme-challenge.host.example", "remove _acme-challenge.host.example",
+            ])
+        #expect(lines[0][2] == lines[1][2] && lines[0][2].count == 43)
+    }
+
+    @Test("A hook that fails, or cannot be run, ends the run with the end of its output, and the order is gone on with")
+    func aFailingHook() async throws {
+        let (host, changes, log) = try host(hook: "printf 'no such zone\\n\\033[2J%01000d' 7; exit 3")
+        let error = try #require(await failure { _ = try await host.provider(changes).getCertificate(person) })
+        #expect(error.code == .unavailable && error.message.contains("failed with status 3"), "\(error)")
+        #expect(!error.message.unicodeScalars.contains("\u{1b}") && error.message.count < 1500)
+        #expect(host.log.warnings.contains { $0.contains("could not be removed") })
+        var missing = changes
+        missing["dns-hook"] = "/nonexistent/hook"
+        let second = try #require(await failure { _ = try await host.provider(missing).getCertificate(person) })
+        #expect(second.message.contains("cannot be started: No such file"), "\(second)")
+        // The hook works again: its record of the failed runs is removed first.
+        _ = try host.directory.install("hook", Array("#!/bin/sh\necho \"$@\" >> \(log)\n".utf8))
+        host.server.state.withLock { state in
+            for name in state.authorizations.keys { state.authorizations[name]?.status = "valid" }
+        }
+        _ = try await host.provider(changes).getCertificate(person)
+        #expect(host.server.count(of: "newOrder") == 1)
+    }
+}
