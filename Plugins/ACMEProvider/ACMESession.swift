@@ -195,22 +195,30 @@ final class ACMESession: EnrolmentSession {
 
     /// Looks for an order that a killed run has made, in the account's list (section 7.1.2.1). `nil` also from a server without one.
     private func openOrder(of account: ACMEAccount) async throws(CertificateProviderError) -> String? {
-        guard let list = account.orders else { return nil }
         let wanted = Set(settings.identifiers.map { ACMEOrder.Identifier(type: $0.type, value: $0.value) })
-        let response = try await client.post(to: list, by: account.signer, isRepeatable: true)
-        guard response.status == 200, let orders = try? response.json(ACMEOrders.self, from: settings.directory) else {
-            return nil
+        var urls: [String] = []
+        var page = account.orders
+        for _ in 0..<Self.maximumPages {
+            guard let url = page else { break }
+            let response = try await client.post(to: url, by: account.signer, isRepeatable: true)
+            guard response.status == 200, let list = try? response.json(ACMEOrders.self, from: settings.directory)
+            else { break }
+            urls += list.orders
+            page = Self.links("next", in: response).first
         }
-        for url in orders.orders.suffix(16).reversed() {
-            guard
-                let (order, _) = try? await client.read(
-                    ACMEOrder.self, from: url, by: account.signer, "the request for an order"),
-                ["pending", "ready"].contains(order.status), Set(order.identifiers ?? []) == wanted
+        // Servers list the oldest first, or the newest.
+        for url in urls.suffix(Self.maximumOrders).reversed() + urls.prefix(Self.maximumOrders) {
+            let response = try await client.post(to: url, by: account.signer, isRepeatable: true)
+            guard response.status == 200, let order = try? order(response), ["pending", "ready"].contains(order.status),
+                Set(order.identifiers ?? []) == wanted
             else { continue }
             return url
         }
         return nil
     }
+
+    private static let maximumPages = 50
+    private static let maximumOrders = 8
 
     private func failed(_ order: ACMEOrder) -> CertificateProviderError {
         let reason = order.error.map { ": \(DisplayText.visible(String($0.text.prefix(1000))))" } ?? ""
@@ -363,17 +371,16 @@ final class ACMESession: EnrolmentSession {
                 "\(client.serverName) has issued a certificate, but its answer is not a PEM chain: \(error.message)",
                 reason: isServers ? .endedOrder : nil)
         }
-        return (chain, Self.alternates(in: response.headers[canonicalForm: "Link"].map(String.init)))
+        return (chain, Self.links("alternate", in: response))
     }
 
-    /// The targets of the links with the relation `alternate` (RFC 8288).
-    static func alternates(in links: [String]) -> [String] {
-        links.flatMap { $0.split(separator: ",") }.compactMap { link in
+    /// Returns the targets of the links with a relation (RFC 8288).
+    static func links(_ relation: String, in response: HTTPResponse) -> [String] {
+        response.headers[canonicalForm: "Link"].flatMap { $0.split(separator: ",") }.compactMap { link in
             let parts = link.split(separator: ";").map(\.trimming)
             guard let target = parts.first, target.hasPrefix("<"), target.hasSuffix(">"),
                 parts.dropFirst().contains(where: {
-                    let relation = $0.lowercased()
-                    return relation == "rel=\"alternate\"" || relation == "rel=alternate"
+                    ["rel=\"\(relation)\"", "rel=\(relation)"].contains($0.lowercased())
                 })
             else { return nil }
             return String(target.dropFirst().dropLast())

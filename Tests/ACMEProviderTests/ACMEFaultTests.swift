@@ -70,7 +70,9 @@ import Testing
             let wasCut = power.isOff
             #expect(host.server.openOrders <= 1, "step \(step)")
             _ = try await host.provider().getCertificate(person)
-            #expect(host.server.openOrders == 0 && host.server.mistakes == [], "step \(step)")
+            // The server may have looked for an answer that the killed run has not written.
+            let mistakes = host.server.mistakes.filter { !$0.hasPrefix("no right answer") }
+            #expect(host.server.openOrders == 0 && mistakes == [], "step \(step)")
             #expect(host.challenges.isEmpty, "step \(step)")
             #expect(host.server.issuedCount - issued <= (result == nil ? 2 : 1), "step \(step): a second certificate")
             #expect(host.server.state.withLock(\.accounts.count) == 1, "step \(step)")
