@@ -9,7 +9,9 @@ import Testing
 @Suite(.enabled(if: Pebble.isInstalled && !BuiltCommand.isPlugged)) struct KilledACMETests {
     private static let rounds = TestLength.rounds(25, soak: 250)
 
-    @Test("A kill at any moment leaves at most one order open, no second certificate, and no listener", arguments: [false, true])
+    @Test(
+        "A kill at any moment leaves at most one order open, no second certificate, and no listener",
+        arguments: [false, true])
     func whateverTheMomentOneOrderIsOpen(isRenewal: Bool) async throws {
         let port = try ReservedPort()
         let other = try ReservedPort()

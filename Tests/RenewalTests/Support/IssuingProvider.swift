@@ -4,9 +4,25 @@ import Synchronization
 import TestSupport
 
 /// A provider whose server issues certificates by the true time, or does what a test says instead.
-final class IssuingProvider: CertificateProvider, ReplacedIdentityDiscarding, UpdateAnnouncing {
+final class IssuingProvider: CertificateProvider, ReplacedIdentityDiscarding, UpdateAnnouncing, RenewalAdvising {
     var replacement: (any ReplacedIdentityDiscarding)? { self }
     var updates: (any UpdateAnnouncing)? { self }
+    var advice: (any RenewalAdvising)? { self }
+
+    /// The advice on each identity; `nil` where there is none.
+    typealias Advice = @Sendable (Identity) -> RenewalAdvice?
+
+    func advise(_ advice: @escaping Advice) { state.withLock { $0.advice = advice } }
+
+    func advice(on identity: Identity) -> RenewalAdvice? { state.withLock { $0.known[identity.certificate] } }
+
+    func refreshAdvice(on identity: Identity) async -> Bool {
+        state.withLock { state in
+            let new = state.advice(identity)
+            defer { state.known[identity.certificate] = new }
+            return new != state.known[identity.certificate]
+        }
+    }
     private let announced = AsyncStream<Void>.makeStream()
 
     func announcements() -> AsyncStream<Void> {
@@ -28,6 +44,8 @@ final class IssuingProvider: CertificateProvider, ReplacedIdentityDiscarding, Up
         var shutdowns = 0
         var followers = 0
         var answer: Answer = { issued, _ in issued }
+        var advice: Advice = { _ in nil }
+        var known: [X509Certificate: RenewalAdvice] = [:]
     }
     let id = ProviderID("issuing")
     private let state = Mutex(State())
