@@ -16,6 +16,7 @@ enum ACMEParameter {
         return server
     }
     static let trustAnchors = ServerParameter.trustAnchors(
+        "trust-anchors", .trustAnchors,
         summary:
             "PEM file with the CA of the server's certificate, or system for the system trust store. This, ca-fingerprint or "
             + "pin must be set for an https: server.")

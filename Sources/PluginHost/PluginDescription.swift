@@ -157,7 +157,11 @@ struct DeclaredParameter: Sendable {
         descriptor = parameter.descriptor
         // A plugin runs in a directory of its own.
         let isPath = [.path, .secretPath, .certificateFile].contains(kind)
-        text = { parameters in parameters.text(parameter).map { isPath ? $0.absolutePath : $0 } }
+        text = { parameters in
+            parameters.text(parameter).map { text in
+                isPath || kind == .trustAnchors && text != "system" ? text.absolutePath : text
+            }
+        }
         store = nil
     }
 

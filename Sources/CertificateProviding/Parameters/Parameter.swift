@@ -108,8 +108,8 @@ public struct ParameterDescriptor: Sendable {
     public let isRequired: Bool
     /// The value where the parameter is not given, in words; nil where there is none.
     public let defaultValue: String?
-    /// Whether a blank value is an error. Otherwise it counts as not given. Always so for the kinds `pins` and
-    /// `certificate-file`: a blank must not turn a check off.
+    /// Whether a blank value is an error. Otherwise it counts as not given. Always so for the kinds `pins`,
+    /// `certificate-file` and `trust-anchors`: a blank must not turn a check off.
     public let refusesBlank: Bool
     /// Conditions that must all hold if the parameter is given.
     public let needs: [ParameterCondition]
@@ -129,7 +129,7 @@ public struct ParameterDescriptor: Sendable {
         self.kind = kind
         self.isRequired = isRequired
         self.defaultValue = defaultValue
-        self.refusesBlank = refusesBlank || [.pins, .certificateFile].contains(kind)
+        self.refusesBlank = refusesBlank || [.pins, .certificateFile, .trustAnchors].contains(kind)
         self.needs = needs
         self.excludes = excludes
         self.summary = summary
@@ -151,6 +151,8 @@ public struct ParameterDescriptor: Sendable {
         public static let secretPath = Self(rawValue: "secret-path")
         /// A file of certificates, readable by every user.
         public static let certificateFile = Self(rawValue: "certificate-file")
+        /// A file of certificates, readable by every user, or `system` for the system trust store.
+        public static let trustAnchors = Self(rawValue: "trust-anchors")
         /// A file of certificates, or the URI of an identity in a key store.
         public static let certificate = Self(rawValue: "certificate")
         /// Pins as ``CertificatePin`` reads them, separated by commas.
@@ -173,7 +175,7 @@ public struct ParameterDescriptor: Sendable {
 
         /// All of these.
         package static let known: [Self] = [
-            .string, .path, .secretPath, .certificateFile, .certificate, .pins, .library,
+            .string, .path, .secretPath, .certificateFile, .trustAnchors, .certificate, .pins, .library,
             .boolean, .secretSource, .serverURL, .proxyURL, .keyStore,
         ]
     }

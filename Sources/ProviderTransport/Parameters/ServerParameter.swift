@@ -19,12 +19,15 @@ public enum ServerParameter {
     }
 
     /// A PEM file with the CA of the server's certificate. A blank is an error: without the file, other servers may be trusted.
+    ///
+    /// - Parameter kind: `trustAnchors` where the value may be `system`, which the provider reads itself.
     public static func trustAnchors(
-        _ name: String = "trust-anchors", defaultValue: String? = nil, needs: [ParameterCondition] = [],
+        _ name: String = "trust-anchors", _ kind: ParameterDescriptor.Kind = .certificateFile,
+        defaultValue: String? = nil, needs: [ParameterCondition] = [],
         summary: String = "PEM file with the CA of the server's certificate."
     ) -> Parameter<String?> {
         .string(
-            name, .certificateFile, defaultValue: defaultValue, needs: needs, summary: summary)
+            name, kind, defaultValue: defaultValue, needs: needs, summary: summary)
     }
 
     /// Pins as `CertificatePin` reads them, separated by commas. A blank among them is an error: its value may have been

@@ -49,7 +49,8 @@ struct ParameterCheck {
             // A key store's certificates are for the store to look at.
             case .certificate where isKeyStoreURI(text): break
             case .certificate: findings.append(Self.certificates(text, what, mustBeValid: true))
-            case .certificateFile: findings.append(Self.certificates(text, what))
+            case .trustAnchors where text == "system": findings.append(.ok(what, "the system trust store"))
+            case .certificateFile, .trustAnchors: findings.append(Self.certificates(text, what))
             case .pins: findings.append(Self.pins(text.split(separator: ",").map { String($0).trimmed }, what))
             case .serverURL where !isBehindProxy: findings.append(server(text, what))
             case .proxyURL: findings.append(server(text, what))
