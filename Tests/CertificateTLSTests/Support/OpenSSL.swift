@@ -10,34 +10,22 @@ enum OpenSSL {
     static func withFiles<T>(
         of identity: Identity, authority: TestAuthority, _ body: ([String]) async throws -> T
     ) async throws -> T {
-        let directory = try TemporaryDirectory()
-        defer { withExtendedLifetime(directory) {} }
-        func write(_ name: String, _ text: String) throws -> String {
-            try directory.write(text.utf8, to: name)
-            return directory[name]
-        }
-        guard let pkcs8 = try identity.key.exporter?.pkcs8Representation() else {
-            throw Subprocess.Failure(description: "the key is not exportable")
-        }
-        let base64 = pkcs8.withUnsafeBytes { Data($0).base64EncodedString(options: .lineLength64Characters) }
-        let options = [
-            "-cert", try write("leaf.pem", identity.certificate.pemRepresentation),
-            "-cert_chain",
-            try write("chain.pem", identity.certificateChain.dropFirst().map(\.pemRepresentation).joined()),
-            "-key", try write("key.pem", "-----BEGIN PRIVATE KEY-----\n\(base64)\n-----END PRIVATE KEY-----\n"),
-            "-CAfile", try write("root.pem", authority.root.pemRepresentation),
-            "-verify_return_error",
-        ]
-        return try await body(options)
+        let files = try PeerFiles(of: identity, trusting: authority)
+        defer { withExtendedLifetime(files) {} }
+        return try await body([
+            "-cert", files["leaf.pem"], "-cert_chain", files["issuers.pem"], "-key", files["key.pem"],
+            "-CAfile", files["root.pem"], "-verify_return_error",
+        ])
     }
 
-    /// Runs `s_server`, which sends every line back reversed, on a port of its own. Without a version, `options` name
-    /// one.
+    /// Runs `s_server` on a port of its own. Without a version, `options` name one.
+    ///
+    /// - Parameter mode: `-rev` sends every line back reversed, and `-www` answers HTTP with what it knows of the client.
     static func server<T>(
-        _ options: [String], version: Version?, _ body: (Int) async throws -> T
+        _ options: [String], version: Version?, mode: String = "-rev", _ body: (Int) async throws -> T
     ) async throws -> T {
         let server = try Subprocess(
-            ["openssl", "s_server", "-accept", "127.0.0.1:0", "-rev", "-Verify", "2"]
+            ["openssl", "s_server", "-accept", "127.0.0.1:0", mode, "-Verify", "2"]
                 + (version.map { [$0.opensslOption] } ?? []) + options, .merged)
         var (seen, port) = ([String](), Int?.none)
         while port == nil, let line = server.readLine() {

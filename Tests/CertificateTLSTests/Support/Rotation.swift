@@ -3,9 +3,11 @@ import CoreMetrics
 import Foundation
 import MetricsTestKit
 import NIOCore
+import NIOHTTP1
 import NIOPosix
 import NIOSSL
 import TestSupport
+import Testing
 
 @testable import CertificateTLS
 
@@ -43,7 +45,7 @@ struct RotatingHost {
     func look() async { for _ in 0..<2 { await tls.look() } }
 
     func refusals(_ reason: String, of peer: String = "client") -> Int64 {
-        metrics.counters.compactMap { $0 as? TestCounter }
+        metrics.counters
             .filter {
                 $0.label == "certprov_peers_refused_total"
                     && $0.dimensions.map(\.1) == [peer, reason]
@@ -53,14 +55,19 @@ struct RotatingHost {
     var isStale: Bool { (try? metrics.expectGauge("certprov_trust_stale").lastValue) == 1 }
 
     /// Runs `body` with the port of a server that names its peers.
+    ///
+    /// - Parameter isHTTP: Whether it names them in answers to requests, or at once.
     func serve<T>(
-        on group: MultiThreadedEventLoopGroup,
+        on group: MultiThreadedEventLoopGroup, asHTTP isHTTP: Bool = false,
         _ configure: @escaping @Sendable (inout TLSConfiguration) -> Void = { _ in }, _ body: (Int) async throws -> T
     ) async throws -> T {
         let server = try tls.server(configure)
         return try await withServer(on: group) { channel in
-            try channel.pipeline.syncOperations.addHandler(server.makeHandler(for: channel))
-            try channel.pipeline.syncOperations.addHandler(PeerNamer())
+            let sync = channel.pipeline.syncOperations
+            try sync.addHandler(server.makeHandler(for: channel))
+            guard isHTTP else { return try sync.addHandler(PeerNamer()) }
+            try sync.configureHTTPServerPipeline()
+            try sync.addHandler(WhoAmI())
         } body: {
             try await body($0)
         }
@@ -91,14 +98,17 @@ struct RotatingHost {
     }
 }
 
-/// Two CAs, of which one takes over from the other. Both have the same names.
+/// Two CAs, of which one takes over from the other.
 struct Rollover {
     enum Age: String, CaseIterable, Sendable { case old, new }
 
     let old: TestAuthority
     let new: TestAuthority
 
-    init() throws { (old, new) = (try TestAuthority(), try TestAuthority()) }
+    /// - Parameter hasNewName: Whether the new CA has another name. Theirs have no key identifiers.
+    init(hasNewName: Bool = false) throws {
+        (old, new) = (try TestAuthority(), try hasNewName ? TestAuthority("New") : TestAuthority())
+    }
 
     func authority(_ age: Age) -> TestAuthority { age == .old ? old : new }
 
@@ -108,5 +118,38 @@ struct Rollover {
             ([old.root], [.old]), ([old.root, new.root], [.old, .new]), ([new.root], [.new]),
             ([new.root, old.root], [.old, .new]), ([old.root], [.old]),
         ]
+    }
+
+    /// Has a client whose trust goes through ``steps`` meet `openssl s_server` with an identity of each CA. The client's own
+    /// identity is of each CA too, and the server trusts that.
+    ///
+    /// - Parameters:
+    ///   - mode: What the server does.
+    ///   - meet: Connects to a port, and returns the fingerprint of the server, if it has it.
+    func meetServers(
+        _ client: RotatingHost, _ mode: String, version: Version, _ meet: (Int) async throws -> String?
+    ) async throws {
+        for own in Age.allCases {
+            try await client.tls.credentials.update(to: authority(own).issue("client-\(own)"))
+            for age in Age.allCases {
+                let server = try authority(age).issue("server-\(age)")
+                try await OpenSSL.withFiles(of: server, authority: authority(own)) { options in
+                    for (step, (roots, permitted)) in steps.enumerated() {
+                        try await client.trust(roots)
+                        // One for each connection: its output is not read, and would hold it up.
+                        try await OpenSSL.server(options, version: version, mode: mode) { port in
+                            do {
+                                let met = try await meet(port)
+                                #expect(met == nil || met == server.fingerprint)
+                                #expect(permitted.contains(age), "step \(step), client \(own), server \(age)")
+                            } catch {
+                                #expect(
+                                    !permitted.contains(age), "step \(step), client \(own), server \(age): \(error)")
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
 }
