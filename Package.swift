@@ -507,11 +507,23 @@ let package = Package(
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "NIOTLS", package: "swift-nio"),
             ], exclude: ["transcript.py", "zoo.py"]),
+        // The service of the page Embedding, which `make demo` shows. Tests/ServiceByThePage builds it as its users do.
+        .executableTarget(
+            name: "Greeter",
+            dependencies: [
+                "CertprovKit",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+                .product(name: "UnixSignals", package: "swift-service-lifecycle"),
+            ], path: "Tests/Greeter"),
         // Runs the command that is built beside it.
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "CertificateProviding", "Enrolment", "IdentityStore", "PKCS11TokenProvider", "RemoteMDMProvider",
+                "CertificateProviding", "Enrolment", "Greeter", "IdentityStore", "PKCS11TokenProvider",
+                "RemoteMDMProvider",
                 "SigningService", "TestPlugin", "TestSupport", "certprov",
             ]),
     ],

@@ -13,6 +13,7 @@ import Testing
         ("README.md", "ShortExample"), ("Documentation/Embedding.md", "ShortExample"),
         ("Documentation/Embedding.md", "EmbeddingExample"), ("Documentation/Embedding.md", "RenewalExample"),
         ("Documentation/Embedding.md", "ReloadExample"),
+        ("Documentation/Embedding.md", "../Greeter/Greeter"),
         ("Documentation/WritingAProvider.md", "ProviderExample"),
         ("Documentation/WritingAProvider.md", "EnrolmentExample"), ("Documentation/OAuth.md", "OAuthExample"),
         ("Documentation/Registration.md", "RegistrationExample"),
