@@ -19,7 +19,6 @@ let package = Package(
             name: "ServiceIdentity",
             dependencies: [
                 .product(name: "CertprovKit", package: "certprov"),
-                .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
@@ -49,7 +48,6 @@ let package = Package(
                 "ServiceIdentity",
                 .product(name: "CertificateProviding", package: "certprov"),
                 .product(name: "CertificateTLS", package: "certprov"),
-                .product(name: "CertificateTLSAsyncHTTPClient", package: "certprov"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
                 .product(name: "Logging", package: "swift-log"),

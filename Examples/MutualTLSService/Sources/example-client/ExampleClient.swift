@@ -1,8 +1,6 @@
 import ArgumentParser
 import AsyncHTTPClient
-import CertificateTLSAsyncHTTPClient
 import CertificateProviding
-import CertificateTLS
 import Logging
 import NIOCore
 import ServiceIdentity
@@ -15,7 +13,8 @@ struct ExampleClient: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "example-client", abstract: "A client that is known to servers by its certificate.")
 
-    @OptionGroup var options: IdentityOptions
+    @Option(help: "The property file with the identity and the CAs of the peers.")
+    var config: String
 
     @Option(help: "What to ask for.")
     var url: String
@@ -39,11 +38,10 @@ struct ExampleClient: AsyncParsableCommand {
         let logger = Logger(label: "example-client") { StreamLogHandler.standardError(label: $0) }
         let serviceManager = ServiceManager()
         let identity = try await ServiceIdentity(
-            configuredBy: options.config, reportingTo: serviceManager, logger: logger)
+            configuredBy: config, reportingTo: serviceManager, logger: logger)
         logger.notice("identity loaded", metadata: identity.certificate.logMetadata)
 
-        var configuration = try HTTPClient.Configuration.mutualTLS(
-            presenting: identity.credentials, trusting: options.trustAnchors)
+        var configuration = HTTPClient.Configuration()
         // A pooled connection keeps the identity of its handshake, so none may last for ever.
         configuration.maximumUsesPerConnection = requestsPerConnection
         // Shorter than the server's timeout: a connection that the server is about to close is not used any more.
@@ -51,8 +49,8 @@ struct ExampleClient: AsyncParsableCommand {
         configuration.logServerCertificates(to: logger)
 
         let requester = Requester(
-            url: url, count: requests, interval: .milliseconds(intervalMS), configuration: configuration, logger: logger
-        )
+            url: url, count: requests, interval: .milliseconds(intervalMS), configuration: configuration,
+            tls: identity.tls, logger: logger)
         let onSignal = await RenewalOnSignal(of: identity, reportingTo: serviceManager)
         serviceManager.notify(.ready, status: "Presenting \(identity.certificate.summary)")
         try await ServiceGroup(

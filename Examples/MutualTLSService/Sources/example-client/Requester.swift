@@ -1,5 +1,6 @@
 import ArgumentParser
 import AsyncHTTPClient
+import CertificateTLS
 import Glibc
 import Logging
 import NIOCore
@@ -13,6 +14,7 @@ struct Requester: Service {
     let count: Int?
     let interval: Duration
     let configuration: HTTPClient.Configuration
+    let tls: RotatingTLS
     let logger: Logger
 
     /// - Throws: `ExitCode` when a request failed.
@@ -39,7 +41,10 @@ struct Requester: Service {
     }
 
     private func answer(from client: HTTPClient) async throws -> String {
-        let response = try await client.execute(HTTPClientRequest(url: url), timeout: .seconds(10), logger: logger)
+        var request = HTTPClientRequest(url: url)
+        // Of this moment: the CAs of the servers may have changed. Connections stay in the pool as long as they have not.
+        request.tlsConfiguration = try tls.clientConfiguration()
+        let response = try await client.execute(request, timeout: .seconds(10), logger: logger)
         let body = String(buffer: try await response.body.collect(upTo: 64 * 1024))
         guard response.status == .ok else { throw UnexpectedStatus(status: "\(response.status)", body: body) }
         return body

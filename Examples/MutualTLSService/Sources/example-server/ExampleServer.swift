@@ -2,7 +2,6 @@ import ArgumentParser
 import CertificateProviding
 import CertificateTLS
 import Logging
-import NIOSSL
 import ServiceIdentity
 import ServiceLifecycle
 import UnixSignals
@@ -14,7 +13,8 @@ struct ExampleServer: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "example-server", abstract: "A server that knows its clients by their certificates.")
 
-    @OptionGroup var options: IdentityOptions
+    @Option(help: "The property file with the identity and the CAs of the peers.")
+    var config: String
 
     @Option(help: "The address to listen on.")
     var address = "127.0.0.1"
@@ -26,14 +26,11 @@ struct ExampleServer: AsyncParsableCommand {
         let logger = Logger(label: "example-server") { StreamLogHandler.standardError(label: $0) }
         let serviceManager = ServiceManager()
         let identity = try await ServiceIdentity(
-            configuredBy: options.config, reportingTo: serviceManager, logger: logger)
+            configuredBy: config, reportingTo: serviceManager, logger: logger)
         logger.notice("identity loaded", metadata: identity.certificate.logMetadata)
 
         let server = HTTPSServer(
-            address: address, port: port, identity: identity,
-            tls: try NIOSSLContext(
-                configuration: .makeServerConfiguration(
-                    presenting: identity.credentials, demandingClientCertificatesFrom: options.trustAnchors)),
+            address: address, port: port, identity: identity, tls: try identity.tls.server(),
             onListening: { serviceManager.notify(.ready, status: "Presenting \(identity.certificate.summary)") },
             logger: logger)
         let onSignal = await RenewalOnSignal(of: identity, reportingTo: serviceManager)

@@ -1,9 +1,9 @@
 import CertificateProviding
+import CertificateTLS
 import Logging
 import NIOCore
 import NIOHTTP1
 import NIOPosix
-import NIOSSL
 import ServiceIdentity
 import ServiceLifecycle
 
@@ -21,7 +21,7 @@ struct HTTPSServer: Service {
     let address: String
     let port: Int
     let identity: ServiceIdentity
-    let tls: NIOSSLContext
+    let tls: TLSServer
     let onListening: @Sendable () -> Void
     let logger: Logger
 
@@ -56,10 +56,10 @@ struct HTTPSServer: Service {
         }
     }
 
-    private static func makeConnection(on channel: any Channel, tls: NIOSSLContext) throws -> Connection {
+    private static func makeConnection(on channel: any Channel, tls: TLSServer) throws -> Connection {
         let pipeline = channel.pipeline.syncOperations
         try pipeline.addHandler(IdleStateHandler(allTimeout: timeout))
-        try pipeline.addHandler(NIOSSLServerHandler(context: tls))
+        try pipeline.addHandler(tls.makeHandler(for: channel))
         try pipeline.addHandler(IdleConnectionCloser())
         try pipeline.configureHTTPServerPipeline()
         return try Connection(wrappingChannelSynchronously: channel)
