@@ -14,7 +14,7 @@ import Testing
         case old, new, revoked, stranger
     }
 
-    /// What the files of the server say.
+    /// The contents of the files of the server.
     private struct Phase {
         var trusted: [Age]
         var isRevoked: Bool
@@ -69,7 +69,7 @@ import Testing
             }
         }
 
-        /// Makes a connection of a client, and compares what came of it with the phases that it was made in.
+        /// Makes a connection of a client, and compares its result with the phases that it was made in.
         ///
         /// - Parameter connect: Returns the fingerprint of the server.
         func note(_ client: Client, _ connect: () async throws -> String) async {
