@@ -72,9 +72,13 @@ struct PEMSource: Sendable {
                 )
             let blocks = pem.blocks.filter(\.isPrivateKey)
             guard !blocks.isEmpty else {
+                let others = place.key == nil ? Self.keyNames(beside: place.certificate) : []
+                let beside =
+                    others.isEmpty
+                    ? "" : ", and there is no \(others.map(DisplayText.visible).joined(separator: " or ")) beside it"
                 throw CertificateProviderError(
                     .malformedData,
-                    "\(pem.name) contains no private key in PEM; set 'key' to the file of the key, or to its URI in a key store."
+                    "\(pem.name) contains no private key in PEM\(beside); set 'key' to the file of the key, or to its URI in a key store."
                 )
             }
             guard keyFile.access != .others else {
@@ -186,6 +190,10 @@ struct PEMSource: Sendable {
 
     /// The key that known programs write beside a certificate; `nil` if there is none, so that the certificate's file must have it.
     private static func key(beside file: Place.File) -> Place.File? {
+        keyNames(beside: file).first { file.directory.has($0) }.map { (file.directory, $0) }
+    }
+
+    private static func keyNames(beside file: Place.File) -> [String] {
         let (directory, name) = file
         var names = pairs.filter { $0.certificate == name }.map(\.key)
         if name == "cert.pem" {
@@ -193,7 +201,7 @@ struct PEMSource: Sendable {
             names += ["privkey.pem", "../private/\(own)/key.pem", "key.pem"]
         }
         if let dot = name.lastIndex(of: "."), dot != name.startIndex { names.append(name[..<dot] + ".key") }
-        return names.first { $0 != name && directory.has($0) }.map { (directory, $0) }
+        return names.filter { $0 != name }
     }
 }
 

@@ -15,7 +15,7 @@ import Testing
         static let all = [
             Language(name: "python"), Language(name: "sh"),
             Language(
-                name: "go", build: "go build -o certprov-plugin-acme .",
+                name: "go", build: "go build -o certprov-plugin-corp .",
                 mistake: ("sed -i.good 's/ask(\"entry.write\".*, nil)/nil/' main.go", "mv main.go.good main.go")),
         ]
     }

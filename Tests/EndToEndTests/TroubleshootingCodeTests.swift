@@ -153,11 +153,11 @@ import Testing
     /// The plugin to begin with, whose key was replaced.
     private func aPluginWithAnotherKey() throws -> Output {
         let made = try sandbox.shell(
-            "umask 077; cd $1 && $CERTPROV plugin new acme --language sh && cp $2 acme/example/key.pem", sandbox.path,
+            "umask 077; cd $1 && $CERTPROV plugin new corp --language sh && cp $2 corp/example/key.pem", sandbox.path,
             Fixtures.path("a.key"))
         try #require(made.status == 0, "\(made)")
         let lines =
-            "PluginDirectory = D/acme\nCertificateProvider = acme\nCertificateProvider.acme.directory = D/acme/example"
+            "PluginDirectory = D/corp\nCertificateProvider = corp\nCertificateProvider.corp.directory = D/corp/example"
         return try sandbox.certprov("fetch", "--config", file(lines.replacing("D/", with: sandbox.path + "/")))
     }
 

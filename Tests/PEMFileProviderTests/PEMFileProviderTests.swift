@@ -208,7 +208,8 @@ import Testing
         try directory.write(identity.chainPEM, to: "web.crt")
         await expect(.fileNotFound, key)
         await expect(
-            .malformedData, certificate, "contains no private key", "set 'key'",
+            .malformedData, certificate, "contains no private key in PEM, and there is no web.key beside it",
+            "set 'key'",
             parameters: ["certificate": certificate])
         try directory.write(try authority.issue("another").keyPEM, to: "other")
         await expect(.keyMismatch, "\(key), line 1: the private key does not fit", certificate)

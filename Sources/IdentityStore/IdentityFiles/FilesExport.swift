@@ -51,6 +51,9 @@ package struct FilesExport: Sendable {
     /// Whether the programs have been told of the files.
     package var isTold: Bool { reload == nil || directory.untold == nil }
 
+    /// The path of the program that tells others, if it is missing or cannot be executed.
+    package var missingProgram: String? { reload?.missingProgram }
+
     private func files(_ identity: Identity) throws(CertificateProviderError) -> IdentityFiles {
         try IdentityFiles(identity, exportingKey: form.hasKey, formats: form.formats, pkcs12: form.pkcs12)
     }

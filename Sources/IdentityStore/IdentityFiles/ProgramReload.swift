@@ -44,6 +44,9 @@ package struct ProgramReload: Sendable, Equatable {
         } && ["service", "socket", "target"].contains(name[name.index(after: dot)...])
     }
 
+    /// The path of the program, if it is missing or cannot be executed.
+    package var missingProgram: String? { command.first.flatMap { access($0, X_OK) == 0 ? nil : $0 } }
+
     /// Runs the program without a shell, with no variables but those that systemctl needs, and waits for its end.
     ///
     /// - Throws: `unavailable` if it cannot be started or fails, with the end of its output; `timedOut`.

@@ -125,6 +125,14 @@ struct HostCheck {
         let what = "Files.directory"
         do throws(CertificateProviderError) {
             guard let export = try context.filesExport(configuration) else { return [] }
+            if let program = export.missingProgram {
+                return [
+                    .warning(
+                        "Files.reload",
+                        "\(program.withVisibleControls) is missing, or cannot be executed: no program would be told of new files; "
+                            + "install it, or correct the line")
+                ]
+            }
             guard let stored else {
                 return [.warning(what, "No identity is stored to be written; run: certprov fetch")]
             }
