@@ -369,12 +369,19 @@ let package = Package(
         // What its tests stop by a signal.
         .executableTarget(
             name: "SigningService",
-            dependencies: ["CertificateProviding", "IdentityStore", "PKCS11TokenProvider", "TestSupport"],
+            dependencies: [
+                "CertificateProviding", "CertprovKit", "IdentityStore", "PKCS11TokenProvider", "TestSupport",
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOTLS", package: "swift-nio"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+            ],
             path: "Tests/SigningService"),
         .testTarget(
             name: "PKCS11CardTests",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "PKCS11TokenProvider", "TestSupport", "certprov",
+                "CertificateProviding", "CertificateTLS", "PKCS11TokenProvider", "SigningService", "TestSupport",
+                "certprov",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),

@@ -52,7 +52,7 @@ import Testing
         #expect(stored.status == 0 && stored.stdout.contains("CN=client,O=Example"), "\(stored)")
         #expect(try host.leftInTPM().isEmpty)
         #expect(try host.contents().kinds == ["certificate", "certificate", "private-key", "public-key"])
-        try connect(host, trustedBy: Fixtures.path("ca.pem"), options)
+        try host.connect(trustedBy: Fixtures.path("ca.pem"), options)
 
         let deleted = try host.certprov(["delete", "--yes", "--set", "delete-objects=true"] + options)
         #expect(deleted.status == 0, "\(deleted)")
@@ -77,7 +77,7 @@ import Testing
         try #require(fetched.status == 0 && fetched.stdout.contains(" token "), "\(fetched)")
         let first = try host.contents()
         #expect(first.kinds == ["certificate", "certificate", "private-key", "public-key"], "\(first)")
-        try connect(host, trustedBy: authority, configuration)
+        try host.connect(trustedBy: authority, configuration)
 
         // The server's certificate is for another key: the new one goes, and the old one is used.
         let failing = try configure(host, server, test.keyType, label: "/fault-other-key")
@@ -85,7 +85,7 @@ import Testing
         #expect(failed.status != 0, "\(failed)")
         #expect(try host.leftInTPM().isEmpty)
         #expect(try host.contents().ids == first.ids)
-        try connect(host, trustedBy: authority, configuration)
+        try host.connect(trustedBy: authority, configuration)
 
         let renewed = try host.certprov(["fetch", "--force"] + configuration)
         #expect(renewed.status == 0, "\(renewed)")
@@ -94,7 +94,7 @@ import Testing
         #expect(try server.requests().last?["operation"] as? String == "simplereenroll")
         let second = try host.contents()
         #expect(second.kinds == first.kinds && second.privateKeys != first.privateKeys, "\(second)")
-        try connect(host, trustedBy: authority, configuration)
+        try host.connect(trustedBy: authority, configuration)
 
         let deleted = try host.certprov(["delete", "--yes"] + configuration)
         #expect(deleted.status == 0, "\(deleted)")
@@ -135,12 +135,14 @@ import Testing
         try #require(output.status == 0, "\(output)")
         return chain
     }
+}
 
+extension TokenHost {
     /// Makes a handshake in each version of TLS with a server that demands a certificate.
-    private func connect(_ host: TokenHost, trustedBy authority: String, _ options: [String]) throws {
+    func connect(trustedBy authority: String, _ options: [String]) throws {
         for (version, name) in [("-tls1_2", "TLS 1.2"), ("-tls1_3", "TLS 1.3")] {
-            let server = try TLSServer(in: host.sandbox, ["-Verify", "3", "-CAfile", authority, version])
-            let output = try host.certprov(
+            let server = try TLSServer(in: sandbox, ["-Verify", "3", "-CAfile", authority, version])
+            let output = try certprov(
                 ["connect", "localhost:\(server.port)", "--trust-anchors", server.certificate, "--json"] + options)
             #expect(output.status == 0, "\(output)")
             let document = try output.document("Connection")

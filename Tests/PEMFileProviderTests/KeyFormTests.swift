@@ -5,12 +5,12 @@ import PEMFileProvider
 import TestSupport
 import Testing
 
-/// Private keys in every form that OpenSSL writes.
+/// Private keys in every form that OpenSSL and GnuTLS write.
 @Suite(.timeLimit(.minutes(20))) struct KeyFormTests {
     struct Form: Sendable, CustomTestStringConvertible {
         var testDescription: String
         var kind: TestAuthority.KeyKind
-        /// The arguments of `openssl`, which reads the key in `key.pem` and writes `other.pem`.
+        /// A command that reads the key in `key.pem` and writes `other.pem`.
         var command: [String]
         var isEncrypted = false
         var label: String
@@ -19,36 +19,52 @@ import Testing
     private static func pkcs8(_ name: String, _ kind: TestAuthority.KeyKind, _ arguments: String...) -> Form {
         Form(
             testDescription: "\(kind.rawValue), \(name)", kind: kind,
-            command: ["pkcs8", "-topk8", "-in", "key.pem", "-out", "other.pem", "-passout", "pass:right"] + arguments,
+            command: ["openssl", "pkcs8", "-topk8", "-in", "key.pem", "-out", "other.pem", "-passout", "pass:right"]
+                + arguments,
             isEncrypted: true, label: "ENCRYPTED PRIVATE KEY")
+    }
+
+    /// PKCS#8 with a cipher of certtool.
+    private static func certtool(_ cipher: String, _ kind: TestAuthority.KeyKind = .p256) -> Form {
+        Form(
+            testDescription: "\(kind.rawValue), certtool with \(cipher)", kind: kind,
+            command: [
+                "certtool", "--to-p8", "--load-privkey", "key.pem", "--password", "right", "--pkcs-cipher", cipher,
+                "--outfile", "other.pem",
+            ], isEncrypted: true, label: "ENCRYPTED PRIVATE KEY")
     }
 
     static let forms: [Form] = [
         Form(
             testDescription: "RSA, PKCS#1", kind: .rsa2048,
-            command: ["rsa", "-traditional", "-in", "key.pem", "-out", "other.pem"], label: "RSA PRIVATE KEY"),
+            command: ["openssl", "rsa", "-traditional", "-in", "key.pem", "-out", "other.pem"], label: "RSA PRIVATE KEY"
+        ),
         Form(
-            testDescription: "EC, SEC1", kind: .p256, command: ["ec", "-in", "key.pem", "-out", "other.pem"],
+            testDescription: "EC, SEC1", kind: .p256,
+            command: ["openssl", "ec", "-in", "key.pem", "-out", "other.pem"],
             label: "EC PRIVATE KEY"),
         Form(
-            testDescription: "EC 384, SEC1", kind: .p384, command: ["ec", "-in", "key.pem", "-out", "other.pem"],
+            testDescription: "EC 384, SEC1", kind: .p384,
+            command: ["openssl", "ec", "-in", "key.pem", "-out", "other.pem"],
             label: "EC PRIVATE KEY"),
         Form(
-            testDescription: "RSA, PKCS#8", kind: .rsa2048, command: ["pkey", "-in", "key.pem", "-out", "other.pem"],
+            testDescription: "RSA, PKCS#8", kind: .rsa2048,
+            command: ["openssl", "pkey", "-in", "key.pem", "-out", "other.pem"],
             label: "PRIVATE KEY"),
         Form(
             testDescription: "Ed25519, PKCS#8", kind: .ed25519,
-            command: ["pkey", "-in", "key.pem", "-out", "other.pem"],
+            command: ["openssl", "pkey", "-in", "key.pem", "-out", "other.pem"],
             label: "PRIVATE KEY"),
         Form(
             testDescription: "RSA, Proc-Type with AES", kind: .rsa2048,
             command: [
-                "rsa", "-traditional", "-aes256", "-passout", "pass:right", "-in", "key.pem", "-out", "other.pem",
+                "openssl", "rsa", "-traditional", "-aes256", "-passout", "pass:right", "-in", "key.pem", "-out",
+                "other.pem",
             ],
             isEncrypted: true, label: "RSA PRIVATE KEY"),
         Form(
             testDescription: "EC, Proc-Type with 3DES", kind: .p256,
-            command: ["ec", "-des3", "-passout", "pass:right", "-in", "key.pem", "-out", "other.pem"],
+            command: ["openssl", "ec", "-des3", "-passout", "pass:right", "-in", "key.pem", "-out", "other.pem"],
             isEncrypted: true, label: "EC PRIVATE KEY"),
         pkcs8("PBES2 with AES", .p256, "-v2", "aes-256-cbc"),
         pkcs8("PBES2 with AES and SHA-512", .rsa2048, "-v2", "aes-128-cbc", "-v2prf", "hmacWithSHA512"),
@@ -57,6 +73,12 @@ import Testing
         pkcs8("PBES1 of PKCS#12 with 3DES", .p256, "-v1", "PBE-SHA1-3DES"),
         pkcs8("PBES1 with DES", .rsa2048, "-v1", "PBE-MD5-DES", "-provider", "legacy", "-provider", "default"),
         pkcs8("Ed25519 in PBES2", .ed25519, "-v2", "aes256"),
+        certtool("aes-128"), certtool("aes-192"), certtool("aes-256", .rsa2048), certtool("3des", .p521),
+        certtool("3des-pkcs12"), certtool("rc2-40"), certtool("arcfour", .ed25519),
+        Form(
+            testDescription: "RSA, certtool with text", kind: .rsa2048,
+            command: ["certtool", "--key-info", "--infile", "key.pem", "--outfile", "other.pem"],
+            label: "RSA PRIVATE KEY"),
     ]
 
     @Test("A private key is read in each form, and a wrong password is said", arguments: forms)
@@ -64,7 +86,7 @@ import Testing
         let directory = try TemporaryDirectory()
         let identity = try TestAuthority().issue("client", kind: form.kind)
         try directory.write(try identity.keyPEM, to: "key.pem")
-        try Subprocess.run(["openssl"] + form.command, in: directory.path)
+        try Subprocess.run(form.command, in: directory.path)
         chmod(directory["other.pem"], 0o600)
         let key = String(decoding: try directory.read("other.pem"), as: UTF8.self)
         #expect(key.contains("-----BEGIN \(form.label)-----"))
@@ -88,6 +110,33 @@ import Testing
                     error?.code == .wrongPassword && error?.message.contains(advice) == true, "\(error?.message ?? "")")
                 #expect(error?.message.contains("\(path), line ") == true)
             }
+        }
+    }
+
+    /// GnuTLS writes one byte more than other programs of half of all EC keys, so that several are made of each curve.
+    @Test(
+        "A private key that certtool has made is read, plain and encrypted",
+        arguments: [
+            ["rsa", "--sec-param", "medium"], ["ecdsa", "--sec-param", "high"], ["ecdsa", "--sec-param", "ultra"],
+            ["ecdsa", "--curve", "secp384r1"], ["ed25519"],
+        ], [false, true])
+    func keysOfCerttool(_ type: [String], isEncrypted: Bool) async throws {
+        let (directory, authority) = (try TemporaryDirectory(), try TestAuthority())
+        for _ in 0..<(type[0] == "ecdsa" ? 4 : 1) {
+            try Subprocess.run(
+                ["certtool", "--generate-privkey", "--outfile", "key.pem", "--key-type"] + type
+                    + (isEncrypted ? ["--pkcs8", "--password", "right"] : []), in: directory.path)
+            let publicKey = try Subprocess.run(
+                ["openssl", "pkey", "-in", "key.pem", "-passin", "pass:right", "-pubout", "-outform", "DER"],
+                in: directory.path)
+            try directory.write(try authority.certify(publicKey, as: "web").pemRepresentation, to: "web.pem")
+            var parameters = ["certificate": directory["web.pem"], "key": directory["key.pem"]]
+            if isEncrypted { parameters["key-password-source"] = "env:PW" }
+            let identity = try await PEMFileProvider.testing(parameters, .testing(variables: ["PW": "right"])).fetch()
+            #expect(identity.key.publicKey.derRepresentation == publicKey)
+            guard isEncrypted else { continue }
+            let wrong = try PEMFileProvider.testing(parameters, .testing(variables: ["PW": "wrong"]))
+            #expect(await code { try await wrong.fetch() } == .wrongPassword)
         }
     }
 

@@ -1,6 +1,7 @@
 import CertificateProviding
 import CertificateTLS
 import Foundation
+import Glibc
 import NIOSSL
 import PKCS11TokenProvider
 import TestSupport
@@ -185,23 +186,28 @@ struct CardTests {
         let options = try card.options(card.uri(.authentication))
         #expect(try certprov(["fetch"] + options).status == 0)
         try await card.failing(#"{"sign_delay":6}"#) {
-            let identity = card.file("server.pem")
-            try Subprocess.run([
-                "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-keyout",
-                card.file("server.key"), "-out", identity, "-days", "2", "-subj", "/CN=localhost", "-addext",
-                "subjectAltName=DNS:localhost",
-            ])
-            let server = try Subprocess([
-                "openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", identity, "-key", card.file("server.key"),
-                "-Verify", "3", "-verify_return_error", "-CAfile", card.file("ca.pem"), "-www",
-            ])
-            var line = server.readLine()
-            while let text = line, !text.hasPrefix("ACCEPT") { line = server.readLine() }
-            let port = try #require(line?.split(separator: ":").last)
+            let (port, identity, server) = try serve(trusting: card.file("ca.pem"))
+            defer { server.stop() }
             let output = try certprov(
                 ["connect", "localhost:\(port)", "--trust-anchors", identity] + options)
             #expect(output.status == 0, "\(output)")
         }
+    }
+
+    /// OpenSSL's server, which demands a certificate of the authorities in a file, on a port, and the file of its own.
+    private func serve(trusting authorities: String) throws -> (port: Substring, certificate: String, Subprocess) {
+        let (identity, key) = (card.file("server.pem"), card.file("server.key"))
+        try Subprocess.run([
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-keyout", key,
+            "-out", identity, "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+        ])
+        let server = try Subprocess([
+            "openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", identity, "-key", key, "-Verify", "3",
+            "-verify_return_error", "-CAfile", authorities, "-www",
+        ])
+        var line = server.readLine()
+        while let text = line, !text.hasPrefix("ACCEPT") { line = server.readLine() }
+        return (try #require(line?.split(separator: ":").last), identity, server)
     }
 
     @Test func aCardThatWasPulledSignsAgainWhenItIsBack() async throws {
@@ -265,5 +271,135 @@ struct CardTests {
                 try certprov(["list"] + card.options(token, pin: nil)).stdout.contains("holder1-9e")
             })
         #expect(try await eventually { (try? await identity.key.signsValidly()) ?? false })
+    }
+
+    // MARK: The certificate in a file
+
+    /// A certificate in a file for a key of the card, by an authority of its own, and the property file of a service.
+    private struct Web {
+        let directory: TemporaryDirectory
+        let authority: TestAuthority
+        let publicKey: [UInt8]
+        var properties: String { directory["web.properties"] }
+
+        init(_ card: Card, _ slot: Card.Slot) async throws {
+            (directory, authority) = (try TemporaryDirectory(), try TestAuthority())
+            let provider = try card.provider(slot)
+            publicKey = try await provider.getCertificate(NoUserInteraction()).key.publicKey.derRepresentation
+            try provider.deleteStoredCertificate()
+            try directory.write(authority.root.pemRepresentation.utf8, to: "ca.pem")
+            let client = try authority.issue("client")
+            let chain = client.certificateChain.map(\.pemRepresentation).joined()
+            try directory.write(chain.utf8, to: "client.pem")
+            let key = try #require(client.key.exporter).pkcs8Representation().withUnsafeBytes { Array($0) }
+            try directory.write(key, to: "client.p8")
+            try configure(card, slot)
+            _ = try issue()
+        }
+
+        func configure(_ card: Card, _ slot: Card.Slot, pin: String = "pin") throws {
+            let lines = """
+                CertificateProvider = pem
+                CertificateProvider.pem.certificate = \(directory["web.pem"])
+                CertificateProvider.pem.key = \(card.uri(slot))?module-path=\(try #require(Card.module))
+                CertificateProvider.pem.key-pin-source = file:\(card.file(pin))
+                CertificateProvider.pem.usage = both
+                TrustAnchors = \(directory["ca.pem"])
+
+                """
+            try directory.write(lines.utf8, to: "web.properties")
+        }
+
+        /// Issues the certificate anew, and returns its serial number.
+        func issue() throws -> String {
+            let leaf = try authority.certify(publicKey, as: "web")
+            let chain = leaf.pemRepresentation + authority.intermediate.pemRepresentation
+            try directory.write(chain.utf8, to: "web.new")
+            try #require(rename(directory["web.new"], directory["web.pem"]) == 0)
+            let output = try Subprocess.run(["openssl", "x509", "-noout", "-serial", "-in", directory["web.pem"]])
+            return String(decoding: output, as: UTF8.self).trimmingCharacters(in: .newlines)
+                .replacing("serial=", with: "")
+        }
+
+        /// Whether `fetch` writes what the file has.
+        func isFetched(_ certprov: Command) throws -> Bool {
+            let fetched = try certprov(["fetch", "--config", properties, "--out", directory["out"]])
+            #expect(fetched.status == 0, "\(fetched)")
+            return try directory.read("out/current/chain.pem") == directory.read("web.pem")
+        }
+
+        func serve(_ certprov: Command) throws -> ServingProcess {
+            try ServingProcess([certprov.program("SigningService")], configuredBy: properties) {
+                try certprov.start($0)
+            }
+        }
+
+        func serves(_ serial: String?, _ server: ServingProcess) async throws -> Bool {
+            try await eventually {
+                try server.serialNumber(
+                    for: [
+                        "-cert", directory["client.pem"], "-cert_chain", directory["client.pem"], "-key",
+                        directory["client.p8"], "-keyform", "DER",
+                    ], trustedBy: directory["ca.pem"]) == serial
+            }
+        }
+    }
+
+    @Test(
+        "A certificate in a file is used with its key on the card, and a renewed one is taken",
+        arguments: [Card.Slot.authentication, .signature, .cardAuthentication])
+    func aCertificateInAFile(slot: Card.Slot) async throws {
+        let web = try await Web(card, slot)
+        let options = ["--config", web.properties]
+        let listed = try certprov(["list"] + options)
+        #expect(listed.status == 0 && listed.stdout.contains("CN=web"), "\(listed)")
+        #expect(try web.isFetched(certprov))
+        let (port, identity, server) = try serve(trusting: web.directory["ca.pem"])
+        defer { server.stop() }
+        let connected = try certprov(["connect", "localhost:\(port)", "--trust-anchors", identity] + options)
+        #expect(connected.status == 0, "\(connected)")
+        var serial = try web.issue()
+        #expect(try web.isFetched(certprov))
+        let service = try web.serve(certprov)
+        #expect(try await web.serves(serial, service))
+        serial = try web.issue()
+        #expect(try await web.serves(serial, service))
+        let end = service.stop()
+        #expect(end.status == 0, "\(end)")
+        #expect(try card.triesLeft == Card.tries)
+    }
+
+    @Test("A wrong PIN for a key beside a certificate in a file costs one try")
+    func aWrongPINCostsOneTry() async throws {
+        try card.restoreTries()
+        let web = try await Web(card, .authentication)
+        try web.configure(card, .authentication, pin: "wrong-pin")
+        for _ in 0..<2 {
+            for command in ["fetch", "list", "check"] {
+                let output = try certprov([command, "--config", web.properties])
+                #expect(output.status != 0, "\(output)")
+            }
+            #expect(throws: Subprocess.Failure.self) { try web.serve(certprov) }
+            #expect(try card.triesLeft == Card.tries - 1)
+        }
+        try web.configure(card, .authentication)
+        #expect(try web.isFetched(certprov))
+        #expect(try card.triesLeft == Card.tries)
+    }
+
+    @Test("A service goes on when the card is back, with the certificate that the file has by then")
+    func aServiceGoesOnWhenTheCardIsBack() async throws {
+        let web = try await Web(card, .authentication)
+        #expect(try web.isFetched(certprov))
+        let service = try web.serve(certprov)
+        defer { service.stop() }
+        try card.takeOut()
+        #expect(try await web.serves(nil, service))
+        let isMissed = try await eventually { try certprov(["fetch", "--config", web.properties]).status == 69 }
+        #expect(isMissed)
+        let serial = try web.issue()
+        try card.putIn()
+        #expect(try await web.serves(serial, service))
+        #expect(try card.triesLeft == Card.tries)
     }
 }

@@ -9,22 +9,32 @@ import TestSupport
 ///     SigningService MODULE URI PIN-FILE shutdown|exit
 ///
 /// `shutdown` ends as a service should; `exit` as one that knows nothing of that, in the middle of its signatures. With the
-/// first argument `soak` it is ``SoakingService``.
+/// first argument `soak` it is ``SoakingService``, with `serve` ``ServingService``.
 @main enum SigningService {
     static func main() async throws {
         let arguments = CommandLine.arguments
-        let isSoaking = arguments.dropFirst().first == "soak"
-        guard arguments.count == (isSoaking ? 6 : 5) else {
+        let other = ["soak": 6, "serve": 4].first { $0.key == arguments.dropFirst().first }
+        guard arguments.count == other?.value ?? 5 else {
             throw CertificateProviderError(
-                .configurationInvalid, "MODULE URI PIN-FILE shutdown|exit, or soak URI PIN-FILE STORE PAUSE")
+                .configurationInvalid,
+                "MODULE URI PIN-FILE shutdown|exit, soak URI PIN-FILE STORE PAUSE, or serve PROPERTY-FILE PORT-FILE")
         }
         let (terminations, continuation) = AsyncStream<Void>.makeStream()
-        let shutsDown = isSoaking || arguments[4] == "shutdown"
+        let shutsDown = other != nil || arguments[4] == "shutdown"
         Termination.catchSignal {
             if !shutsDown { exit(0) }
             continuation.yield()
         }
-        if isSoaking { return try await SoakingService.run(arguments[2...], until: terminations) }
+        switch other?.key {
+        case "soak": return try await SoakingService.run(arguments[2...], until: terminations)
+        case "serve":
+            do { return try await ServingService.run(arguments[2], arguments[3], until: terminations) } catch {
+                // An error of this function is a trap.
+                FileHandle.standardError.write(Data("\(error)\n".utf8))
+                exit(1)
+            }
+        default: break
+        }
 
         let provider = try PKCS11TokenProvider(
             environment: .testing(storage: InMemoryStorage()),

@@ -55,7 +55,7 @@ public final class Pebble: Sendable {
     public let directoryURL: String
     /// The PEM file with the CA of the server's own TLS certificate.
     public let serverCA: String
-    /// Where `pebble-challtestsrv` takes DNS records, such as `POST /set-txt` with `{"host": "_acme-challenge.NAME.", "value": "…"}`;
+    /// The URL where `pebble-challtestsrv` takes DNS records, such as `POST /set-txt` with `{"host": "_acme-challenge.NAME.", "value": "…"}`;
     /// `nil` without validation.
     public let dnsManagement: String?
     private let management: String
@@ -149,7 +149,7 @@ public final class Pebble: Sendable {
         try Subprocess.run(["curl", "--silent", "--show-error", "--cacert", serverCA, url], seconds: 60)
     }
 
-    /// What the server has written about its requests.
+    /// The server's log of its requests.
     public var log: String { (try? String(decoding: directory.read("pebble.log"), as: UTF8.self)) ?? "" }
 
     /// The root of its certificates.

@@ -34,12 +34,19 @@ struct Command: Sendable {
     init() throws { directory = try TemporaryDirectory() }
 
     /// Runs the command to its end.
-    func callAsFunction(_ arguments: [String]) throws -> Output {
-        let path = URL(filePath: CommandLine.arguments[0]).deletingLastPathComponent().appending(path: "certprov").path
+    func callAsFunction(_ arguments: [String]) throws -> Output { try start([program("certprov")] + arguments).wait() }
+
+    /// The path of a program that is built beside the tests.
+    func program(_ name: String) -> String {
+        URL(filePath: CommandLine.arguments[0]).deletingLastPathComponent().appending(path: name).path
+    }
+
+    /// Starts a program with the command's identity store.
+    func start(_ arguments: [String]) throws -> Subprocess {
         let variables = [
             "XDG_STATE_HOME=" + directory["state"], "XDG_CONFIG_HOME=" + directory["config"], "HOME=" + directory.path,
         ]
-        return try Subprocess(variables + [path] + arguments, .captured(), seconds: 600).wait()
+        return try Subprocess(variables + arguments, .captured(), seconds: 600)
     }
 }
 
