@@ -80,24 +80,28 @@ public struct TrustAnchors: Sendable, Hashable {
         }
     }
 
-    /// The size in bytes up to which a server sends the names of its anchors: one record of TLS. A message has at most 64 KiB of
-    /// them (RFC 8446, section 4.2.4), and BoringSSL compares each with each in every context.
+    /// The size in bytes up to which a server sends the names of its anchors: one record of TLS. A message has room for 64 KiB of
+    /// them (RFC 8446, section 4.2.4).
     private static let maximumSizeOfNames = 16_384
+    /// BoringSSL sorts the anchors of a context anew for each: with hundreds, that takes longer than the handshake.
+    private static let maximumCountOfNames = 64
 
-    /// Returns the anchors whose names a server sends to its clients: all, or none if that would be too much. A client that gets
-    /// none chooses its certificate itself.
+    private static func areShort(_ names: [X509Certificate]) -> Bool {
+        names.reduce(0) { $0 + $1.subjectDER.count + 2 } <= maximumSizeOfNames
+    }
+
+    /// Returns the anchors whose names a server with a context for each connection sends to its clients: all, or none if these are
+    /// many. A client that gets none chooses its certificate itself.
     static func named(
         _ certificates: [X509Certificate]
     ) throws(CertificateProviderError) -> [NIOSSLCertificate] {
-        let size = certificates.reduce(0) { $0 + $1.subjectDER.count + 2 }
-        return size > maximumSizeOfNames ? [] : try converted(certificates)
+        certificates.count <= maximumCountOfNames && areShort(certificates) ? try converted(certificates) : []
     }
 
-    /// Whether a server sends the names of these anchors to its clients.
+    /// Whether a server with one context sends the names of these anchors to its clients.
     static func areNamed(_ roots: NIOSSLTrustRoots) -> Bool {
         guard case .certificates(let certificates) = roots else { return true }
-        return certificates.isEmpty
-            || (try? !named(certificates.map { try X509Certificate($0) }).isEmpty) ?? false
+        return (try? areShort(certificates.map { try X509Certificate($0) })) ?? false
     }
 
     /// Reads the anchors of a server that demands client certificates. Blocks as ``load()``.

@@ -110,7 +110,7 @@ import X509
     func aRootOfVersion1() async throws {
         let anchor = try root.get().certify(isAuthority: false, version: .v1)
         #expect(try await validation([root.get().certify(client.get(), isAuthority: false), anchor]).path?.count == 2)
-        // Another one that it has issued is no root, also as an anchor.
+        // A certificate of version 1 that it has issued does not issue others, not even as an anchor.
         let other = try root.get().certify(issuing.get(), isAuthority: false, version: .v1)
         let leaf = try issuing.get().certify(client.get(), isAuthority: false)
         #expect(try await validation([leaf, other]).path == nil)

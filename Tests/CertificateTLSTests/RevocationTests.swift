@@ -99,7 +99,7 @@ import Testing
             "issuing", "-crlexts", "reasons", "-crl_lastupdate", "20250101000000Z", "-crl_nextupdate", "20990101000000Z"
         )
         #expect(try await refusal(of: bad, by: root, full, old, isLenient: isLenient) == nil)
-        // A stranger's list revokes nothing.
+        // A list of another CA of the same name revokes nothing.
         try authority.directory.write(try authority.directory.read("issuing.index"), to: "stranger.index")
         let stranger = try authority.list("stranger", "-crlexts", "delta")
         #expect(try await refusal(of: bad, by: root, full, stranger, isLenient: isLenient) == nil)

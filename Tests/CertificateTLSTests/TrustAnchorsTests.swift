@@ -103,6 +103,9 @@ import Testing
         let many = try (0..<1500).map { try TestAuthority.certificate(subject: "CA \($0)", issuer: "CA \($0)") }
         let (few, all) = (many.prefix(3) + [authority.root], many + [authority.root])
         #expect(try TrustAnchors.named(Array(few)).count == 4 && TrustAnchors.named(all).isEmpty)
+        #expect(
+            try TrustAnchors.named(Array(many.prefix(64))).count == 64
+                && TrustAnchors.named(Array(many.prefix(65))).isEmpty)
         let credentials = try TLSCredentials(authority.issue("server"))
         let client = try TLSCredentials(authority.issue("client"))
         for (anchors, isNamed) in [(Array(few), true), (all, false)] {

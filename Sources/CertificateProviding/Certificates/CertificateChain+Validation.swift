@@ -126,8 +126,8 @@ extension CertificateChain {
     }
 }
 
-/// What RFC5280Policy leaves out, to accept what browsers accept, or accepts of certificates of version 1, with which any holder of
-/// one could issue others. OpenSSL and BoringSSL refuse it. The caller checks the leaf.
+/// Adds the key usage, which RFC5280Policy leaves out as browsers do, and refuses issuers of version 1: any holder of such a certificate
+/// could issue others. OpenSSL and BoringSSL refuse it. The caller checks the leaf.
 private struct AuthoritiesMayIssue: VerifierPolicy {
     let verifyingCriticalExtensions: [ASN1ObjectIdentifier] = []
     let usage: IdentityUsage?
