@@ -343,7 +343,8 @@ let package = Package(
         .testTarget(
             name: "ACMEProviderTests",
             dependencies: [
-                "ACMEProvider", "CertificateProviding", "Enrolment", "IdentityStore", "ProviderTransport", "TestSupport",
+                "ACMEProvider", "CertificateProviding", "Enrolment", "IdentityStore", "ProviderTransport",
+                "TestSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
