@@ -347,7 +347,7 @@ struct CardTests {
 
     @Test(
         "A certificate in a file is used with its key on the card, and a renewed one is taken",
-        arguments: [Card.Slot.authentication, .signature, .cardAuthentication])
+        arguments: [Card.Slot.signature, .cardAuthentication])
     func aCertificateInAFile(slot: Card.Slot) async throws {
         let web = try await Web(card, slot)
         let options = ["--config", web.properties]
