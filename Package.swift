@@ -416,6 +416,10 @@ let package = Package(
         .testTarget(
             name: "EnrolmentTests",
             dependencies: ["CertificateProviding", "Enrolment", "IdentityStore", "ProviderTransport", "TestSupport"]),
+        // Real servers, by the command that is built beside it.
+        .testTarget(
+            name: "ACMEServerTests",
+            dependencies: ["ACMEProvider", "CertificateProviding", "TestPlugin", "TestSupport", "certprov"]),
         .testTarget(
             name: "OAuthTests", dependencies: ["CertificateProviding", "CertificateTLS", "OAuth", "TestSupport"]),
         .testTarget(

@@ -31,13 +31,13 @@ struct ACMEAccounts {
     ///   account that was closed, and where the server refuses to make one.
     func account() async throws(CertificateProviderError) -> ACMEAccount {
         if let signer = try await knownSigner() {
-            return if let known = try await find(signer) { known } else { try await make(signer) }
+            return if let known = try await open(signer) { known } else { try await make(signer) }
         }
         let account = try await environment.withLease(of: recordName) {
             () async throws(CertificateProviderError) -> ACMEAccount in
             // Another process may have made it by now.
             if let signer = try await knownSigner() {
-                return if let known = try await find(signer) { known } else { try await make(signer) }
+                return if let known = try await open(signer) { known } else { try await make(signer) }
             }
             let agreed = try await agreedTerms()
             let key = try await keys.make(
@@ -51,13 +51,13 @@ struct ACMEAccounts {
             reason: .busy)
     }
 
-    /// Returns the account; `nil` if there is none.
+    /// Returns the account; `nil` if there is none that is open.
     func existing() async throws(CertificateProviderError) -> ACMEAccount? {
-        guard let signer = try await knownSigner() else { return nil }
-        return try await find(signer)
+        guard let signer = try await knownSigner(), case .open(let account) = try await find(signer) else { return nil }
+        return account
     }
 
-    /// Closes the account for good, and destroys its key.
+    /// Closes the account for good, and destroys its key. One that the server has closed already is forgotten.
     func close() async throws(CertificateProviderError) {
         var open: ACMEAccount?
         do throws(CertificateProviderError) { open = try await existing() } catch {
@@ -106,19 +106,34 @@ struct ACMEAccounts {
         var externalAccountBinding: RequestSigner.Flattened?
     }
 
-    /// Finds the account of a key (section 7.3.1); `nil` if there is none.
-    private func find(_ signer: RequestSigner) async throws(CertificateProviderError) -> ACMEAccount? {
+    private enum Found {
+        case open(ACMEAccount)
+        /// With the server's reason.
+        case closed(String?)
+        case none
+    }
+
+    private func open(_ signer: RequestSigner) async throws(CertificateProviderError) -> ACMEAccount? {
+        switch try await find(signer) {
+        case .open(let account): account
+        case .closed(let reason): throw closed(reason)
+        case .none: nil
+        }
+    }
+
+    /// Finds the account of a key (section 7.3.1).
+    private func find(_ signer: RequestSigner) async throws(CertificateProviderError) -> Found {
         let response = try await client.post(
             try JSONText.encode(NewAccount(onlyReturnExisting: true)), to: try await client.directory().newAccount,
             by: signer, isRepeatable: true)
-        if response.problem?.kind == "accountDoesNotExist" { return nil }
+        if response.problem?.kind == "accountDoesNotExist" { return .none }
         guard (200...299).contains(response.status) else {
-            if response.problem?.kind == "unauthorized" { throw closed(response.problem?.text) }
+            if response.problem?.kind == "unauthorized" { return .closed(response.problem?.text) }
             throw client.refusal(response, of: "the request for the account")
         }
         let object = try response.json(ACMEAccountObject.self, from: settings.directory)
         if let status = object.status, status != "valid" {
-            throw closed("its status is \(DisplayText.visible(status))")
+            return .closed("its status is \(status)")
         }
         let account = try account(signer, response.headers.first(name: "Location"), object)
         if !settings.contact.isEmpty, let contact = object.contact, Set(contact) != Set(settings.contact) {
@@ -128,7 +143,7 @@ struct ACMEAccounts {
                 throw client.refusal(update, of: "the change of the account's contact", advice: "check 'contact'")
             }
         }
-        return account
+        return .open(account)
     }
 
     private func account(

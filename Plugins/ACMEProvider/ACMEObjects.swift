@@ -118,6 +118,7 @@ struct ACMEProblem: Decodable, Sendable {
         case "rejectedIdentifier", "unsupportedIdentifier":
             "check 'identifiers', and whether the account may request them"
         case "invalidProfile": "check 'profile'"
+        case "badRevocationReason": "leave out the reason ('--reason')"
         case "caa": "permit this CA in the CAA records of the name"
         case "connection", "tls":
             "check that the server can reach this host by the name, and that no firewall or other program answers"

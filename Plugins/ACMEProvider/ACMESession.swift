@@ -411,9 +411,15 @@ final class ACMESession: EnrolmentSession {
                 certificate: Base64URL.encode(identity.certificate.derRepresentation),
                 reason: reason == .unspecified ? nil : reason.rawValue))
         // By the account, or by the certificate's own key (section 7.6).
-        let account = try await ACMEAccounts(client: client, interaction: interaction).existing()
-        let signer = if let account { account.signer } else { try RequestSigner(identity.key) }
-        let response = try await client.post(payload, to: url, by: signer)
+        var response: HTTPResponse?
+        if let account = try await ACMEAccounts(client: client, interaction: interaction).existing() {
+            response = try await client.post(payload, to: url, by: account.signer)
+        }
+        // The account may be another one than that which the certificate was issued to.
+        if response == nil || response?.problem?.kind == "unauthorized" {
+            response = try await client.post(payload, to: url, by: try RequestSigner(identity.key))
+        }
+        guard let response else { return }
         if response.problem?.kind == "alreadyRevoked" { return }
         guard (200...299).contains(response.status) else {
             throw client.refusal(response, of: "the request for a revocation")

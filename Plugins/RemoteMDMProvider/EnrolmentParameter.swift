@@ -84,6 +84,13 @@ enum EnrolmentParameter {
         summary: "SCEP: secret source of the challenge password.")
     static let subject = Parameter.required(
         "subject", summary: "Subject of the certificate (RFC 4514), such as CN=client,O=Example.")
+    static let names = Parameter<NameRule?>(
+        "names", .string, defaultValue: "another subject is used with a warning",
+        summary: "requested: the certificate must have the subject; server: the server decides on the subject."
+    ) { text, _ throws(ParameterProblem) in
+        guard let rule = NameRule(rawValue: text) else { throw .expected("must be requested or server") }
+        return rule
+    }
     static let subjectAlternativeNames = Parameter<[AlternativeName]>(
         "subject-alternative-names", .string, absent: [],
         summary: "dns:, ip:, email:, uri: and upn: names, separated by commas; one that has a comma itself in double "
@@ -110,6 +117,8 @@ enum EnrolmentParameter {
         summary: "Seconds that the server may take for a whole enrolment, and as many again while the request is "
             + "pending.")
 
+    enum NameRule: String { case requested, server }
+
     /// In the order of the documentation.
     static let all: [ParameterDescriptor] = [
         `protocol`.descriptor, url.descriptor, trustAnchors.descriptor, caFingerprint.descriptor,
@@ -117,7 +126,7 @@ enum EnrolmentParameter {
         passwordSource.descriptor, bearerSource.descriptor, clientCertificate.descriptor, clientKeySource.descriptor,
         tokenURL.descriptor, clientID.descriptor, clientSecretSource.descriptor, clientAuthentication.descriptor,
         scope.descriptor, grant.descriptor, tokenTrustAnchors.descriptor, tokenPin.descriptor,
-        challengeSource.descriptor, subject.descriptor, subjectAlternativeNames.descriptor,
+        challengeSource.descriptor, subject.descriptor, names.descriptor, subjectAlternativeNames.descriptor,
         IdentityUsage.parameter.descriptor, keyType.descriptor, key.descriptor, serverKeygen.descriptor,
         ServerParameter.proxy.descriptor,
         ServerParameter.proxyUsername.descriptor, ServerParameter.proxyPasswordSource.descriptor, timeout.descriptor,

@@ -39,7 +39,7 @@ struct EnrolmentSettings: Sendable {
         clientCertificate = try ClientCertificate(parameters)
         proxy = try ProxySettings(parameters)
         let names = try Self.names(parameters)
-        plan = EnrolmentPlan(
+        var plan = EnrolmentPlan(
             names: names, usage: parameters[IdentityUsage.parameter], keyStore: parameters[EnrolmentParameter.key],
             keyType: parameters[EnrolmentParameter.keyType],
             timeout: parameters[EnrolmentParameter.timeout],
@@ -49,6 +49,12 @@ struct EnrolmentSettings: Sendable {
                     names.subjectText, names.alternativeNames.map(\.description).joined(separator: ","),
                 ] + (parameters[EnrolmentParameter.caIdentifier].map { [$0] } ?? [])
                     + parameters[IdentityUsage.parameter].distinguishingProperties))
+        switch parameters[EnrolmentParameter.names] {
+        case .requested: plan.subjectRule = .required
+        case .server: plan.subjectRule = .server
+        case nil: break
+        }
+        self.plan = plan
         try checkServer(parameters)
     }
 

@@ -104,6 +104,30 @@ import X509
         }
     }
 
+    @Test("With names=requested another subject is refused, with names=server it is used without a warning")
+    func namesSayWhoDecidesOnTheSubject() async throws {
+        let server = try ESTResponder(.basic)
+        let storage = InMemoryStorage()
+        let names = ["subject-alternative-names": "dns:client.example"]
+        func provider(_ rule: String, _ log: TestLog = TestLog()) throws -> any CertificateProvider {
+            try server.provider(
+                storage: storage, label: "fault-wrong-subject", names.merging(["names": rule]) { $1 }, log: log)
+        }
+        let error = await failure { try await provider("requested").getCertificate(person) }
+        #expect(error?.code == .protocolError && error?.message.contains("set 'names' to server") == true)
+        #expect(try provider("requested").getStoredCertificate() == nil)
+        for _ in 0..<2 {
+            let log = TestLog()
+            let provider = try provider("server", log)
+            let identity = try await provider.getCertificate(person)
+            #expect(identity.certificate.subject == "CN=Somebody Else,O=Enrolment Test")
+            #expect(log.warnings.isEmpty, "\(log.text)")
+            let remarks = await provider.listing?.listIdentities().remarks
+            #expect(remarks == [], "\(String(describing: remarks))")
+        }
+        #expect(throws: CertificateProviderError.self) { try provider("other") }
+    }
+
     @Test("A certificate without any name is refused")
     func someNameIsNeeded() async throws {
         let server = try ESTResponder(.basic)

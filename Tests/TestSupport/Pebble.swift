@@ -1,6 +1,7 @@
 public import CertificateProviding
 import Foundation
 import SwiftASN1
+import Synchronization
 
 /// Debian's `pebble`, an ACME server for tests, on ports of its own for as long as this object lives.
 ///
@@ -60,7 +61,8 @@ public final class Pebble: Sendable {
     public let dnsManagement: String?
     private let management: String
     private let ports: [ReservedPort]
-    private let processes: [Subprocess]
+    private let processes: Mutex<[Subprocess]>
+    private let command: (arguments: [String], environment: [String: String])
 
     private static let threads = BlockingExecutor.threads(maximum: 8)
 
@@ -116,8 +118,9 @@ public final class Pebble: Sendable {
         try directory.write(
             JSONSerialization.data(withJSONObject: ["pebble": settings], options: .withoutEscapingSlashes),
             to: "pebble.json")
+        command = (arguments, environment)
         processes.append(try Self.run(arguments, log: directory["pebble.log"], environment: environment))
-        self.processes = processes
+        self.processes = Mutex(processes)
         try waitFor(directoryURL)
         try waitFor(management + "/roots/0")
         if let dnsManagement { try waitFor(dnsManagement) }
@@ -137,7 +140,7 @@ public final class Pebble: Sendable {
     private func waitFor(_ url: String) throws {
         let end = ContinuousClock.now + .seconds(600)
         while (try? answer(url)) == nil {
-            guard ContinuousClock.now < end, !processes.contains(where: \.hasEnded) else {
+            guard ContinuousClock.now < end, !processes.withLock({ $0.contains(where: \.hasEnded) }) else {
                 throw Subprocess.Failure(description: "\(url) does not answer: \(log)")
             }
             usleep(10_000)
@@ -160,7 +163,39 @@ public final class Pebble: Sendable {
     }
 
     /// Ends the server. Clients find its port closed.
-    public func stop() { for process in processes { process.stop() } }
+    public func stop() { processes.withLock { for process in $0 { process.stop() } } }
+
+    /// Starts the server anew, at the same URL: it knows no account, order or certificate of before, and has new authorities.
+    public func restart() async throws {
+        try await Self.threads.run { () throws(CertificateProviderError) in
+            do {
+                try self.processes.withLock { processes in
+                    processes.removeLast().stop()
+                    processes.append(
+                        try Self.run(
+                            self.command.arguments, log: self.directory["pebble.log"],
+                            environment: self.command.environment))
+                }
+                try self.waitFor(self.directoryURL)
+                try self.waitFor(self.management + "/roots/0")
+            } catch { throw CertificateProviderError(.internal, "\(error)") }
+        }
+    }
+
+    /// What the server knows about a certificate.
+    public struct CertificateStatus: Decodable, Sendable {
+        /// `Valid` or `Revoked`.
+        public let status: String
+        /// The reason of its revocation (RFC 5280, section 5.3.1).
+        public let reason: Int?
+        private enum CodingKeys: String, CodingKey { case status = "Status", reason = "Reason" }
+    }
+
+    /// - Parameter serial: In hexadecimal.
+    public func status(ofSerial serial: String) throws -> CertificateStatus {
+        let answer = try answer("\(management)/cert-status-by-serial/\(serial)")
+        return try JSONDecoder().decode(CertificateStatus.self, from: Data(answer))
+    }
 }
 
 extension Identity {
