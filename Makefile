@@ -33,7 +33,7 @@ INSTALL_PACKAGES := $(BUILD_PACKAGES) python3
 PACKAGE_PACKAGES := $(BUILD_PACKAGES) python3 openssl debootstrap
 DEB_PACKAGES := $(INSTALL_PACKAGES) dpkg-dev lintian
 DEB_TEST_PACKAGES := $(DEB_PACKAGES) openssl debootstrap mount util-linux
-BENCH_PACKAGES := $(BUILD_PACKAGES) $(SERVER_PACKAGES) curl openssl python3 time softhsm2 opensc gnutls-bin gcc libc6-dev $(ENROLMENT_PACKAGES)
+BENCH_PACKAGES := $(BUILD_PACKAGES) $(SERVER_PACKAGES) curl openssl python3 time softhsm2 opensc gnutls-bin gcc libc6-dev lego pebble $(ENROLMENT_PACKAGES)
 
 # Statically linked Swift and C++ runtimes: one file to install, and less to do at each start. The linker takes the first
 # library it finds, and in this directory there is only the static one.

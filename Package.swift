@@ -425,7 +425,8 @@ let package = Package(
         .testTarget(
             name: "ReadmeTests",
             dependencies: [
-                "CertificateProviderTesting", "CertificateProviding", "CertificateTLS", "CertprovComposition",
+                "ACMEProvider", "CertificateProviderTesting", "CertificateProviding", "CertificateTLS",
+                "CertprovComposition",
                 "CertprovKit", "IdentityStore",
                 "Logon", "OAuth", "PKCS11TokenProvider",
                 "PEMFileProvider", "PKCS12FileProvider", "PluginHost", "PluginKit", "RemoteMDMProvider",

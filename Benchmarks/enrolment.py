@@ -1,4 +1,4 @@
-"""Enrolment: the whole process against strongSwan's pki and against scepclient, and a thousand in one process.
+"""Enrolment: the whole process against strongSwan's pki, scepclient and lego, and a thousand in one process.
 
 The servers are those of the tests. A run begins without state, or with the key of an enrolment that has found no end,
 which certprov keeps: the same as a key that somebody has made beforehand.
@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import time
@@ -157,6 +158,65 @@ def scep(bin, runs, work):
         runs.print(100, "certprov", "scepclient", ("and with making it: certprov fetch", "scepclient"))
 
 
+@contextlib.contextmanager
+def pebble(folder):
+    """Runs Debian's pebble; the URL of its directory, and the port that it looks at for http-01."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(6)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-days", "1",
+                    "-keyout", f"{folder}/key.pem", "-out", f"{folder}/ca.pem", "-subj", "/CN=localhost", "-addext",
+                    "subjectAltName=DNS:localhost"], check=True, capture_output=True)
+    write(f"{folder}/pebble.json", json.dumps({"pebble": {
+        "listenAddress": f"127.0.0.1:{ports[0]}", "managementListenAddress": f"127.0.0.1:{ports[1]}",
+        "certificate": f"{folder}/ca.pem", "privateKey": f"{folder}/key.pem", "httpPort": ports[4], "tlsPort": ports[5]}}))
+    env = dict(os.environ, PEBBLE_VA_NOSLEEP="1", PEBBLE_WFE_NONCEREJECT="0", PEBBLE_AUTHZREUSE="0")
+    dns = f"127.0.0.1:{ports[2]}"
+    commands = [["pebble-challtestsrv", "-dns01", dns, "-management", f"127.0.0.1:{ports[3]}", "-defaultIPv6", "", "-http01", "",
+                 "-https01", "", "-tlsalpn01", ""], ["pebble", "-config", f"{folder}/pebble.json", "-dnsserver", dns]]
+    processes = [subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for words in commands]
+    url = f"https://localhost:{ports[0]}/dir"
+    try:
+        ask = ["curl", "--silent", "--cacert", f"{folder}/ca.pem", "--output", "/dev/null", url]
+        while subprocess.run(ask).returncode != 0:
+            if any(one.poll() is not None for one in processes):
+                raise SystemExit("pebble does not start")
+            time.sleep(0.05)
+        yield url, ports[4]
+    finally:
+        for one in processes:
+            one.terminate()
+            one.wait()
+
+
+def acme(bin, runs, work):
+    folder = f"{work}/acme"
+    os.mkdir(folder)
+    with pebble(folder) as (url, port):
+        runs.env = dict(runs.env, LEGO_CA_CERTIFICATES=f"{folder}/ca.pem")
+        ours = [f"{bin}/certprov", "fetch", "--force", "--provider", "acme"]
+        for value in (f"directory={url}", f"trust-anchors={folder}/ca.pem", "agree-terms=true", "proxy=none",
+                      "identifiers=dns:web.example.test", f"http-listen=127.0.0.1:{port}"):
+            ours += ["--set", value]
+        lego = ["lego", "--path", "lego", "--server", url, "--accept-tos", "--email", "a@example.test", "--domains",
+                "web.example.test", "--http", "--http.port", f"127.0.0.1:{port}"]
+        renew = [*lego, "renew", "--days", "4000", "--no-random-sleep"]
+
+        print("ACME enrolment, P-256, http-01, whole process")
+        runs.add("certprov", ours)
+        runs.add("lego", [*lego, "run"])
+        runs.print(10, "certprov", "lego", ("with a new account: certprov fetch", "lego run"))
+        kept = {}
+        for name, words in (("certprov", ours), ("lego", [*lego, "run"])):
+            place, env = runs.place(f"{name}-kept", None)
+            subprocess.run(words, env=env, cwd=place, check=True, capture_output=True)
+            kept[name] = place
+        runs.add("certprov", ours, kept["certprov"])
+        runs.add("lego", renew, kept["lego"])
+        runs.print(10, "certprov", "lego", ("a renewal: certprov fetch --force", "lego renew"))
+
+
 def many(bench, env, work):
     folder = f"{work}/many"
     os.mkdir(folder)
@@ -176,5 +236,6 @@ def enrolment(bin, bench, work, env):
     runs = Runs(work, env)
     est(bin, runs, work)
     scep(bin, runs, work)
+    acme(bin, runs, work)
     if bench:
         many(bench, env, work)

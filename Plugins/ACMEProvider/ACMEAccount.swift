@@ -7,7 +7,7 @@ import ProviderTransport
 
 /// The account of this host with a server (RFC 8555, section 7.3). Identities of one server share it.
 ///
-/// The record of its key is all that is kept: the account is found by its key.
+/// Only the record of its key is stored: the account is found by its key.
 struct ACMEAccount: Sendable {
     /// Signs in the name of the account.
     let signer: RequestSigner

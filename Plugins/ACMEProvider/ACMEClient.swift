@@ -74,7 +74,7 @@ final class ACMEClient: Sendable {
 
     /// Sends a request to a URL that the server has named.
     private func send(_ request: HTTPRequest, to text: String) async throws(CertificateProviderError) -> HTTPResponse {
-        // What the configuration demands of the directory holds for the rest.
+        // The configuration's demands on the directory hold for the rest.
         guard let url = ServerURL(text), url.isSecure || !settings.directory.isSecure && url.isOnThisHost else {
             throw CertificateProviderError(
                 .protocolError,

@@ -44,7 +44,7 @@ final class ACMESession: EnrolmentSession {
     }
 
     func connect(renewing current: Identity?) async throws(CertificateProviderError) -> EnrolmentTerms {
-        // What a run that was killed has left.
+        // A run that was killed may have left some.
         await responder.cleanUp()
         let anchors = try await environment.executor.run { [settings] () throws(CertificateProviderError) in
             try settings.anchors()
@@ -65,7 +65,7 @@ final class ACMESession: EnrolmentSession {
         let account = try account()
         let found = try await order(for: request, account)
         do throws(CertificateProviderError) { return try await goOn(with: found, request, account) } catch {
-            // What has ended since the last run is no news of this one.
+            // An order that has ended since the last run says nothing about this one.
             guard error.reason == .endedOrder, found.isOfLastRun else { throw error }
             environment.logger.warning("the order of the last run has ended; a new one is made")
             return try await goOn(with: try await newOrder(for: request, account), request, account)

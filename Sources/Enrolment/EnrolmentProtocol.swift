@@ -255,7 +255,7 @@ public struct EnrolmentPlan: Sendable {
     public var keyType: KeyType?
     /// The longest time that a pending request is waited for in one run.
     public var timeout: Duration
-    /// What a certificate with another subject than the requested one means.
+    /// How a certificate with another subject than the requested one is treated.
     public var subjectRule = SubjectRule.preferred
     /// The name of the identity in the provider's storage (``/CertificateProviding/StoredIdentity/name(distinguishedBy:)``). It depends on the
     /// server, the names and the usage: other ones are another identity.
@@ -273,7 +273,7 @@ public struct EnrolmentPlan: Sendable {
     }
 }
 
-/// What an issued certificate with another subject than the requested one means, for a key that this host has made. Its alternative
+/// How an issued certificate with another subject than the requested one is treated, for a key that this host has made. Its alternative
 /// names must be right in any case.
 public enum SubjectRule: Sendable {
     /// It is refused.

@@ -119,7 +119,7 @@ enum EnrolmentStage {
         switch self {
         case .before(let new): error.isPassing ? nil : new
         case .asking(let record, let isNew):
-            // What the protocol has remembered is at the server, such as an order, and can be gone on with.
+            // The protocol has remembered a state of the server, such as an order, and can go on with it.
             isFinal || (isNew && !record.isUndecided && record.state.isEmpty && error.isRefusal) ? record : nil
         case .answered(let record): error.isPassing ? nil : record
         case .done: nil

@@ -44,7 +44,7 @@ import Testing
         #expect(second == nil, "after \(String(describing: first)): \(String(describing: second))")
         #expect(host.server.mistakes == [])
         #expect(try host.provider().getStoredCertificate() != nil)
-        // The answer to the order's end may be what was lost.
+        // The answer to the order's end may have been lost.
         #expect(host.server.issuedCount <= 2 && host.server.state.withLock(\.accounts.count) == 1)
     }
 

@@ -8,7 +8,7 @@ import Testing
 
 @testable import ACMEProvider
 
-/// The answers to challenges: what is served, and what goes wrong on this host.
+/// The answers to challenges: their content, and the mistakes of this host.
 @Suite struct ChallengeTests {
     private let person = NoUserInteraction()
     private static let threads = BlockingExecutor.threads(maximum: 4)

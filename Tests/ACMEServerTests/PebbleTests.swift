@@ -92,7 +92,6 @@ struct PebbleEnrolmentTests {
         let first = try host.serial
         try host.enrol(try server.root(), "--force")
         #expect(try host.serial != first)
-        #expect(server.log.contains("badNonce") || server.log.contains("JWS has an invalid anti-replay nonce"))
         if web != nil {
             let left = host.directory.contents().filter { $0.hasPrefix("www/.well-known/acme-challenge/") }
             #expect(left.isEmpty, "\(left)")
@@ -143,7 +142,7 @@ struct PebbleEnrolmentTests {
 
     @Test("Revocation tells the server the reason, and deletes the identity")
     func revocation() async throws {
-        let server = try await Pebble.start(.init(refusedNonces: 50))
+        let server = try await Pebble.start(.init(refusedNonces: 10))
         try host.configure(server, ["identifiers": "dns:web.example.test", "http-listen": "\(http)"])
         try host.enrol(try server.root())
         let serial = try host.serial
@@ -319,23 +318,26 @@ struct PebbleKeyStoreTests {
 
     @Test(
         "A key in a token or a plugin's key store is enrolled, used for TLS, renewed and revoked",
-        arguments: [("softhsm", false), ("tpm", false), ("softhsm", true)])
-    func keyInToken(module: String, isPlugged: Bool) async throws {
+        arguments: ["softhsm", "tpm", "plugin"])
+    func keyInToken(module: String) async throws {
         let server = try await Pebble.start(.init(validation: .ports(http: http.number, tls: http.number)))
-        let token = try Token(module)
-        let host = try Host(variables: token.variables, isPlugged: isPlugged)
-        var parameters = [
-            "identifiers": "dns:web.example.test", "http-listen": "\(http)", "key": token.uri,
-            "key-pin-source": token.pinSource,
-        ]
-        if module == "softhsm", !isPlugged {
-            parameters.merge(["account-key": token.uri, "account-key-pin-source": token.pinSource]) { $1 }
+        let token = module == "plugin" ? nil : try Token(module)
+        let host = try Host(variables: token?.variables ?? [:])
+        var parameters: [String: String?] = ["identifiers": "dns:web.example.test", "http-listen": "\(http)"]
+        if let token {
+            parameters.merge(["key": token.uri, "key-pin-source": token.pinSource]) { $1 }
+            if module == "softhsm" {
+                parameters.merge(["account-key": token.uri, "account-key-pin-source": token.pinSource]) { $1 }
+            }
+        } else {
+            try host.directory.install("plugins/certprov-plugin-keys", copying: Host.program("TestPlugin"))
+            parameters.merge(["key": "keys:", "account-key": "keys:"]) { $1 }
         }
         try host.configure(server, parameters)
         try host.enrol(try server.root())
         let serial = try host.serial
         let listed = try host.certprov("list")
-        #expect(listed.stdout.contains(" token "), "\(listed)")
+        #expect(listed.stdout.contains(token == nil ? "keys:" : " token "), "\(listed)")
         try host.enrol(try server.root(), "--force")
         #expect(try host.serial != serial)
         let files = server.directory
@@ -344,7 +346,7 @@ struct PebbleKeyStoreTests {
         #expect(connected.status == 0 && connected.stdout.contains("200"), "\(connected)")
         let deleted = try host.certprov("delete", "--yes", "--revoke", "--reason", "1", "--force")
         #expect(deleted.status == 0 && deleted.stderr.contains("revoked"), "\(deleted)")
-        guard module == "softhsm" else { return }
+        guard let token, module == "softhsm" else { return }
         let left = try Subprocess(
             [
                 "pkcs11-tool", "--module", "/usr/lib/softhsm/libsofthsm2.so", "--token-label", "host", "--login",

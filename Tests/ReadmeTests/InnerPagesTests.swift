@@ -18,7 +18,10 @@ import Testing
             ]
         ),
         ("For providers", ["ProviderTransport", "Enrolment", "OAuth", "CertificateProviderTesting"]),
-        ("Built-in providers", ["ACMEProvider", "PEMFileProvider", "PKCS12FileProvider", "PKCS11TokenProvider", "RemoteMDMProvider"]),
+        (
+            "Built-in providers",
+            ["ACMEProvider", "PEMFileProvider", "PKCS12FileProvider", "PKCS11TokenProvider", "RemoteMDMProvider"]
+        ),
         ("Plugins", ["PluginHost", "PluginKit", "PluginProtocol"]),
         ("Core", ["CertificateProviding"]),
         ("C libraries", ["OpenSSLSupport", "COpenSSL", "CP11Kit", "CLinux", "CArguments"]),

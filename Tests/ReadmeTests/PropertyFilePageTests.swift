@@ -1,3 +1,4 @@
+import ACMEProvider
 import CertificateProviding
 import CertprovComposition
 import Foundation
@@ -74,7 +75,7 @@ import Testing
     private static var tables: [Table] {
         let providers = [
             RemoteMDMProvider.descriptor, PKCS11TokenProvider.descriptor, PKCS12FileProvider.descriptor,
-            PEMFileProvider.descriptor,
+            PEMFileProvider.descriptor, ACMEProvider.descriptor,
         ]
         let keyStores = [SealedKeyStore.descriptor, TokenKeyStore.descriptor]
         return (LogonConfiguration.sections + BuiltIns.all.sections).map {

@@ -182,7 +182,7 @@ public final class Pebble: Sendable {
         }
     }
 
-    /// What the server knows about a certificate.
+    /// The server's record of a certificate.
     public struct CertificateStatus: Decodable, Sendable {
         /// `Valid` or `Revoked`.
         public let status: String

@@ -4,7 +4,7 @@ import FoundationEssentials
 import Glibc
 import Logging
 
-/// What challenges leave outside this process: files and DNS records. Each is written down before it is made, so that the next run
+/// The files and DNS records of challenges, which outlast this process. Each is written down before it is made, so that the next run
 /// removes what a killed one has left.
 struct ChallengeJournal: Sendable {
     enum Remains: Codable, Sendable, Equatable {
@@ -26,13 +26,13 @@ struct ChallengeJournal: Sendable {
         var remains: [Remains]
     }
 
-    /// Writes down what is about to be made. Blocks.
+    /// Writes down files and records before they are made. Blocks.
     func note(_ new: [Remains]) throws(CertificateProviderError) {
         let all = remains() + new
         try store(all)
     }
 
-    /// Removes what is written down. What cannot be removed stays written down, with a warning. Blocks, also on programs.
+    /// Removes all files and records that are written down. One that cannot be removed stays written down, with a warning. Blocks, also on programs.
     func cleanUp() throws(CertificateProviderError) {
         let before = remains()
         guard !before.isEmpty else { return }

@@ -12,7 +12,7 @@ import X509
 /// An ACME server in memory (RFC 8555, RFC 9773). It checks each request's signature, nonce and URL, looks for http-01 answers below
 /// a document root, and misbehaves on request.
 final class ACMEServer: Sendable {
-    /// What becomes of a request.
+    /// The fate of a request.
     enum Fault: Sendable {
         case status(Int, problem: String? = nil, headers: [(String, String)] = [])
         /// The connection ends without an answer, before the request is processed or after it.
@@ -21,7 +21,7 @@ final class ACMEServer: Sendable {
         case cut
     }
 
-    /// What is issued.
+    /// The issued certificate.
     enum Issue: String, Sendable, CaseIterable {
         case right, otherKey, otherNames, otherUsage, expired, future, otherSubject, notPEM, empty, leafAlone, twice
     }
