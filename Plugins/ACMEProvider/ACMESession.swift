@@ -209,9 +209,8 @@ final class ACMESession: EnrolmentSession {
         // Servers list the oldest first, or the newest.
         for url in urls.suffix(Self.maximumOrders).reversed() + urls.prefix(Self.maximumOrders) {
             let response = try await client.post(to: url, by: account.signer, isRepeatable: true)
-            guard response.status == 200, let order = try? order(response), ["pending", "ready"].contains(order.status),
-                Set(order.identifiers ?? []) == wanted
-            else { continue }
+            guard response.status == 200, let order = try? order(response) else { continue }
+            guard ["pending", "ready"].contains(order.status), Set(order.identifiers ?? []) == wanted else { continue }
             return url
         }
         return nil
