@@ -26,7 +26,9 @@ final class ACMEClient: Sendable {
     }
     private let state = Mutex(State())
 
-    private static let maximumNonceRepetitions = 3
+    /// A request is sent so often without a pause.
+    private static let noncesAtOnce = 4
+    private static let maximumRefusedNonces = 28
     private static let maximumAttempts = 3
     static let timeForRenewalInformation = Duration.seconds(15)
 
@@ -112,8 +114,8 @@ final class ACMEClient: Sendable {
             .protocolError, "\(serverName) answers the request for a nonce without one; check 'directory'.")
     }
 
-    /// Sends a signed request, and returns the response of any status. One that says `badNonce` is answered with another nonce, up to
-    /// three times.
+    /// Sends a signed request, and returns the response of any status. One that says `badNonce` was not processed: the request is
+    /// repeated with another nonce, at once and up to three times, and then after a pause.
     ///
     /// - Parameters:
     ///   - payload: JSON; empty to read.
@@ -128,25 +130,30 @@ final class ACMEClient: Sendable {
             var headers: HTTPHeaders = ["Content-Type": "application/jose+json"]
             if let type { headers.add(name: "Accept", value: type) }
             let request = HTTPRequest(method: .post, target: "", headers: headers, body: body)
-            var told: Duration?
+            let pause: Duration
             do throws(CertificateProviderError) {
                 let response = try await send(request, to: url)
-                if response.status == 400 || response.status == 401, response.problem?.kind == "badNonce",
-                    refusedNonces < Self.maximumNonceRepetitions
-                {
+                if [400, 401].contains(response.status), response.problem?.kind == "badNonce" {
                     refusedNonces += 1
-                    continue
+                    guard refusedNonces < Self.maximumRefusedNonces else { return response }
+                    if !refusedNonces.isMultiple(of: Self.noncesAtOnce) { continue }
+                    pause = .seconds(1 << min(refusedNonces / Self.noncesAtOnce - 1, 3))
+                } else {
+                    guard isRepeatable, attempt < Self.maximumAttempts,
+                        [408, 500, 502, 503, 504].contains(response.status)
+                    else { return response }
+                    let told = response.retryAfter(now: environment.now())
+                    pause = retryPolicy.delay(beforePoll: attempt, told: told)
+                    attempt += 1
                 }
-                guard isRepeatable, attempt < Self.maximumAttempts, [408, 500, 502, 503, 504].contains(response.status)
-                else { return response }
-                told = response.retryAfter(now: environment.now())
             } catch {
                 guard isRepeatable, attempt < Self.maximumAttempts, error.code == .unavailable else { throw error }
+                pause = retryPolicy.delay(beforePoll: attempt, told: nil)
+                attempt += 1
             }
-            do { try await retryPolicy.sleep(retryPolicy.delay(beforePoll: attempt, told: told)) } catch {
+            do { try await retryPolicy.sleep(pause) } catch {
                 throw CertificateProviderError(.userCancelled, "The request to \(serverName) was cancelled.")
             }
-            attempt += 1
         }
     }
 

@@ -38,13 +38,16 @@ import Testing
         #expect(host.server.state.withLock(\.accounts.count) == 1)
     }
 
-    @Test("Refused nonces are replaced at once, three times for a request")
+    @Test("Refused nonces are replaced at once, three times, and then after a pause")
     func refusedNoncesAreReplaced() async throws {
         let host = try Host()
         host.server.behave { $0.refusedNonces = 3 }
         _ = try await host.provider().getCertificate(person)
         #expect(host.pauses.withLock { $0.allSatisfy { $0 <= .seconds(1) } })
-        host.server.behave { $0.refusedNonces = 4 }
+        host.server.behave { $0.refusedNonces = 9 }
+        _ = try await host.provider().getCertificate(person)
+        #expect(host.pauses.withLock { $0.contains(.seconds(2)) })
+        host.server.behave { $0.refusedNonces = 28 }
         let error = try #require(await failure { _ = try await host.provider().getCertificate(person) })
         #expect(error.code == .unavailable && error.message.contains("badNonce"))
         host.server.behave {

@@ -28,24 +28,29 @@ struct ChallengeJournal: Sendable {
 
     /// Writes down files and records before they are made. Blocks.
     func note(_ new: [Remains]) throws(CertificateProviderError) {
-        let all = remains() + new
+        let all = try remains() + new
         try store(all)
     }
 
     /// Removes all files and records that are written down. One that cannot be removed stays written down, with a warning. Blocks, also on programs.
     func cleanUp() throws(CertificateProviderError) {
-        let before = remains()
+        let before = try remains()
         guard !before.isEmpty else { return }
         let left = before.filter { !remove($0) }
         if left != before { try store(left) }
     }
 
-    private func remains() -> [Remains] {
-        guard let record = try? environment.storage.record(named: recordName),
-            let contents = try? JSONDecoder().decode(Contents.self, from: record.withUnsafeBytes { Data($0) }),
-            contents.version == Contents.version
-        else { return [] }
-        return contents.remains
+    /// - Throws: `storeReadFailed` for a record that a newer version has written. A damaged one names nothing.
+    private func remains() throws(CertificateProviderError) -> [Remains] {
+        struct Version: Decodable { let version: Int }
+        guard let record = try environment.storage.record(named: recordName) else { return [] }
+        let data = record.withUnsafeBytes { Data($0) }
+        if let found = try? JSONDecoder().decode(Version.self, from: data), found.version > Contents.version {
+            throw CertificateProviderError(
+                .storeReadFailed,
+                "The record of challenges in the store was written by a newer certprov; update certprov.")
+        }
+        return (try? JSONDecoder().decode(Contents.self, from: data))?.remains ?? []
     }
 
     private func store(_ remains: [Remains]) throws(CertificateProviderError) {
