@@ -82,6 +82,12 @@ struct PebbleEnrolmentTests {
                     "python3", "-m", "http.server", "--bind", "127.0.0.1", "--directory", host.directory["www"],
                     "\(http)",
                 ], environment: ["PATH": ProcessInfo.processInfo.environment["PATH"] ?? "/usr/bin:/bin"])
+            // Until it listens.
+            try Subprocess.run([
+                "curl", "--silent", "--output", "/dev/null", "--retry", "300", "--retry-connrefused", "--retry-delay",
+                "1",
+                "http://127.0.0.1:\(http)/",
+            ])
             parameters.merge(["challenge": "http-01", "http-root": host.directory["www"]]) { $1 }
         case "tls-alpn-01": parameters["tls-listen"] = "\(tls)"
         default: parameters["dns-hook"] = try hook(server)

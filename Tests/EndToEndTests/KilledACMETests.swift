@@ -65,17 +65,21 @@ import Testing
         private(set) var issued = 0
 
         init(_ log: String) {
-            var (added, failed, ended) = (0, 0, Set<Substring>())
+            var (added, failed, ended) = (0, Set<Substring>(), Set<Substring>())
             for line in log.split(separator: "\n") {
                 if line.contains("Added order ") { added += 1 }
                 if line.contains("Issued certificate serial "), let order = line.split(separator: " ").last {
                     issued += 1
                     ended.insert(order)
                 }
-                // An authorisation that has failed ends its order.
-                if line.contains(" set INVALID by") { failed += 1 }
+                // An authorisation that has failed ends its order, which has one.
+                if let range = line.range(of: " set INVALID by"),
+                    let one = line[..<range.lowerBound].split(separator: " ").last
+                {
+                    failed.insert(one)
+                }
             }
-            open = added - ended.count - failed
+            open = added - ended.count - failed.count
         }
     }
 }
