@@ -58,7 +58,6 @@ let package = Package(
         .target(
             name: "CertificateProviding",
             dependencies: [
-                "CLinux",
                 .product(name: "X509", package: "swift-certificates"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "Crypto", package: "swift-crypto"),
@@ -208,7 +207,7 @@ let package = Package(
         .target(
             name: "ACMEProvider",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "Enrolment", "ProviderTransport",
+                "CertificateProviding", "CertificateTLS", "Enrolment", "IdentityStore", "ProviderTransport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),

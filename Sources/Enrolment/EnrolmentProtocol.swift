@@ -27,6 +27,7 @@ public protocol EnrolmentProtocol: Sendable {
     /// Asks the server when to renew an identity. The engine asks no more often than the answer permits. Must end within seconds.
     ///
     /// - Returns: `nil` from a server that does not say. By default nothing is asked.
+    /// - Throws: `unavailable`, `timedOut`, `protocolError`, and errors of the trust in the server.
     func renewalInformation(for identity: Identity) async throws(CertificateProviderError) -> RenewalInformation?
 
     /// Begins one run of an enrolment. Sends nothing yet; may ask for secrets.

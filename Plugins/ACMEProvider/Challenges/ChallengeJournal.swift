@@ -2,6 +2,7 @@ import CertificateProviding
 import Enrolment
 import FoundationEssentials
 import Glibc
+import IdentityStore
 import Logging
 
 /// The files and DNS records of challenges, which outlast this process. Each is written down before it is made, so that the next run

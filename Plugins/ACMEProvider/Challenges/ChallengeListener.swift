@@ -44,8 +44,6 @@ final class ChallengeListener: Sendable {
         let shared = Shared()
         let bootstrap = ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
             .serverChannelOption(.backlog, value: 64)
-            // A connection of the last run in TIME_WAIT does not matter. Another listener does.
-            .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     let pipeline = channel.pipeline.syncOperations
@@ -61,21 +59,42 @@ final class ChallengeListener: Sendable {
                 }
             }
         do {
-            let channel: any Channel
+            let socket: CInt
             if let host = address.host {
-                channel = try await bootstrap.bind(host: host, port: address.port).get()
+                socket = try boundSocket(host, address.port)
             } else {
-                do { channel = try await bootstrap.bind(host: "::", port: address.port).get() } catch let error
-                    as IOError
+                do { socket = try boundSocket("::", address.port) } catch let error as IOError
                     where error.errnoCode == EAFNOSUPPORT || error.errnoCode == EADDRNOTAVAIL
                 {
-                    channel = try await bootstrap.bind(host: "0.0.0.0", port: address.port).get()
+                    socket = try boundSocket("0.0.0.0", address.port)
                 }
             }
+            let channel = try await bootstrap.withBoundSocket(socket).get()
             return ChallengeListener(channel, shared)
         } catch {
             throw failure(error, address, parameter)
         }
+    }
+
+    /// Returns a socket that no child of this process gets, as those of SwiftNIO are: one that runs on would keep the port.
+    private static func boundSocket(_ host: String, _ port: Int) throws -> CInt {
+        let address = try SocketAddress(ipAddress: host, port: port)
+        let family: CInt = if case .v6 = address { AF_INET6 } else { AF_INET }
+        let kind = CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
+        let descriptor = socket(family, kind, 0)
+        guard descriptor >= 0 else { throw IOError(errnoCode: errno, reason: "socket") }
+        // A connection of the last run in TIME_WAIT does not matter. Another listener does.
+        var (yes, no): (CInt, CInt) = (1, 0)
+        let size = socklen_t(MemoryLayout<CInt>.size)
+        setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, size)
+        if host == "::" { setsockopt(descriptor, CInt(IPPROTO_IPV6), IPV6_V6ONLY, &no, size) }
+        let isBound = address.withSockAddr { bind(descriptor, $0, socklen_t($1)) == 0 && listen(descriptor, 64) == 0 }
+        guard isBound else {
+            let error = IOError(errnoCode: errno, reason: "bind")
+            Glibc.close(descriptor)
+            throw error
+        }
+        return descriptor
     }
 
     private static func failure(

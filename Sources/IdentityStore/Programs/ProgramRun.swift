@@ -1,4 +1,5 @@
 import CLinux
+import CertificateProviding
 import Glibc
 
 /// A program that is run and waited for: without a shell, and with no environment variables but those that systemctl needs.
@@ -27,13 +28,15 @@ public struct ProgramRun: Sendable, Equatable {
     public init(_ arguments: [String], atMost time: Duration) { (self.arguments, self.time) = (arguments, time) }
 
     /// Runs the program, and waits for its end. Blocks.
+    ///
+    /// - Throws: ``Failure`` if it cannot be started, fails, or takes too long.
     public func run() throws(Failure) {
         func failed(_ reason: String, isTimeout: Bool = false) -> Failure {
             Failure(reason: reason, isTimeout: isTimeout)
         }
         guard let program = arguments.first else { throw failed("has no name") }
         var pipe: [Int32] = [-1, -1]
-        guard certprov_pipe(&pipe) == 0 else { throw failed("cannot be started: \(Self.errorText(errno))") }
+        guard certprov_pipe(&pipe) == 0 else { throw failed("cannot be started: \(errorText(errno))") }
         defer { close(pipe[0]) }
         let started = Self.spawn(arguments, output: pipe[1])
         close(pipe[1])
@@ -41,7 +44,7 @@ public struct ProgramRun: Sendable, Equatable {
         switch started {
         case .success(let started): pid = started
         case .failure(let error):
-            throw failed("cannot be started: \(Self.errorText(error.code)); check \(program.withVisibleControls)")
+            throw failed("cannot be started: \(errorText(error.code)); check \(program.withVisibleControls)")
         }
         let output = Output(pipe[0])
         guard let status = Self.wait(for: pid, reading: output, atMost: time) else {
@@ -54,8 +57,6 @@ public struct ProgramRun: Sendable, Equatable {
     }
 
     private struct SystemError: Error { let code: Int32 }
-
-    private static func errorText(_ code: Int32) -> String { String(cString: strerror(code)) }
 
     private static func spawn(_ arguments: [String], output: Int32) -> Result<pid_t, SystemError> {
         var actions = posix_spawn_file_actions_t()
