@@ -6,7 +6,8 @@ import TestSupport
 import Testing
 
 /// The command is killed while it enrols over ACME and while it renews, with Debian's `pebble`: fifty times, and more in `make soak`.
-@Suite(.enabled(if: Pebble.isInstalled && !BuiltCommand.isPlugged)) struct KilledACMETests {
+@Suite(.enabled(if: Pebble.isInstalled, "pebble is not installed"), .enabled(if: !BuiltCommand.isPlugged))
+struct KilledACMETests {
     private static let rounds = TestLength.rounds(25, soak: 250)
 
     @Test(

@@ -33,7 +33,7 @@ final class ChallengeListener: Sendable {
     private init(_ channel: any Channel, _ answers: Shared) { (self.channel, self.answers) = (channel, answers) }
 
     /// A connection gets so long in all.
-    private static let patience = TimeAmount.seconds(10)
+    private static let timeout = TimeAmount.seconds(10)
 
     /// Opens the port.
     ///
@@ -47,7 +47,7 @@ final class ChallengeListener: Sendable {
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     let pipeline = channel.pipeline.syncOperations
-                    let timer = channel.eventLoop.scheduleTask(in: patience) { channel.close(promise: nil) }
+                    let timer = channel.eventLoop.scheduleTask(in: timeout) { channel.close(promise: nil) }
                     channel.closeFuture.whenComplete { _ in timer.cancel() }
                     switch kind {
                     case .http:
