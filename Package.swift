@@ -147,7 +147,7 @@ let package = Package(
             ],
             path: "Plugins/PEMFileProvider"
         ),
-        .systemLibrary(name: "CLinux"),
+        .target(name: "CLinux"),
         .target(name: "CArguments"),
         .systemLibrary(name: "CP11Kit", pkgConfig: "p11-kit-1", providers: [.apt(["libp11-kit-dev"])]),
         .target(

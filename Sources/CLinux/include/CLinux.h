@@ -1,0 +1,32 @@
+// Functions of the C library that Swift cannot call. The types are those of the language alone: a header of the C library
+// that is read here with other macros than Swift's Glibc module has would give the program two definitions of one type.
+
+// prctl(2) takes a variable number of arguments, which Swift cannot call.
+int certprov_set_dumpable(int dumpable);
+
+// Swift's Glibc module has neither pipe2(2) nor eventfd(2), and fcntl(2) takes a variable number of arguments.
+int certprov_pipe(int descriptors[2]);
+int certprov_event(void);
+int certprov_set_nonblocking(int descriptor);
+// A copy of a descriptor above those that a new program gets. Closes the original.
+int certprov_move_up(int descriptor);
+// A descriptor that becomes readable when the process ends.
+int certprov_process(int pid);
+// Has a program that is started not get the descriptors from this one on. `actions` is a posix_spawn_file_actions_t.
+int certprov_close_from(void *actions, int lowest);
+// A descriptor, the lowest that is free, that can be neither read nor written. Swift has no O_PATH.
+int certprov_take_descriptor(void);
+// Writes to a pipe without the SIGPIPE that the process would get when its reader has gone.
+long certprov_write(int descriptor, const void *bytes, long count);
+
+// glibc has no functions for keyrings(7). Each returns -1 and sets errno where it fails.
+long certprov_keyring_id(int special);
+int certprov_session_keyring(void);
+int certprov_user_session_keyring(void);
+long certprov_key_add(const char *name, const void *bytes, long count);
+long certprov_key_link_to_session(long key);
+long certprov_key_find(const char *name);
+long certprov_key_read(long key, void *bytes, long count);
+long certprov_key_set_timeout(long key, unsigned seconds);
+long certprov_key_describe(long key, char *text, long count);
+long certprov_key_invalidate(long key);

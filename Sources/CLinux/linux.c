@@ -1,0 +1,83 @@
+#define _GNU_SOURCE
+#include "CLinux.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/keyctl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <spawn.h>
+#include <unistd.h>
+
+int certprov_set_dumpable(int dumpable) { return prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0); }
+
+int certprov_pipe(int descriptors[2]) { return pipe2(descriptors, O_CLOEXEC); }
+int certprov_move_up(int descriptor)
+{
+    int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 10);
+    close(descriptor);
+    return copy;
+}
+int certprov_process(int pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
+int certprov_close_from(void *actions, int lowest)
+{
+    return posix_spawn_file_actions_addclosefrom_np(actions, lowest);
+}
+int certprov_event(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
+int certprov_set_nonblocking(int descriptor)
+{
+    int flags = fcntl(descriptor, F_GETFL);
+    return flags < 0 ? -1 : fcntl(descriptor, F_SETFL, flags | O_NONBLOCK);
+}
+
+int certprov_take_descriptor(void) { return open("/", O_PATH); }
+
+long certprov_write(int descriptor, const void *bytes, long count)
+{
+    sigset_t broken_pipe, before;
+    sigemptyset(&broken_pipe);
+    sigaddset(&broken_pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &broken_pipe, &before);
+    ssize_t written = write(descriptor, bytes, count);
+    int code = errno;
+    if (written < 0 && code == EPIPE && !sigismember(&before, SIGPIPE)) {
+        struct timespec now = { 0, 0 };
+        while (sigtimedwait(&broken_pipe, NULL, &now) < 0 && errno == EINTR) continue;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = code;
+    return written;
+}
+
+long certprov_keyring_id(int special) { return syscall(SYS_keyctl, KEYCTL_GET_KEYRING_ID, special, 0); }
+int certprov_session_keyring(void) { return KEY_SPEC_SESSION_KEYRING; }
+int certprov_user_session_keyring(void) { return KEY_SPEC_USER_SESSION_KEYRING; }
+long certprov_key_add(const char *name, const void *bytes, long count)
+{
+    return syscall(SYS_add_key, "user", name, bytes, count, KEY_SPEC_PROCESS_KEYRING);
+}
+long certprov_key_link_to_session(long key)
+{
+    return syscall(SYS_keyctl, KEYCTL_LINK, key, KEY_SPEC_SESSION_KEYRING);
+}
+long certprov_key_find(const char *name)
+{
+    return syscall(SYS_keyctl, KEYCTL_SEARCH, KEY_SPEC_SESSION_KEYRING, "user", name, 0);
+}
+long certprov_key_read(long key, void *bytes, long count)
+{
+    return syscall(SYS_keyctl, KEYCTL_READ, key, bytes, count);
+}
+long certprov_key_set_timeout(long key, unsigned seconds)
+{
+    return syscall(SYS_keyctl, KEYCTL_SET_TIMEOUT, key, seconds);
+}
+long certprov_key_describe(long key, char *text, long count)
+{
+    return syscall(SYS_keyctl, KEYCTL_DESCRIBE, key, text, count);
+}
+long certprov_key_invalidate(long key) { return syscall(SYS_keyctl, KEYCTL_INVALIDATE, key); }
