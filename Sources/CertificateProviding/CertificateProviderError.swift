@@ -67,6 +67,10 @@ extension CertificateProviderError.Code {
     public static let unsupportedAlgorithm = Self(rawValue: "unsupportedAlgorithm")
     /// The private key does not match the certificate.
     public static let keyMismatch = Self(rawValue: "keyMismatch")
+    /// The document is sound, and must not or cannot get a signature; the message says why.
+    public static let documentNotSignable = Self(rawValue: "documentNotSignable")
+    /// The certificate is not valid now, or its key usage does not permit the use that the message names.
+    public static let certificateNotUsable = Self(rawValue: "certificateNotUsable")
 
     // No input
     /// A file named by the configuration or command line does not exist.
@@ -86,6 +90,8 @@ extension CertificateProviderError.Code {
     public static let `internal` = Self(rawValue: "internal")
 
     // Storage
+    /// The name is in use. What has it stays as it was.
+    public static let alreadyExists = Self(rawValue: "alreadyExists")
     /// Nothing was written; the previous content is unchanged.
     public static let storeWriteFailed = Self(rawValue: "storeWriteFailed")
     /// The object named by the message was not deleted.

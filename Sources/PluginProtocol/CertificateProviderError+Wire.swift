@@ -31,7 +31,8 @@ extension CertificateProviderError.Code {
 
     /// The codes that a plugin can use.
     package static let known: Set<Self> = [
-        .malformedData, .unsupportedAlgorithm, .keyMismatch, .fileNotFound, .notFound, .expired, .unavailable,
+        .malformedData, .unsupportedAlgorithm, .keyMismatch, .documentNotSignable,
+        .certificateNotUsable, .alreadyExists, .fileNotFound, .notFound, .expired, .unavailable,
         .tokenNotPresent, .internal, .storeWriteFailed, .deleteFailed, .storeReadFailed, .pending, .timedOut,
         .operationNotAllowed,
         .protocolError, .serverNotTrusted, .wrongPassword, .pinIncorrect, .pinFinalTry, .pinLocked, .rejected,

@@ -22,11 +22,12 @@ enum ExitStatus: Int32, Sendable {
 
     private static let byCode: [CertificateProviderError.Code: ExitStatus] = [
         .malformedData: .data, .unsupportedAlgorithm: .data, .keyMismatch: .data,
+        .documentNotSignable: .data, .certificateNotUsable: .data,
         .usage: .usage,
         .fileNotFound: .noInput, .notFound: .noInput, .expired: .noInput,
         .unavailable: .unavailable, .tokenNotPresent: .unavailable,
         .internal: .software,
-        .storeWriteFailed: .cannotCreate, .deleteFailed: .cannotCreate,
+        .alreadyExists: .cannotCreate, .storeWriteFailed: .cannotCreate, .deleteFailed: .cannotCreate,
         .storeReadFailed: .inputOutput,
         .pending: .tryAgain, .timedOut: .tryAgain, .operationNotAllowed: .tryAgain,
         .protocolError: .protocol, .serverNotTrusted: .protocol,
