@@ -29,6 +29,7 @@ let package = Package(
         .library(name: "PluginKit", targets: ["PluginKit"]),
         .library(name: "ProviderTransport", targets: ["ProviderTransport"]),
         .library(name: "Renewal", targets: ["Renewal"]),
+        .library(name: "SignedData", targets: ["SignedData"]),
         .executable(name: "certprov", targets: ["certprov"]),
         .executable(name: "certprov-plugin-launcher", targets: ["certprov-plugin-launcher"]),
     ],
@@ -189,11 +190,12 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
             ]
         ),
+        .target(name: "SignedData", dependencies: ["CertificateProviding"]),
         .target(
             name: "RemoteMDMProvider",
             dependencies: [
                 "CertificateProviding", "CertificateTLS", "Enrolment", "OAuth", "OpenSSLSupport",
-                "ProviderTransport",
+                "ProviderTransport", "SignedData",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),

@@ -27,20 +27,6 @@ import Testing
             content, attributes: [attribute], signer: signer.get().cmsIdentity(in: library), digest: digest)
     }
 
-    @Test("The openssl command verifies a CMS message that certprov has signed", arguments: ["SHA256", "SHA512"])
-    func opensslVerifiesOurs(digest: String) async throws {
-        let folder = try folder()
-        let signer = try signer.get()
-        let message = try await SignedMessage.encoded(
-            content, attributes: [attribute], certificate: signer.certificate.derRepresentation, key: signer.key,
-            digest: digest)
-        try folder.write(message, to: "message")
-        try Subprocess.openssl(
-            "cms", "-verify", "-inform", "DER", "-in", "message", "-CAfile", "signer.pem", "-purpose", "any",
-            "-binary", "-out", "out", in: folder.path)
-        #expect(try folder.read("out") == content)
-    }
-
     @Test(
         "A CMS message signed by the openssl command passes verification",
         arguments: ["sha1", "sha256", "sha384", "sha512"])

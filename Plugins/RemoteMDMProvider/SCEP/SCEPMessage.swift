@@ -1,5 +1,6 @@
 import CertificateProviding
 import OpenSSLSupport
+import SignedData
 import SwiftASN1
 import X509
 
@@ -41,23 +42,36 @@ struct SCEPMessage: Sendable {
     }
 
     /// Returns the encoded message: a SignedData over an EnvelopedData.
+    ///
+    /// - Parameter digest: By its OpenSSL name: SHA256 or SHA512.
     func encoded(
         by requester: SCEPRequester, for recipient: X509Certificate, digest: String, cipher: CMSCipher,
         with library: OpenSSLLibrary
     ) async throws(CertificateProviderError) -> [UInt8] {
-        let attributes = [
-            CMSAttribute(SCEPAttribute.messageType, .printableString(type.rawValue)),
-            CMSAttribute(SCEPAttribute.transactionID, .printableString(transactionID)),
-            CMSAttribute(SCEPAttribute.senderNonce, .octetString(nonce)),
-        ]
         let envelope: [UInt8]
         do throws(OpenSSLError) {
             envelope = try library.envelopedData(content, recipient: recipient.derRepresentation, cipher: cipher)
         } catch {
             throw CertificateProviderError(.internal, "The SCEP message cannot be written.", underlying: error)
         }
-        return try await SignedMessage.encoded(
-            envelope, attributes: attributes, certificate: requester.certificate, key: requester.key, digest: digest)
+        let signer = try CMSSigner(
+            certificateChain: [X509Certificate(derRepresentation: requester.certificate)], key: requester.key,
+            scheme: digest == "SHA512" ? .rsaPKCS1SHA512 : .rsaPKCS1SHA256)
+        let signature = try await signer.signature(
+            ofDigest: signer.digestAlgorithm.digest(of: envelope), attributes: attributes())
+        return signature.derRepresentation(content: envelope)
+    }
+
+    private func attributes() throws(CertificateProviderError) -> [CMSSignerAttribute] {
+        do {
+            return [
+                try CMSSignerAttribute(SCEPAttribute.messageType, ASN1PrintableString(type.rawValue)),
+                try CMSSignerAttribute(SCEPAttribute.transactionID, ASN1PrintableString(transactionID)),
+                try CMSSignerAttribute(SCEPAttribute.senderNonce, ASN1OctetString(contentBytes: nonce[...])),
+            ]
+        } catch {
+            throw CertificateProviderError(.internal, "The SCEP message cannot be written.", underlying: error)
+        }
     }
 
     /// Returns the content of a CertPoll (RFC 8894, section 3.3.3).
@@ -74,6 +88,15 @@ struct SCEPMessage: Sendable {
             throw CertificateProviderError(.internal, "The names of the request cannot be written.", underlying: error)
         }
         return serializer.serializedBytes
+    }
+}
+
+extension CMSSignerAttribute {
+    /// - Parameter type: An object identifier in dotted form.
+    fileprivate init(_ type: String, _ value: some DERSerializable) throws {
+        var serializer = DER.Serializer()
+        try serializer.serialize(value)
+        self.init(type.split(separator: ".").compactMap { UInt($0) }, value: serializer.serializedBytes)
     }
 }
 
