@@ -30,6 +30,7 @@ let package = Package(
         .library(name: "ProviderTransport", targets: ["ProviderTransport"]),
         .library(name: "Renewal", targets: ["Renewal"]),
         .library(name: "SignedData", targets: ["SignedData"]),
+        .library(name: "Signing", targets: ["Signing"]),
         .executable(name: "certprov", targets: ["certprov"]),
         .executable(name: "certprov-plugin-launcher", targets: ["certprov-plugin-launcher"]),
     ],
@@ -191,6 +192,14 @@ let package = Package(
             ]
         ),
         .target(name: "SignedData", dependencies: ["CertificateProviding"]),
+        .target(
+            name: "Signing",
+            dependencies: [
+                "CertificateProviding", "CertificateTLS", "OpenSSLSupport", "ProviderTransport", "SignedData",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "X509", package: "swift-certificates"),
+            ]),
         .target(
             name: "RemoteMDMProvider",
             dependencies: [

@@ -48,7 +48,8 @@ public struct CMSSignature: Sendable {
     private func parts(before: [UInt8], count: Int) -> (head: [UInt8], tail: [UInt8]) {
         let algorithms = DER.value(DER.integer, [1]) + DER.value(DER.set, digestAlgorithm)
         let tail =
-            DER.value(DER.context(0), Self.sorted(certificates)) + DER.value(DER.set, DER.value(DER.sequence, signerInfo))
+            DER.value(DER.context(0), Self.sorted(certificates))
+            + DER.value(DER.set, DER.value(DER.sequence, signerInfo))
         let rest = algorithms.count + before.count + count + tail.count
         let signedData = DER.header(DER.sequence, rest)
         let explicit = DER.header(DER.context(0), signedData.count + rest)

@@ -23,7 +23,8 @@ public struct CMSSigner: Sendable {
         certificateChain: [X509Certificate], key: any IdentityKey, scheme: SignatureScheme
     ) throws(CertificateProviderError) {
         guard let leaf = certificateChain.first else {
-            throw CertificateProviderError(.notFound, "A CMS message needs the signer's certificate, and there is none.")
+            throw CertificateProviderError(
+                .notFound, "A CMS message needs the signer's certificate, and there is none.")
         }
         guard let algorithm = CMSAlgorithm(scheme) else {
             throw CertificateProviderError(.unsupportedAlgorithm, "CMS has no signatures by the scheme \(scheme).")

@@ -27,7 +27,9 @@ public struct CMSSignerAttribute: Sendable, Hashable {
     /// after 9999 is none.
     public static func signingTime(_ date: Date) -> Self {
         // 2026-11-28T08:00:00Z
-        let text = date.formatted(.iso8601).utf8.filter { $0 != UInt8(ascii: "-") && $0 != UInt8(ascii: ":") && $0 != UInt8(ascii: "T") }
+        let text = date.formatted(.iso8601).utf8.filter {
+            $0 != UInt8(ascii: "-") && $0 != UInt8(ascii: ":") && $0 != UInt8(ascii: "T")
+        }
         let isShort = (text.starts(with: "19".utf8) || text.starts(with: "20".utf8)) && date < Self.generalizedTimeStart
         return Self(
             [1, 2, 840, 113549, 1, 9, 5],

@@ -1,0 +1,165 @@
+internal import COpenSSL
+package import FoundationEssentials
+import Glibc
+
+/// A request for a time stamp (RFC 3161, section 2.4.1): a `TS_REQ`.
+package final class TimeStampQuery {
+    fileprivate let pointer: OpaquePointer
+    private let library: OpenSSLLibrary
+
+    /// Makes a request with the certificate of the server wanted in the token.
+    ///
+    /// - Parameters:
+    ///   - digest: Of the data to be stamped, by SHA-256.
+    ///   - nonce: Written as a positive INTEGER.
+    ///   - policy: An object identifier in dotted form; `nil` for the server's own choice.
+    package init(
+        sha256 digest: [UInt8], nonce: UInt64, policy: String?, in library: OpenSSLLibrary
+    ) throws(OpenSSLError) {
+        self.library = library
+        OpenSSLError.clear()
+        guard let request = TS_REQ_new() else { throw OpenSSLError("TS_REQ_new") }
+        pointer = request
+        guard TS_REQ_set_version(request, 1) == 1, TS_REQ_set_cert_req(request, 1) == 1 else {
+            throw OpenSSLError("TS_REQ_set_version")
+        }
+        guard let imprint = TS_MSG_IMPRINT_new(), let algorithm = X509_ALGOR_new() else {
+            throw OpenSSLError("TS_MSG_IMPRINT_new")
+        }
+        defer {
+            TS_MSG_IMPRINT_free(imprint)
+            X509_ALGOR_free(algorithm)
+        }
+        X509_ALGOR_set_md(algorithm, EVP_sha256())
+        var bytes = digest
+        guard TS_MSG_IMPRINT_set_algo(imprint, algorithm) == 1,
+            TS_MSG_IMPRINT_set_msg(imprint, &bytes, Int32(clamping: bytes.count)) == 1,
+            TS_REQ_set_msg_imprint(request, imprint) == 1
+        else { throw OpenSSLError("TS_REQ_set_msg_imprint") }
+        guard let number = ASN1_INTEGER_new() else { throw OpenSSLError("ASN1_INTEGER_new") }
+        defer { ASN1_INTEGER_free(number) }
+        guard ASN1_INTEGER_set_uint64(number, nonce) == 1, TS_REQ_set_nonce(request, number) == 1 else {
+            throw OpenSSLError("TS_REQ_set_nonce")
+        }
+        if let policy {
+            guard let object = OBJ_txt2obj(policy, 1) else { throw OpenSSLError("OBJ_txt2obj") }
+            defer { ASN1_OBJECT_free(object) }
+            guard TS_REQ_set_policy_id(request, object) == 1 else { throw OpenSSLError("TS_REQ_set_policy_id") }
+        }
+    }
+
+    deinit { TS_REQ_free(pointer) }
+
+    /// The request, DER.
+    package func derRepresentation() throws(OpenSSLError) -> [UInt8] {
+        try OpenSSLLibrary.encode("i2d_TS_REQ") { i2d_TS_REQ(pointer, $0) }
+    }
+}
+
+/// The answer to a ``TimeStampQuery`` (RFC 3161, section 2.4.2): a `TS_RESP`.
+package final class TimeStampReply {
+    private let pointer: OpaquePointer
+    private let library: OpenSSLLibrary
+
+    /// Reads an answer. Trailing data is an error.
+    package init(_ answer: [UInt8], in library: OpenSSLLibrary) throws(OpenSSLError) {
+        self.library = library
+        OpenSSLError.clear()
+        var response = TS_RESP_new()
+        let isWhole = answer.withUnsafeBufferPointer { bytes in
+            var position = bytes.baseAddress
+            // On failure, it frees the structure and leaves nil.
+            return d2i_TS_RESP(&response, &position, bytes.count) != nil
+                && position == bytes.baseAddress.map { $0 + bytes.count }
+        }
+        guard let response else { throw OpenSSLError("d2i_TS_RESP") }
+        pointer = response
+        guard isWhole else { throw OpenSSLError("d2i_TS_RESP", refusing: "trailing data") }
+    }
+
+    deinit { TS_RESP_free(pointer) }
+
+    /// The PKIStatus: 0 and 1 mean granted.
+    package var status: Int {
+        guard let info = TS_RESP_get_status_info(pointer), let status = TS_STATUS_INFO_get0_status(info) else {
+            return -1
+        }
+        var value: Int64 = -1
+        return ASN1_INTEGER_get_int64(&value, status) == 1 ? Int(value) : -1
+    }
+
+    /// The server's texts about the status, as they came.
+    package var statusText: String {
+        guard let info = TS_RESP_get_status_info(pointer), let texts = TS_STATUS_INFO_get0_text(info) else { return "" }
+        return (0..<max(0, min(8, OPENSSL_sk_num(texts)))).compactMap { index in
+            OPENSSL_sk_value(texts, index).map(OpaquePointer.init).map { text in
+                let string = UnsafePointer<ASN1_STRING>(text)
+                return String(
+                    decoding: UnsafeBufferPointer(
+                        start: ASN1_STRING_get0_data(string), count: Int(max(0, min(256, ASN1_STRING_length(string))))),
+                    as: UTF8.self)
+            }
+        }.joined(separator: "; ")
+    }
+
+    /// Verifies the token, and returns it with its time.
+    ///
+    /// The imprint, the nonce and the policy are those of the query. There is one signer, which the token names by ESSCertID or
+    /// ESSCertIDv2, whose extended key usage is timeStamping alone and critical, and whose chain leads to an anchor.
+    ///
+    /// - Parameters:
+    ///   - anchors: Certificates, DER. An intermediate certificate may be one.
+    ///   - date: The time at which the chain must be valid.
+    /// - Returns: The token, DER, and its genTime.
+    package func token(
+        for query: TimeStampQuery, anchors: [[UInt8]], at date: Date
+    ) throws(OpenSSLError) -> (der: [UInt8], time: Date) {
+        guard let original = TS_RESP_get_token(pointer) else {
+            throw OpenSSLError("TS_RESP_get_token", refusing: "the answer has no token")
+        }
+        // That which will be stored is verified, and not the form that the server has sent.
+        let der = try OpenSSLLibrary.encode("i2d_PKCS7") { i2d_PKCS7(original, $0) }
+        OpenSSLError.clear()
+        let token = der.withUnsafeBufferPointer { bytes in
+            var position = bytes.baseAddress
+            return d2i_PKCS7(nil, &position, bytes.count)
+        }
+        guard let token else { throw OpenSSLError("d2i_PKCS7") }
+        defer { PKCS7_free(token) }
+        guard let check = TS_REQ_to_TS_VERIFY_CTX(query.pointer, nil) else {
+            throw OpenSSLError("TS_REQ_to_TS_VERIFY_CTX")
+        }
+        defer { TS_VERIFY_CTX_free(check) }
+        guard let store = X509_STORE_new() else { throw OpenSSLError("X509_STORE_new") }
+        // The context frees the store.
+        TS_VERIFY_CTX_set_store(check, store)
+        TS_VERIFY_CTX_add_flags(check, Self.verifiesSignature)
+        for anchor in anchors {
+            let certificate = try CertificateHandle(anchor, in: library)
+            guard X509_STORE_add_cert(store, certificate.pointer) == 1 else {
+                throw OpenSSLError("X509_STORE_add_cert")
+            }
+        }
+        let parameters = X509_STORE_get0_param(store)
+        X509_VERIFY_PARAM_set_flags(parameters, UInt(X509_V_FLAG_PARTIAL_CHAIN))
+        X509_VERIFY_PARAM_set_time(parameters, time_t(date.timeIntervalSince1970))
+        OpenSSLError.clear()
+        guard TS_RESP_verify_token(check, token) == 1 else { throw OpenSSLError("TS_RESP_verify_token") }
+        OpenSSLError.clear()
+        guard let info = PKCS7_to_TS_TST_INFO(token) else { throw OpenSSLError("PKCS7_to_TS_TST_INFO") }
+        defer { TS_TST_INFO_free(info) }
+        var time = tm()
+        guard ASN1_TIME_to_tm(TS_TST_INFO_get_time(info), &time) == 1 else { throw OpenSSLError("ASN1_TIME_to_tm") }
+        return (der, Date(timeIntervalSince1970: Double(timegm(&time))))
+    }
+
+    /// TS_VFY_SIGNATURE, which Swift does not import.
+    private static let verifiesSignature: Int32 = 1
+}
+
+extension OpenSSLError {
+    /// Whether a time stamp's signer has no valid chain to an anchor, or is not for time stamps; otherwise the answer is wrong.
+    package var refusesTimeStampSigner: Bool {
+        entries.contains { $0.library == ERR_LIB_TS && $0.reason == TS_R_CERTIFICATE_VERIFY_ERROR }
+    }
+}

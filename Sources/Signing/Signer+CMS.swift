@@ -1,0 +1,71 @@
+public import CertificateProviding
+import FoundationEssentials
+package import SignedData
+
+extension Signer {
+    /// Returns a detached CMS signature of content (RFC 5652; EN 319 122-1, level B-B, and B-T with a time stamp), DER.
+    ///
+    /// Its signed attributes are content-type, message-digest, signing-time and signing-certificate-v2. Content is not held in
+    /// memory. Suspends for as long as reading, the key and the time-stamp server take.
+    ///
+    /// - Throws: `storeReadFailed`, `unsupportedAlgorithm`, `keyMismatch` for a signature that does not verify, errors of the key, and
+    ///   those of ``TimeStampServer``.
+    public func detachedCMS(of content: SigningContent) async throws(CertificateProviderError) -> [UInt8] {
+        let signer = try cmsSigner()
+        let algorithm = signer.digestAlgorithm
+        let digest = try await executor.run { () throws(CertificateProviderError) in try content.digest(by: algorithm) }
+        return try await cms(signer, digest).derRepresentation()
+    }
+
+    /// Returns a CMS signature around content that is in memory. See ``detachedCMS(of:)``.
+    ///
+    /// - Throws: As ``detachedCMS(of:)``.
+    public func attachedCMS(of content: [UInt8]) async throws(CertificateProviderError) -> [UInt8] {
+        let signer = try cmsSigner()
+        return try await cms(signer, signer.digestAlgorithm.digest(of: content)).derRepresentation(content: content)
+    }
+
+    /// Writes a CMS signature with its content. The content is copied into a temporary file without a name meanwhile.
+    ///
+    /// - Parameters:
+    ///   - spool: Holds the content.
+    ///   - write: Writes bytes to the result.
+    package func attachedCMS(
+        of content: SigningContent, spool: ContentSpool,
+        write: @escaping @Sendable (UnsafeRawBufferPointer) throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) {
+        let signer = try cmsSigner()
+        let algorithm = signer.digestAlgorithm
+        let digest = try await executor.run { () throws(CertificateProviderError) in
+            try content.digest(by: algorithm) { piece throws(CertificateProviderError) in try spool.append(piece) }
+        }
+        let (head, tail) = try await cms(signer, digest).derRepresentation(aroundContentOf: spool.count)
+        try await executor.run { () throws(CertificateProviderError) in
+            try SigningContent(head).read(write)
+            try spool.content().read(write)
+            try SigningContent(tail).read(write)
+        }
+    }
+
+    private func cms(_ signer: CMSSigner, _ digest: [UInt8]) async throws(CertificateProviderError) -> CMSSignature {
+        try await signature(
+            by: signer, ofDigest: digest, attributes: [.signingTime(now()), .signingCertificate(identity.certificate)])
+    }
+
+    package func cmsSigner() throws(CertificateProviderError) -> CMSSigner {
+        try CMSSigner(
+            certificateChain: CertificateChain.withoutRoot(identity.certificateChain), key: identity.key, scheme: scheme
+        )
+    }
+
+    /// Signs, and stamps the signature if that is wanted.
+    package func signature(
+        by signer: CMSSigner, ofDigest digest: [UInt8], attributes: [CMSSignerAttribute]
+    ) async throws(CertificateProviderError) -> CMSSignature {
+        var signature = try await signer.signature(ofDigest: digest, attributes: attributes)
+        if let timeStamps {
+            signature.unsignedAttributes = [.timeStamp(try await timeStamps.token(for: signature.value))]
+        }
+        return signature
+    }
+}

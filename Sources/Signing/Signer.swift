@@ -1,0 +1,116 @@
+public import CertificateProviding
+public import FoundationEssentials
+import OpenSSLSupport
+import SignedData
+import X509
+
+/// Signs with an identity: data, CMS and PDF, with time stamps. The key signs wherever it is.
+///
+/// Each signature is verified before it is returned, and none is repeated by itself.
+public struct Signer: Sendable {
+    /// The identity that signs.
+    public let identity: Identity
+    /// The scheme of the signatures.
+    public let scheme: SignatureScheme
+    /// Stamps the signatures of CMS and PDF; `nil` for signatures without time stamp.
+    public let timeStamps: TimeStampServer?
+    /// The clock of the signing time.
+    let now: @Sendable () -> Date
+    /// Reads content and verifies: what blocks.
+    let executor: BlockingExecutor
+
+    /// Creates a signer. Does not use the key.
+    ///
+    /// - Parameters:
+    ///   - scheme: One of the key's schemes; by default that of the curve, for RSA RSASSA-PKCS1-v1_5 with SHA-256, and RSASSA-PSS
+    ///     where the certificate permits nothing else.
+    ///   - timeStamps: Stamps each signature of CMS and PDF. If that fails, there is no signature.
+    ///   - now: The clock of the signing time.
+    ///   - executor: Reads content; by default a thread of its own, while there is work.
+    /// - Throws: `certificateNotUsable` for a leaf that is not valid now or not for signatures
+    ///   (``requireUsable(_:at:)``), `unsupportedAlgorithm` for a scheme that the key does not have.
+    public init(
+        _ identity: Identity, scheme: SignatureScheme? = nil, timeStamps: TimeStampServer? = nil,
+        now: @escaping @Sendable () -> Date = { Date() }, executor: BlockingExecutor = .threads(maximum: 1)
+    ) throws(CertificateProviderError) {
+        try Self.requireUsable(identity.certificate, at: now())
+        let schemes = identity.key.signatureSchemes
+        if let scheme {
+            guard schemes.contains(scheme) else {
+                throw CertificateProviderError(
+                    .unsupportedAlgorithm,
+                    "The key of '\(identity.certificate.subject)' does not sign with \(scheme)"
+                        + (schemes.isEmpty
+                            ? "." : "; use one of: \(schemes.map(\.description).joined(separator: ", "))."),
+                    provider: identity.provenance.provider)
+            }
+            self.scheme = scheme
+        } else if schemes.contains(.rsaPKCS1SHA256) {
+            self.scheme = .rsaPKCS1SHA256
+        } else if let first = schemes.first {
+            self.scheme = first
+        } else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm, "The key of '\(identity.certificate.subject)' is not for signatures.",
+                provider: identity.provenance.provider)
+        }
+        (self.identity, self.timeStamps, self.now, self.executor) = (identity, timeStamps, now, executor)
+    }
+
+    /// Checks that a certificate is valid, and that its key usage, where it has one, permits digitalSignature or nonRepudiation
+    /// (RFC 5280, section 4.2.1.3). Needs no key, and so no PIN.
+    ///
+    /// - Throws: `certificateNotUsable`.
+    public static func requireUsable(_ leaf: X509Certificate, at date: Date) throws(CertificateProviderError) {
+        func refusal(_ reason: String) -> CertificateProviderError {
+            CertificateProviderError(.certificateNotUsable, "The certificate '\(leaf.subject)' cannot sign: \(reason).")
+        }
+        switch leaf.status(at: date) {
+        case .expired:
+            throw refusal(
+                "it expired on \(leaf.notValidAfter.formatted(.iso8601)); obtain another one, or check this host's clock"
+            )
+        case .notYetValid:
+            throw refusal("it is not valid before \(leaf.notValidBefore.formatted(.iso8601)); check this host's clock")
+        case .valid: break
+        }
+        guard let usage = try? leaf.certificate().extensions.keyUsage else { return }
+        guard usage.digitalSignature || usage.nonRepudiation else {
+            throw refusal(
+                "its key usage permits neither digitalSignature nor nonRepudiation; have one issued that does")
+        }
+    }
+
+    /// Signs content as it is. Suspends for as long as reading and the key take.
+    ///
+    /// Content that a key takes by its digest is not held in memory. For other keys, such as Ed25519, at most 64 MiB are signed.
+    ///
+    /// - Returns: DER for ECDSA, the raw octets otherwise.
+    /// - Throws: `storeReadFailed`, `unsupportedAlgorithm` for too much content, `keyMismatch` for a signature that does not verify,
+    ///   and errors of the key.
+    public func rawSignature(of content: SigningContent) async throws(CertificateProviderError) -> [UInt8] {
+        let (key, scheme, publicKey) = (identity.key, scheme, identity.certificate.publicKey)
+        if let digestSigner = key.digestSigner, digestSigner.digestSchemes.contains(scheme),
+            let algorithm = scheme.digestAlgorithm
+        {
+            let digest = try await executor.run { () throws(CertificateProviderError) in
+                try content.digest(by: algorithm)
+            }
+            let signature = try await digestSigner.signature(forDigest: digest, using: scheme)
+            let isValid = OpenSSLLibrary().isValidSignature(signature, ofDigest: digest, by: publicKey, using: scheme)
+            guard isValid else { throw invalidSignature() }
+            return signature
+        }
+        let message = try await executor.run { () throws(CertificateProviderError) in try content.bytes() }
+        let signature = try await key.signature(for: message, using: scheme)
+        guard publicKey.isValidSignature(signature, for: message, using: scheme) else { throw invalidSignature() }
+        return signature
+    }
+
+    private func invalidSignature() -> CertificateProviderError {
+        CertificateProviderError(
+            .keyMismatch,
+            "The signature does not verify with the certificate '\(identity.certificate.subject)': its key store has another key, or is faulty, or the certificate does not permit \(scheme).",
+            provider: identity.provenance.provider)
+    }
+}
