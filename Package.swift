@@ -286,7 +286,7 @@ let package = Package(
             dependencies: [
                 "CArguments", "CLinux", "CertificateProviderTesting", "CertificateProviding", "CertificateTLS",
                 "CertprovComposition", "IdentityStore", "Logon", "PluginHost", "PluginProtocol",
-                "certprov-plugin-launcher",
+                "ProviderTransport", "Signing", "certprov-plugin-launcher",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),

@@ -2,7 +2,7 @@ import CertificateProviding
 import Glibc
 
 /// A file that the user has named for output. Written atomically, and readable by all users.
-struct OutputFile {
+struct OutputFile: Sendable {
     let path: String
     /// Whether an existing file may be replaced.
     let replacing: Bool
@@ -26,41 +26,75 @@ struct OutputFile {
     /// Writes the file.
     /// - Throws: `storeWriteFailed`; the file is then unchanged.
     func write(_ text: String) throws(CertificateProviderError) {
+        let file = try begin()
+        let result = Array(text.utf8).withUnsafeBytes { bytes in
+            Result { () throws(CertificateProviderError) in try file.append(bytes) }
+        }
+        try result.get()
+        try file.finish()
+    }
+
+    /// Begins to write the file, which is not there before ``Unfinished/finish()``.
+    /// - Throws: `storeWriteFailed`.
+    func begin() throws(CertificateProviderError) -> Unfinished {
         try check()
         let temporary = "\(directory)/.certprov-" + String(UInt64.random(in: .min ... .max), radix: 36)
-        let file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
-        guard file >= 0 else { throw failure(errno) }
-        defer {
-            close(file)
+        let descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard descriptor >= 0 else { throw failure(errno) }
+        return Unfinished(self, temporary, descriptor)
+    }
+
+    /// A file that is being written, under another name. Removed with the last reference to it, unless it is finished.
+    final class Unfinished: Sendable {
+        private let file: OutputFile
+        private let temporary: String
+        private let descriptor: Int32
+
+        fileprivate init(_ file: OutputFile, _ temporary: String, _ descriptor: Int32) {
+            (self.file, self.temporary, self.descriptor) = (file, temporary, descriptor)
+        }
+
+        deinit {
+            close(descriptor)
             // Gone already where it was renamed.
             unlink(temporary)
         }
-        var bytes = Array(text.utf8)[...]
-        while !bytes.isEmpty {
-            let count = bytes.withUnsafeBytes { Glibc.write(file, $0.baseAddress, $0.count) }
-            if count < 0 && errno == EINTR { continue }
-            guard count > 0 else { throw failure(errno) }
-            bytes = bytes.dropFirst(count)
+
+        /// Adds bytes.
+        /// - Throws: `storeWriteFailed`.
+        func append(_ bytes: UnsafeRawBufferPointer) throws(CertificateProviderError) {
+            var rest = bytes
+            while !rest.isEmpty {
+                let count = Glibc.write(descriptor, rest.baseAddress, rest.count)
+                if count < 0 && errno == EINTR { continue }
+                guard count > 0 else { throw file.failure(errno) }
+                rest = UnsafeRawBufferPointer(rebasing: rest.dropFirst(count))
+            }
         }
-        // Whatever the umask is.
-        guard fchmod(file, 0o644) == 0, fsync(file) == 0 else { throw failure(errno) }
-        // A hard link, unlike a rename, never replaces.
-        guard (replacing ? rename(temporary, path) : link(temporary, path)) == 0 else {
-            throw errno == EEXIST ? exists() : failure(errno)
+
+        /// Gives the file its name.
+        /// - Throws: `storeWriteFailed`; what had the name is then unchanged.
+        func finish() throws(CertificateProviderError) {
+            // Whatever the umask is.
+            guard fchmod(descriptor, 0o644) == 0, fsync(descriptor) == 0 else { throw file.failure(errno) }
+            // A hard link, unlike a rename, never replaces.
+            guard (file.replacing ? rename(temporary, file.path) : link(temporary, file.path)) == 0 else {
+                throw errno == EEXIST ? file.exists() : file.failure(errno)
+            }
         }
     }
 
-    private var directory: String {
+    var directory: String {
         guard let slash = path.lastIndex(of: "/") else { return "." }
         return slash == path.startIndex ? "/" : String(path[..<slash])
     }
 
-    private func exists() -> CertificateProviderError {
+    fileprivate func exists() -> CertificateProviderError {
         CertificateProviderError(
             .storeWriteFailed, "\(path.withVisibleControls) exists already; use --force to replace it.")
     }
 
-    private func failure(_ code: Int32) -> CertificateProviderError {
+    fileprivate func failure(_ code: Int32) -> CertificateProviderError {
         CertificateProviderError(
             .storeWriteFailed, "\(path.withVisibleControls) cannot be written: \(String(cString: strerror(code))).")
     }

@@ -33,6 +33,16 @@ enum Console {
         try write(copy[...], to: output)
     }
 
+    /// Writes bytes to stdout.
+    ///
+    /// - Throws: `storeWriteFailed`.
+    static func print(_ bytes: UnsafeRawBufferPointer) throws(CertificateProviderError) {
+        try write(Array(bytes)[...], to: streams.withLock(\.output))
+    }
+
+    /// Whether stdout is a terminal.
+    static var isOutputWatched: Bool { isatty(streams.withLock(\.output)) == 1 }
+
     /// Writes a line to stderr. Errors are ignored.
     static func note(_ text: String) {
         try? write(text + "\n", to: streams.withLock(\.notes))

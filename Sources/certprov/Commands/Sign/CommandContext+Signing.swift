@@ -1,0 +1,192 @@
+import CertificateProviding
+import FoundationEssentials
+import Glibc
+import Logon
+import Signing
+
+extension CommandContext {
+    /// Signs files one after the other, with one identity.
+    ///
+    /// - Parameters:
+    ///   - extension: Of the results in `--out-dir`.
+    ///   - sign: Writes the signature of one file. What it has written becomes the output when it returns.
+    func sign(
+        _ files: SignedFiles, _ scheme: SchemeOption, timeStamps: TimeStampServer?, extension: String,
+        _ sign: (Signer, SigningContent, SignedOutput) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> ExitStatus {
+        // Whatever is wrong with these is found before a person is asked.
+        let jobs = try SigningJob.all(files, extension: `extension`)
+        let signer = try await signer(scheme.value, timeStamps)
+        for job in jobs {
+            do throws(CertificateProviderError) {
+                let output = try job.output()
+                try await sign(signer, job.content, output)
+                try output.finish()
+            } catch {
+                throw jobs.count > 1 ? error.about(job.name) : error
+            }
+        }
+        guard files.out != nil || files.outDir != nil else { return .done }
+        try show(SignaturesDocument(jobs, signer)) {
+            jobs.compactMap { $0.file.map { $0.path.withVisibleControls + "\n" } }.joined()
+        }
+        return .done
+    }
+
+    /// Returns the signer of the configured identity, which may ask for a PIN: not for one whose certificate cannot sign.
+    private func signer(
+        _ scheme: SignatureScheme?, _ timeStamps: TimeStampServer?
+    ) async throws(CertificateProviderError) -> Signer {
+        let interaction = TerminalInteraction()
+        let manager = try await manager(try configuration(), unlocking: interaction)
+        defer { log(manager.decisions) }
+        try await requireUsableOnTokens(of: manager)
+        return try Signer(try await manager.identity(interaction), scheme: scheme, timeStamps: timeStamps)
+    }
+
+    /// Throws if all certificates of a token are unusable: before its PIN is asked for.
+    private func requireUsableOnTokens(of manager: LogonManager) async throws(CertificateProviderError) {
+        for provider in try await manager.activeProviders() {
+            let identities = await provider.listing?.listIdentities().identities ?? []
+            let leaves = identities.filter { $0.keyLocation != .store }.compactMap(\.certificateChain.first)
+            var failure: CertificateProviderError?
+            for leaf in leaves {
+                do throws(CertificateProviderError) {
+                    try Signer.requireUsable(leaf, at: Date())
+                    failure = nil
+                    break
+                } catch { failure = error }
+            }
+            if let failure { throw failure.attributed(to: provider.id) }
+        }
+    }
+}
+
+extension CertificateProviderError {
+    /// The error with a file in front of its message.
+    fileprivate func about(_ file: String) -> Self {
+        var copy = self
+        copy.message = "\(file.withVisibleControls): \(message)"
+        return copy
+    }
+}
+
+/// A file to sign, open, and the place for its signature.
+private final class SigningJob {
+    let name: String
+    let file: OutputFile?
+    private let descriptor: Int32
+
+    /// Opens the inputs and checks the outputs.
+    static func all(_ files: SignedFiles, extension: String) throws(CertificateProviderError) -> [SigningJob] {
+        if files.out == nil, files.outDir == nil, Console.isOutputWatched {
+            throw CertificateProviderError(
+                .usage, "The signature is binary, and stdout is a terminal; name a file with --out.")
+        }
+        guard let directory = files.outDir else {
+            return [try SigningJob(files.inputs.first, files.out.map { OutputFile(path: $0, replacing: files.force) })]
+        }
+        var paths: Set<String> = []
+        return try files.inputs.map { input throws(CertificateProviderError) in
+            let name = input.split(separator: "/").last.map(String.init) ?? input
+            let path = "\(directory)/\(name)" + (`extension`.isEmpty ? "" : ".\(`extension`)")
+            guard paths.insert(path).inserted else {
+                throw CertificateProviderError(
+                    .usage,
+                    "Two files would be written to \(path.withVisibleControls); sign them one after the other, with --out."
+                )
+            }
+            return try SigningJob(input, OutputFile(path: path, replacing: files.force))
+        }
+    }
+
+    private init(_ input: String?, _ file: OutputFile?) throws(CertificateProviderError) {
+        self.file = file
+        if let input, input != "-" {
+            name = input
+            descriptor = open(input, O_RDONLY | O_CLOEXEC)
+        } else {
+            name = "stdin"
+            descriptor = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
+        }
+        guard descriptor >= 0 else {
+            let code = errno
+            throw CertificateProviderError(
+                code == ENOENT ? .fileNotFound : .storeReadFailed,
+                "\(name.withVisibleControls) cannot be read: \(String(cString: strerror(code))).")
+        }
+        var (own, other) = (stat(), stat())
+        guard fstat(descriptor, &own) == 0, own.st_mode & S_IFMT != S_IFDIR else {
+            throw CertificateProviderError(
+                .storeReadFailed, "\(name.withVisibleControls) is a directory; name the files in it.")
+        }
+        guard let file else { return }
+        if stat(file.path, &other) == 0, own.st_dev == other.st_dev, own.st_ino == other.st_ino {
+            throw CertificateProviderError(
+                .usage,
+                "\(file.path.withVisibleControls) is the file to sign, which is not replaced; name another one with --out."
+            )
+        }
+        try file.check()
+    }
+
+    deinit { if descriptor >= 0 { close(descriptor) } }
+
+    var content: SigningContent { SigningContent(descriptor: descriptor, name: name) }
+
+    func output() throws(CertificateProviderError) -> SignedOutput {
+        SignedOutput(try file?.begin(), in: file?.directory)
+    }
+}
+
+/// The result of one signature: a file that is not there before it is finished, or stdout.
+struct SignedOutput: Sendable {
+    private let file: OutputFile.Unfinished?
+    /// A directory on the output's file system.
+    let directory: String
+
+    fileprivate init(_ file: OutputFile.Unfinished?, in directory: String?) {
+        self.file = file
+        self.directory = directory ?? getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
+    }
+
+    /// Adds bytes.
+    ///
+    /// - Throws: `storeWriteFailed`.
+    func append(_ bytes: UnsafeRawBufferPointer) throws(CertificateProviderError) {
+        if let file { try file.append(bytes) } else { try Console.print(bytes) }
+    }
+
+    /// Adds bytes.
+    ///
+    /// - Throws: `storeWriteFailed`.
+    func write(_ bytes: [UInt8]) throws(CertificateProviderError) {
+        let result = bytes.withUnsafeBytes { bytes in
+            Result { () throws(CertificateProviderError) in try append(bytes) }
+        }
+        try result.get()
+    }
+
+    fileprivate func finish() throws(CertificateProviderError) { try file?.finish() }
+}
+
+/// The result of `sign` with `--out` or `--out-dir`.
+struct SignaturesDocument: Document {
+    static let kind = "Signatures"
+
+    let items: [Item]
+    /// The subject of the certificate.
+    let subject: String
+    let scheme: String
+
+    struct Item: Encodable {
+        let input: String
+        let file: String
+    }
+
+    fileprivate init(_ jobs: [SigningJob], _ signer: Signer) {
+        items = jobs.compactMap { job in job.file.map { Item(input: job.name, file: $0.path) } }
+        subject = signer.identity.certificate.subject
+        scheme = signer.scheme.description
+    }
+}

@@ -1,0 +1,28 @@
+import ArgumentParser
+import CertificateProviding
+import Signing
+
+struct SignRaw: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "raw",
+        abstract: "Sign the bytes of files: the bare signature.",
+        discussion: """
+            ECDSA signatures are DER, others the raw octets, as 'openssl dgst -verify' and 'openssl pkeyutl -verify' read them. \
+            In --out-dir, FILE.sig is written for FILE.
+            """)
+
+    @OptionGroup var options: GlobalOptions
+    @OptionGroup var files: SignedFiles
+    @OptionGroup var scheme: SchemeOption
+
+    func validate() throws { try files.check(options) }
+
+    func run() async throws {
+        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            try await context.sign(files, scheme, timeStamps: nil, extension: "sig") {
+                signer, content, output throws(CertificateProviderError) in
+                try output.write(try await signer.rawSignature(of: content))
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+import ArgumentParser
+import CertificateProviding
+import CertificateTLS
+import ProviderTransport
+import Signing
+
+/// The files to sign, and where the results go.
+struct SignedFiles: ParsableArguments {
+    @Argument(
+        help: ArgumentHelp("The files to sign. Default: stdin.", valueName: "file"), completion: .file())
+    var inputs: [String] = []
+
+    @Option(
+        help: ArgumentHelp(
+            "Write the result to this file. Default: stdout, unless that is a terminal.", valueName: "file"),
+        completion: .file())
+    var out: String?
+
+    @Option(
+        help: ArgumentHelp("Write the results into this directory, for several files.", valueName: "dir"),
+        completion: .directory)
+    var outDir: String?
+
+    @Flag(help: "Replace files of --out and --out-dir that exist. An input is never replaced.")
+    var force = false
+
+    func check(_ options: GlobalOptions) throws {
+        if out?.isEmpty == true { throw ValidationError("--out needs the name of a file.") }
+        if outDir?.isEmpty == true { throw ValidationError("--out-dir needs the name of a directory.") }
+        if out != nil, outDir != nil { throw ValidationError("Use one of --out and --out-dir.") }
+        if inputs.contains("") { throw ValidationError("A file has an empty name.") }
+        if inputs.count > 1, outDir == nil { throw ValidationError("Several files need --out-dir.") }
+        if inputs.isEmpty, outDir != nil { throw ValidationError("--out-dir needs the names of files.") }
+        if force, out == nil, outDir == nil { throw ValidationError("--force needs --out or --out-dir.") }
+        if options.json, out == nil, outDir == nil {
+            throw ValidationError("--json needs --out or --out-dir: stdout has the document.")
+        }
+    }
+}
+
+struct SchemeOption: ParsableArguments {
+    @Option(
+        help: ArgumentHelp(
+            "The scheme of the signature, by its name in TLS, such as rsa_pss_rsae_sha256. Default: that of the curve; for RSA, rsa_pkcs1_sha256.",
+            valueName: "name"))
+    var scheme: String?
+
+    func validate() throws {
+        if let scheme, SignatureScheme(scheme) == nil {
+            throw ValidationError(
+                "--scheme does not know '\(scheme.withVisibleControls)': use a name such as ecdsa_secp256r1_sha256 or rsa_pss_rsae_sha256."
+            )
+        }
+    }
+
+    var value: SignatureScheme? { scheme.flatMap { SignatureScheme($0) } }
+}
+
+struct TimeStampOptions: ParsableArguments {
+    @Option(
+        name: .customLong("time-stamp"),
+        help: ArgumentHelp(
+            "Have this server stamp the signature with the time (RFC 3161). Without the stamp, there is no signature.",
+            valueName: "url"))
+    var url: String?
+
+    @Option(
+        name: .customLong("time-stamp-anchors"),
+        help: ArgumentHelp("PEM file with the CA of the time stamps. Needed with --time-stamp.", valueName: "file"),
+        completion: .file())
+    var anchors: String?
+
+    @Option(
+        name: .customLong("time-stamp-policy"),
+        help: ArgumentHelp("The policy to ask the server for: an object identifier.", valueName: "oid"))
+    var policy: String?
+
+    @Option(
+        name: .customLong("time-stamp-server-anchors"),
+        help: ArgumentHelp(
+            "PEM file with the CA of an https: time-stamp server. Default: the system trust store.", valueName: "file"),
+        completion: .file())
+    var serverAnchors: String?
+
+    @Option(
+        name: .customLong("time-stamp-server-pin"),
+        help: ArgumentHelp(
+            "Pin of an https: time-stamp server: sha256/BASE64, or a certificate file.", valueName: "pin"))
+    var serverPin: String?
+
+    func validate() throws {
+        guard let url else {
+            let others = [
+                ("anchors", anchors), ("policy", policy), ("server-anchors", serverAnchors), ("server-pin", serverPin),
+            ]
+            if let other = others.first(where: { $0.1 != nil })?.0 {
+                throw ValidationError("--time-stamp-\(other) needs --time-stamp.")
+            }
+            return
+        }
+        guard let server = ServerURL(url) else {
+            throw ValidationError(
+                "--time-stamp needs the URL of a server, http: or https:, without a user or a fragment.")
+        }
+        guard anchors?.isEmpty == false else {
+            throw ValidationError("--time-stamp needs --time-stamp-anchors: a PEM file with the CA of the time stamps.")
+        }
+        if !server.isSecure, serverAnchors != nil || serverPin != nil {
+            throw ValidationError("--time-stamp-server-anchors and --time-stamp-server-pin are for https: servers.")
+        }
+    }
+
+    /// Returns the server; `nil` without one.
+    ///
+    /// - Throws: `fileNotFound` and other errors of the files.
+    func server(_ context: CommandContext) throws(CertificateProviderError) -> TimeStampServer? {
+        guard let url, let anchors else { return nil }
+        var server = try TimeStampServer(url, anchors: try CertificateFile.read(anchors))
+        server.policy = policy
+        server.trust = ServerTrust(
+            trustAnchors: try serverAnchors.map { path throws(CertificateProviderError) in
+                .certificates(try CertificateFile.read(path)).named(TrustAnchors.pemFile(path).name)
+            } ?? .system,
+            pins: try serverPin.map { text throws(CertificateProviderError) in try CertificatePin.read(text) } ?? [])
+        server.proxy = .environment(context.secrets)
+        return server
+    }
+}
