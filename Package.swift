@@ -20,6 +20,7 @@ let package = Package(
         .library(name: "CertificateTLS", targets: ["CertificateTLS"]),
         .library(name: "CertificateTLSAsyncHTTPClient", targets: ["CertificateTLSAsyncHTTPClient"]),
         .library(name: "Enrolment", targets: ["Enrolment"]),
+        .library(name: "NamedKeys", targets: ["NamedKeys"]),
         .library(name: "OAuth", targets: ["OAuth"]),
         .library(name: "PEMFileProvider", targets: ["PEMFileProvider"]),
         .library(name: "PKCS11TokenProvider", targets: ["PKCS11TokenProvider"]),
@@ -183,6 +184,15 @@ let package = Package(
                 .product(name: "NIOHTTP1", package: "swift-nio"),
             ]
         ),
+        // Key pairs with a name and without a certificate.
+        .target(
+            name: "NamedKeys",
+            dependencies: [
+                "CertificateProviding", "OpenSSLSupport", "Signing",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "Logging", package: "swift-log"),
+            ]
+        ),
         // The engine of every enrolment.
         .target(
             name: "Enrolment",
@@ -263,8 +273,8 @@ let package = Package(
         .target(
             name: "CertprovComposition",
             dependencies: [
-                "ACMEProvider", "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PEMFileProvider",
-                "PKCS12FileProvider", "PluginHost",
+                "ACMEProvider", "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "OAuth",
+                "PEMFileProvider", "PKCS12FileProvider", "PluginHost",
                 "ProviderTransport", "RemoteMDMProvider",
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
                 .product(name: "Logging", package: "swift-log"),
@@ -274,8 +284,8 @@ let package = Package(
         .target(
             name: "CertprovKit",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "CertprovComposition", "IdentityStore", "Logon", "PluginHost",
-                "ProviderTransport", "Renewal",
+                "CertificateProviding", "CertificateTLS", "CertprovComposition", "IdentityStore", "Logon", "NamedKeys",
+                "PluginHost", "ProviderTransport", "Renewal",
                 .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
@@ -285,7 +295,7 @@ let package = Package(
             name: "certprov",
             dependencies: [
                 "CArguments", "CLinux", "CertificateProviderTesting", "CertificateProviding", "CertificateTLS",
-                "CertprovComposition", "IdentityStore", "Logon", "PluginHost", "PluginProtocol",
+                "CertprovComposition", "IdentityStore", "Logon", "NamedKeys", "PluginHost", "PluginProtocol",
                 "ProviderTransport", "Signing", "certprov-plugin-launcher",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
@@ -430,6 +440,13 @@ let package = Package(
         .testTarget(
             name: "ACMEServerTests",
             dependencies: ["ACMEProvider", "CertificateProviding", "TestPlugin", "TestSupport", "certprov"]),
+        .testTarget(
+            name: "NamedKeysTests",
+            dependencies: [
+                "CertificateProviding", "CertprovKit", "IdentityStore", "NamedKeys", "Signing", "TestSupport",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "Logging", package: "swift-log"),
+            ]),
         .testTarget(
             name: "OAuthTests", dependencies: ["CertificateProviding", "CertificateTLS", "OAuth", "TestSupport"]),
         .testTarget(

@@ -87,6 +87,16 @@ public final class LogonManager: Sendable {
         (self.configuration, self.operations, self.now) = (configuration, operations, now)
     }
 
+    /// Returns the environment of a room of the program, as providers get theirs: with that part of the identity store, or of the
+    /// vault, which is unlocked where that needs no user, and with the key stores.
+    ///
+    /// - Throws: Errors of the environment.
+    package func environment(of part: ProviderID) throws(CertificateProviderError) -> ProviderEnvironment {
+        var own = try (registration?.registrar.unlocking(environment) ?? environment)(part)
+        own.keyStores = keyStores
+        return own
+    }
+
     /// The steps of the last operation. ``explain()`` does not count as one.
     public var decisions: [Decision] { operations.decisions }
 
