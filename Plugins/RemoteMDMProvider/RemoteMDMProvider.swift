@@ -29,15 +29,20 @@ public enum RemoteMDMProvider {
         _ environment: ProviderEnvironment, _ parameters: Parameters
     ) throws(CertificateProviderError) -> EnrollingProvider {
         do throws(CertificateProviderError) {
-            let settings = try EnrolmentSettings(parameters)
-            let server: any MDMProtocol =
-                switch parameters[EnrolmentParameter.protocol] {
-                case .est: try ESTProtocol(settings, parameters, environment)
-                case .scep: try SCEPProtocol(settings, parameters, environment)
-                }
-            return EnrollingProvider(id, server, settings.plan, environment)
+            let server = try server(environment, parameters)
+            return EnrollingProvider(id, server, server.settings.plan, environment)
         } catch {
             throw error.attributed(to: id)
+        }
+    }
+
+    static func server(
+        _ environment: ProviderEnvironment, _ parameters: Parameters
+    ) throws(CertificateProviderError) -> any MDMProtocol {
+        let settings = try EnrolmentSettings(parameters)
+        return switch parameters[EnrolmentParameter.protocol] {
+        case .est: try ESTProtocol(settings, parameters, environment)
+        case .scep: try SCEPProtocol(settings, parameters, environment)
         }
     }
 }

@@ -192,7 +192,7 @@ final class ServerRun: Sendable {
         await settings.proxy.noteOutcome(rejection, through: access.proxies, environment)
     }
 
-    private func tokens(
+    func tokens(
         _ oauth: OAuthSettings, _ trust: ServerTrust, isRenewal: Bool
     ) async throws(CertificateProviderError) -> AccessTokenSource? {
         let endpoint = try await environment.executor.run { [self] () throws(CertificateProviderError) in

@@ -5,6 +5,8 @@ import IdentityStore
 import PEMFileProvider
 import PKCS12FileProvider
 package import Logging
+package import Logon
+import OAuth
 package import PluginHost
 import RemoteMDMProvider
 
@@ -36,6 +38,26 @@ package struct BuiltIns: Sendable {
         all.providers.append(ACMEProvider.descriptor)
         all.reservedSchemes.insert("pkcs11")
         return all
+    }
+
+    /// Requests an access token by the OAuth settings that the configuration of a manager has for `mdm`.
+    ///
+    /// - Throws: `configurationInvalid` for a configuration without them, and as
+    ///   ``/RemoteMDMProvider/RemoteMDMProvider/accessToken(environment:parameters:_:)``.
+    package static func accessToken(
+        for manager: LogonManager, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (value: SecretBytes, scopes: [String]?) {
+        let (id, configuration) = (RemoteMDMProvider.id, manager.configuration)
+        guard let configured = configuration.providers.first(where: { $0.id == id }) else {
+            let place = configuration.path.map { "\(DisplayText.visible($0)): " } ?? ""
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "\(place)No provider with OAuth settings is configured; list '\(id)' in CertificateProvider, and set its token-url and "
+                    + "client-id, or use --provider \(id) with --set.")
+        }
+        let token = try await RemoteMDMProvider.accessToken(
+            environment: try manager.environment(of: id), parameters: configured.parameters, interaction)
+        return (token.value, token.scopes)
     }
 
     /// Ends the PKCS#11 modules of this process.

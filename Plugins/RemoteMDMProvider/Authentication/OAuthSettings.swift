@@ -18,7 +18,7 @@ struct OAuthSettings: Sendable {
     let authority: String
     private let url: String
     private let trust: ConfiguredTrust
-    private let isOnSameServer: Bool
+    let isOnSameServer: Bool
 
     /// - Parameter server: The server that the tokens are for.
     /// - Returns: `nil` if none of the parameters is set.
