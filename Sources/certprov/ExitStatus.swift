@@ -3,6 +3,8 @@ import CertificateProviding
 /// The exit statuses of the command, after sysexits(3), one for each kind of error.
 enum ExitStatus: Int32, Sendable {
     case done = 0
+    /// The answer to a question is negative, which is not an error.
+    case no = 1
     case usage = 64
     case data = 65
     case noInput = 66

@@ -39,6 +39,7 @@ import Testing
             "# certprov unregister": .notRun("Scripts/deb-test purges, and a registration needs its server"),
         ],
         "Documentation/Tokens.md": ["$ softhsm2-util": .test("BookTests", "theTokenPageIsTrue")],
+        "Documentation/Signing.md": ["$ certprov keys create": .test("BookTests", "theSigningPageIsTrue")],
         "Documentation/Plugins.md": ["$ certprov plugin new": .test("BookTests", "thePluginCommandsAreTrue")],
         "Documentation/Registration.md": [
             "$ certprov register": .test("RegistrationCommandTests", "theCommandsOfThePageWork")
@@ -163,6 +164,10 @@ import Testing
         try sandbox.expect(
             Page("Documentation/Tokens.md").steps, after: "mkdir -m 700 tokens\n" + ServicePagesTests.tokenSetup,
             with: ["SOFTHSM2_CONF": configuration])
+    }
+
+    @Test(.enabled(if: TestLength.hasSeconds)) func theSigningPageIsTrue() throws {
+        try Sandbox().expect(Page("Documentation/Signing.md").steps)
     }
 
     @Test(.enabled(if: TestLength.hasSeconds)) func thePluginCommandsAreTrue() throws {

@@ -109,6 +109,36 @@ import Testing
                 """#))
     }
 
+    @Test("On a disk that fills up, a named pair is made whole or not at all")
+    func aFullDiskLeavesNoNamedPair() throws {
+        expectDone(
+            try onSmallDisk(
+                #"""
+                openssl genpkey -algorithm ED25519 -out key.pem; chmod 600 key.pem
+                expect 0 '' "$CERTPROV" keys create first --type p256
+                for command in 'create made --type p256' 'import made key.pem'; do
+                    cat /dev/zero >state/filler 2>/dev/null
+                    for free in 0 1 2 3 4 5 6 7 8; do
+                        size=$(stat -c %s state/filler)
+                        truncate -s $((size - 4096 * (free > 0))) state/filler
+                        "$CERTPROV" keys $command >out 2>err; found=$?
+                        [ $found = 0 ] && break
+                        [ $found = 73 ] && grep -q storeWriteFailed err || fail "status $found: $(cat err)"
+                        [ ! -s out ] || fail "output: $(cat out)"
+                        "$CERTPROV" keys exists made >out 2>err; found=$?
+                        [ $found = 1 ] && grep -qx false out || fail "exists $found: $(cat out err)"
+                        expect 0 '' "$CERTPROV" keys sign first client.p12
+                    done
+                    [ $free -gt 0 ] || fail "the disk was not full"
+                    rm state/filler
+                    expect 0 '' "$CERTPROV" keys sign made client.p12
+                    expect 0 '' "$CERTPROV" keys delete made; grep -qx true out || fail "$(cat out)"
+                    [ $(ls state/certprov/records/store | wc -l) = 1 ] || fail "$(ls state/certprov/records/store)"
+                done
+                echo done
+                """#))
+    }
+
     @Test func aReadOnlyStoreAnswersAndIsNotWritten() throws {
         expectDone(
             try onSmallDisk(

@@ -161,6 +161,37 @@ import Testing
         await server.close()
     }
 
+    @Test("The named key pairs of a registered application are in its vault, which must be unlocked")
+    func namedPairsAreInTheVault() async throws {
+        let file = try configuration()
+        let locked = try configuration(hasPasscode: false)
+        // A pair from before the registration goes along.
+        #expect(try run("keys", "create", "early", "--type", "p256", config: file).status == 0)
+        let early = try run("keys", "export", "early", config: file)
+        #expect(try run("register", config: file).status == 0)
+        #expect(try run("keys", "export", "early", config: file).stdout == early.stdout)
+        #expect(try run("keys", "create", "late", "--type", "ed25519", config: file).status == 0)
+        for name in ["early", "late"] {
+            #expect(try run("keys", "sign", name, passcode, config: file).status == 0)
+        }
+        for command in [
+            ["create", "x"], ["list"], ["exists", "early"], ["export", "early"], ["sign", "early", passcode],
+            ["import", "x", "\(sandbox.path)/key.pem"], ["delete", "early"],
+        ] {
+            let output = try sandbox.certprov(["keys"] + command + ["--config", locked])
+            #expect(
+                output.status == 77 && output.stdout.isEmpty && output.stderr.contains("[vaultLocked]"), "\(output)")
+        }
+        // The key of the application's identity.
+        let refused = try run("keys", "import", "x", "\(sandbox.path)/key.pem", config: file)
+        #expect(refused.status == 73 && refused.stderr.contains("identity"), "\(refused)")
+        // Another application, and this host, have their own.
+        #expect(try sandbox.certprov("keys", "list").stdout.isEmpty)
+        #expect(try run("keys", "delete", "late", config: file).stdout == "true\n")
+        #expect(try run("keys", "list", config: file).stdout.split(separator: "\n").count == 2)
+        await server.close()
+    }
+
     /// Between commands, only the session's keyring has the key, and only for the time that was asked for.
     @Test func theSessionKeepsTheVaultUnlocked() async throws {
         let file = try configuration()

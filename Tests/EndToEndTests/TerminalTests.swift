@@ -101,6 +101,29 @@ import Testing
         #expect(try sandbox.entry().isEmpty == false)
     }
 
+    @Test(
+        "A pair that was made with --confirm asks, with its name and the SHA-256 of the data", arguments: [true, false])
+    func aUseOfANamedPairIsConfirmed(isPermitted: Bool) throws {
+        #expect(try sandbox.certprov("keys", "create", "my pair", "--type", "p256", "--confirm").status == 0)
+        try sandbox.write("a text\n", to: "home/text")
+        let digest = try sandbox.shell(#"sha256sum <"$HOME/text" | cut -c1-64"#).stdout.dropLast()
+        guard
+            let (status, screen) = try atTerminal(
+                #""$CERTPROV" keys sign "my pair" "$HOME/text" >"$HOME/signature""#, answering: "[y/N]",
+                with: isPermitted ? "y" : "n")
+        else { return }
+        #expect(screen.contains("'my pair'") && screen.contains(digest), "\(screen)")
+        #expect(status == (isPermitted ? 0 : 77) && isPermitted != screen.contains("[userCancelled]"), "\(screen)")
+        #expect(try contents(sandbox.path + "/home/signature").isEmpty != isPermitted)
+        // Without a terminal.
+        let silent = try sandbox.run(
+            ["setsid", "--wait", BuiltCommand.path, "keys", "sign", "my pair", sandbox.path + "/home/text"])
+        #expect(silent.status == 77 && silent.stdout.isEmpty && silent.stderr.contains("[interactionRequired]"))
+        // No other command line drops it.
+        let again = try sandbox.certprov("keys", "create", "my pair", "--type", "p256")
+        #expect(again.status == 73 && again.stdout.isEmpty, "\(again)")
+    }
+
     @Test func aWrongAnswerIsAWrongPasswordAndNotAskedForAgain() throws {
         guard
             let (status, screen) = try atTerminal(

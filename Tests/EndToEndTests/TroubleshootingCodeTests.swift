@@ -20,6 +20,7 @@ import Testing
         ("unavailable", { try $0.sandbox.certprov(["connect", "127.0.0.1:1"] + adHoc(ec)) }),
         ("tokenNotPresent", { _ in try TokenHost(.softhsm).certprov(["fetch", "--uri", "pkcs11:token=absent"]) }),
         ("internal", { try $0.aPlugin(answering: #"{"id":%s,"error":{"code":"internal","message":"It fails."}}"#) }),
+        ("alreadyExists", { try $0.aNameInUse() }),
         (
             "storeWriteFailed",
             { try $0.sandbox.certprov(["fetch"] + adHoc(ec), with: ["XDG_STATE_HOME": "/proc/none"]) }
@@ -126,6 +127,13 @@ import Testing
     }
 
     // MARK: - What goes wrong
+
+    private func aNameInUse() throws -> Output {
+        let create = ["keys", "create", "phone", "--type", "p256"]
+        let first = try sandbox.certprov(create)
+        #expect(first.status == 0, "\(first)")
+        return try sandbox.certprov(create)
+    }
 
     private func file(_ lines: String) throws -> String { try sandbox.write(lines + "\n", to: "app.properties") }
 

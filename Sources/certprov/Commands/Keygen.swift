@@ -119,6 +119,7 @@ extension Keygen {
         try file?.check()
         let (store, provider) = try await context.keyStore(place, ofKey: uri)
         let (key, certificate) = try await Self.key(uri, in: store, provider, TerminalInteraction())
+        try await context.requireUnnamed(key.publicKey)
         if let certificate, names == nil { names = try CertificateRequest.Names(of: certificate) }
         guard let names else {
             throw CertificateProviderError(

@@ -29,6 +29,7 @@ struct StoreCertificate: AsyncParsableCommand {
             let certificates = try CertificateFile.read(file)
             let interaction = TerminalInteraction()
             let (leaf, key) = try await Self.leaf(of: certificates, store, provider, interaction)
+            try await context.requireUnnamed(key.publicKey)
             let chain = CertificateChain.build(from: leaf, among: certificates)
             guard let keeper = store.certificates else { throw Self.keepsNoCertificates(store, provider) }
             try await keeper.storeChain(chain, for: key, interaction)

@@ -4,6 +4,7 @@ import FoundationEssentials
 import Glibc
 import IdentityStore
 import Logon
+import NamedKeys
 
 struct Register: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -88,6 +89,7 @@ struct Unregister: AsyncParsableCommand {
                     interaction)
             }
             defer { context.log(manager.decisions) }
+            let pairs = state == .registeredUnlocked ? await context.pairsOutside(manager) : []
             if force {
                 try await manager.unregisterByForce(interaction)
             } else {
@@ -95,6 +97,11 @@ struct Unregister: AsyncParsableCommand {
             }
             if state == .registeredLocked, !manager.remainingKeys.isEmpty {
                 context.remark("the vault was not read.\(manager.remainingKeys)")
+            }
+            for pair in pairs {
+                context.remark(
+                    "the private key of the named pair '\(pair.name.description.withVisibleControls)' is still there; destroy it with "
+                        + "the key store's tool: \(pair.uri.withVisibleControls)")
             }
             for decision in manager.decisions where decision.step == .delete && decision.outcome == .stopped {
                 context.remark("a provider has not deleted its own data: \(decision)")

@@ -1,0 +1,538 @@
+import CertificateProviding
+import Foundation
+import Glibc
+import IdentityStore
+import TestSupport
+import Testing
+
+/// Key pairs with a name, from the command line.
+@Suite(.enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(60))) struct NamedKeysTests {
+    private let sandbox: Sandbox
+
+    init() throws { sandbox = try Sandbox() }
+
+    private func keys(_ arguments: String..., with variables: [String: String] = [:]) throws -> Output {
+        try sandbox.certprov(["keys"] + arguments, with: variables)
+    }
+
+    /// The private keys in `store:` of this sandbox.
+    private func sealed() async throws -> Set<PublicKeyInfo> {
+        let storage = IdentityStore(path: sandbox.store).storage(for: ProviderID("store"))
+        return Set(try await SealedKeyStore(environment: .testing(storage: storage)).list().map(\.reference.publicKey))
+    }
+
+    /// Checks a signature of a file by openssl.
+    private func verify(_ name: String, _ digest: String = "sha512", variables: [String: String] = [:]) throws {
+        let verified = try sandbox.shell(
+            """
+            set -eu; cd "$HOME"
+            base64 -d <signature >signature.bin
+            if [ "$1" = ed25519 ]; then
+                openssl pkeyutl -verify -rawin -pubin -inkey key.pem -in text -sigfile signature.bin
+            else
+                openssl dgst -"$1" -verify key.pem -signature signature.bin text
+            fi
+            """, digest)
+        #expect(verified.status == 0 && verified.stdout.lowercased().contains("verified"), "\(name): \(verified)")
+    }
+
+    @Test func theLifeOfAPair() async throws {
+        let text = try sandbox.write("a text\n", to: "home/text")
+        let made = try keys("create", "a pair")
+        #expect(made.status == 0 && made.stderr.isEmpty, "\(made)")
+        #expect(made.stdout.wholeMatch(of: /[A-Za-z0-9+\/]+=*\n/) != nil, "\(made)")
+        #expect(try keys("export", "a pair").stdout == made.stdout)
+        let pem = try keys("export", "a pair", "--pem")
+        try sandbox.write(pem.stdout, to: "home/key.pem")
+        let shown = try sandbox.shell(#"cd "$HOME"; openssl pkey -pubin -in key.pem -outform der | base64 -w0; echo"#)
+        #expect(shown.stdout == made.stdout)
+        let bits = try sandbox.shell(#"cd "$HOME"; openssl pkey -pubin -in key.pem -noout -text"#)
+        #expect(bits.stdout.contains("(2048 bit)"), "\(bits)")
+        for (options, digest) in [([], "sha512"), (["--hash", "sha256"], "sha256"), (["--hash", "sha512"], "sha512")] {
+            let signed = try sandbox.certprov(["keys", "sign", "a pair", text] + options)
+            #expect(signed.status == 0 && signed.stderr.isEmpty, "\(signed)")
+            try sandbox.write(signed.stdout, to: "home/signature")
+            try verify("a pair", digest)
+            // PKCS#1 has one signature of a text.
+            let piped = try sandbox.shell(
+                #"cat "$HOME/text" | "$CERTPROV" keys sign "a pair" "$@""#, options.first ?? "--hash",
+                options.last ?? "sha512")
+            #expect(piped.stdout == signed.stdout)
+        }
+        #expect(try keys("exists", "a pair").stdout == "true\n")
+        let listed = try keys("list")
+        #expect(listed.stdout.contains("a pair") && listed.stdout.contains("RSA 2048"), "\(listed)")
+        let again = try keys("create", "a pair", "--type", "p256")
+        #expect(again.status == 73 && again.stdout.isEmpty && again.stderr.contains("[alreadyExists]"), "\(again)")
+        #expect(try keys("export", "a pair").stdout == made.stdout)
+
+        let first = try keys("delete", "a pair")
+        #expect(first.status == 0 && first.stdout == "true\n" && first.stderr.isEmpty, "\(first)")
+        let second = try keys("delete", "a pair")
+        #expect(second.status == 0 && second.stdout == "false\n" && second.stderr.isEmpty, "\(second)")
+        let absent = try keys("exists", "a pair")
+        #expect(absent.status == 1 && absent.stdout == "false\n" && absent.stderr.isEmpty, "\(absent)")
+        for command in [["sign", "a pair", text], ["export", "a pair"], ["export", "a pair", "--pem"]] {
+            let output = try sandbox.certprov(["keys"] + command)
+            #expect(output.status == 66 && output.stdout.isEmpty && output.stderr.contains("[notFound]"), "\(output)")
+        }
+        #expect(try keys("list").stdout.isEmpty)
+        #expect(try await sealed().isEmpty)
+    }
+
+    @Test("A pair of each type is verified by openssl", arguments: KeyType.allCases.map(\.rawValue))
+    func eachType(type: String) throws {
+        try sandbox.write("a text\n", to: "home/text")
+        #expect(try keys("create", "x", "--type", type).status == 0)
+        try sandbox.write(try keys("export", "x", "--pem").stdout, to: "home/key.pem")
+        let signed = try keys("sign", "x", sandbox.path + "/home/text", "--json").document("NamedKeySignature")
+        try sandbox.write(try #require(signed["signature"].string), to: "home/signature")
+        let digests = ["p256": "sha256", "p384": "sha384", "ed25519": "ed25519"]
+        try verify(type, digests[type] ?? "sha512")
+    }
+
+    @Test func theDocumentsOfEachCommand() throws {
+        let made = try keys("create", "x", "--type", "p256", "--confirm", "--json").document("NamedKey")["key"]
+        #expect(made["name"].string == "x" && made["type"].string == "p256" && made["confirm"].bool == true)
+        #expect(made["uri"].string?.hasPrefix("store:") == true)
+        let exported = try keys("export", "x", "--json").document("NamedKey")["key"]
+        #expect(exported["publicKey"].string == made["publicKey"].string)
+        let list = try keys("list", "--json").document("NamedKeyList")
+        #expect(list["items"].array.map { $0["name"].string } == ["x"])
+        #expect(try keys("exists", "x", "--json").document("NamedKeyPresence")["exists"].bool == true)
+        let absent = try keys("exists", "y", "--json")
+        #expect(try absent.document("NamedKeyPresence")["exists"].bool == false && absent.status == 1)
+        #expect(try keys("delete", "x", "--json").document("NamedKeyDeletion")["existed"].bool == true)
+        #expect(try keys("delete", "x", "--json").document("NamedKeyDeletion")["existed"].bool == false)
+        try keys("sign", "x", "--json").expectFailure("notFound", status: 66)
+    }
+
+    @Test("A name that the rule excludes, and a wrong option, is a usage error")
+    func usage() throws {
+        let long = String(repeating: "é", count: 65)
+        for name in ["", ".", ".x", "a/b", "a\nb", "a\u{7f}", long] {
+            for command in ["create", "exists", "export", "sign", "delete"] {
+                let output = try keys(command, name)
+                #expect(output.status == 64 && output.stdout.isEmpty, "\(command) \(name): \(output)")
+            }
+        }
+        for wrong in [
+            ["create"], ["create", "x", "--type", "dsa"], ["sign", "x", "--hash", "sha1"], ["create", "--", "-x"],
+            ["create", "x", "--key", "pkcs11:token=a?pin-value=1234"], ["list", "--provider", "pkcs12"],
+            ["create", "x", "--key-pin-source", "1234"],
+        ] {
+            let output = try sandbox.certprov(["keys"] + wrong)
+            #expect(output.status == 64 && !output.stderr.contains("1234"), "\(wrong): \(output)")
+        }
+        #expect(try keys("create", "x", "--key", "nope:").status == 78)
+        #expect(try keys("create", "x", "--type", "p256").status == 0)
+        #expect(try keys("sign", "x", "--hash", "sha512").status == 65)
+        #expect(try keys("sign", "x", "/nonexistent").status == 66)
+        #expect(try keys("sign", "x", "/").status == 74)
+    }
+
+    // MARK: - Secrecy
+
+    @Test(
+        "No byte of a private key is in the state directory, while there is a pair and after it",
+        arguments: [
+            "-algorithm RSA -pkeyopt rsa_keygen_bits:2048", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256",
+            "-algorithm ED25519",
+        ])
+    func secrecy(key: String) async throws {
+        let script = #"""
+            set -eu; cd "$HOME"; umask 077
+            openssl genpkey $1 -out key.pem 2>errors
+            openssl pkey -in key.pem -outform der -out key.der
+            "$CERTPROV" keys import secret key.pem >public
+            """#
+        let made = try sandbox.shell(script, key)
+        #expect(made.status == 0 && made.stderr.isEmpty, "\(made)")
+        let parsed = try sandbox.shell(#"openssl pkey -in "$HOME/key.pem" -noout -text"#)
+        let parts = parsed.stdout.matches(of: /(?:priv|privateExponent|prime1|prime2):\n((?: +[0-9a-f:]+\n)+)/)
+        let secrets = parts.map { part in
+            Data(part.1.split { !$0.isHexDigit }.compactMap { UInt8($0, radix: 16) }.drop { $0 == 0 })
+        }
+        #expect(!secrets.isEmpty, "\(parsed)")
+        let der = Data(try contents(sandbox.path + "/home/key.der"))
+        let pem = try String(contentsOfFile: sandbox.path + "/home/key.pem", encoding: .utf8)
+        let lines = pem.split(separator: "\n").filter { !$0.hasPrefix("-") && $0.count > 40 }
+        #expect(!lines.isEmpty)
+        let needles =
+            secrets + [der] + secrets.map { $0.base64EncodedData().dropLast(4) } + lines.map { Data($0.utf8) }
+            + secrets.map { Data($0.map { String(format: "%02x", $0) }.joined().utf8) }
+        func search(_ moment: String) throws {
+            let files = FileManager.default.enumerator(atPath: sandbox.path + "/state")?.allObjects ?? []
+            var count = 0
+            for file in files.compactMap({ $0 as? String }) {
+                guard let data = try? Data(contentsOf: URL(filePath: sandbox.path + "/state/" + file)) else { continue }
+                count += 1
+                for needle in needles { #expect(data.range(of: needle) == nil, "\(moment): \(file)") }
+            }
+            #expect(count > 0)
+        }
+        try search("while it is there")
+        #expect(try keys("delete", "secret").stdout == "true\n")
+        try search("after it is deleted")
+        #expect(try await sealed().isEmpty)
+        let left = try sandbox.shell("find $1 -type f -path '*records*' ! -name '.claim-*'", sandbox.store)
+        #expect(left.stdout.isEmpty, "\(left)")
+    }
+
+    @Test("An encrypted key is imported with its password, and not with another one")
+    func anEncryptedKey() async throws {
+        let script = #"""
+            set -eu; cd "$HOME"; umask 077
+            openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out key.pem
+            openssl pkcs8 -topk8 -in key.pem -out encrypted.pem -passout pass:secret
+            openssl ec -in key.pem -aes128 -passout pass:secret -out old.pem
+            """#
+        #expect(try sandbox.shell(script).status == 0)
+        for file in ["encrypted.pem", "old.pem"] {
+            let path = sandbox.path + "/home/" + file
+            let wrong = try keys("import", file, path, "--password-source", "env:P", with: ["P": "other"])
+            #expect(wrong.status == 77 && wrong.stdout.isEmpty && wrong.stderr.contains("[wrongPassword]"), "\(wrong)")
+            let asked = try sandbox.run(["setsid", "--wait", BuiltCommand.path, "keys", "import", file, path])
+            #expect(asked.status == 77 && asked.stderr.contains("[interactionRequired]"), "\(asked)")
+            #expect(try await sealed().isEmpty)
+            let right = try keys("import", file, path, "--password-source", "env:P", with: ["P": "secret"])
+            #expect(right.status == 0, "\(right)")
+            let twice = try keys("import", "another", path, "--password-source", "env:P", with: ["P": "secret"])
+            #expect(twice.status == 73 && twice.stderr.contains("[alreadyExists]"), "\(twice)")
+            #expect(try keys("delete", file).stdout == "true\n")
+        }
+        #expect(try keys("import", "x", Fixtures.path("ec.pem")).status == 65)
+        #expect(try keys("import", "x", "/nonexistent").status == 66)
+    }
+
+    @Test("The key of an identity becomes no pair")
+    func anIdentitysKey() async throws {
+        #expect(try sandbox.certprov(["fetch"] + adHoc(Fixtures.path("ec.p12"))).status == 0)
+        let key = try sandbox.copy("ec.key", to: "ec.key")
+        let refused = try keys("import", "x", key)
+        #expect(refused.status == 73 && refused.stdout.isEmpty && refused.stderr.contains("identity"), "\(refused)")
+        #expect(try await sealed().isEmpty)
+    }
+
+    @Test("The key of a pair gets no certificate request")
+    func aPairsKey() throws {
+        let uri = try keys("create", "x", "--type", "p256", "--json").document("NamedKey")["key"]["uri"].string
+        let refused = try sandbox.certprov("keygen", "--key", "store:", "--for", try #require(uri), "--subject", "CN=x")
+        #expect(
+            refused.status == 75 && refused.stdout.isEmpty && refused.stderr.contains("named pair 'x'"), "\(refused)")
+    }
+
+    // MARK: - Large data
+
+    @Test("Data of 150 MB is signed from a pipe, in little memory")
+    func largeData() throws {
+        #expect(try keys("create", "x", "--type", "p256").status == 0)
+        #expect(try keys("create", "ed", "--type", "ed25519").status == 0)
+        try sandbox.write(try keys("export", "x", "--pem").stdout, to: "home/key.pem")
+        let output = try sandbox.shell(
+            #"""
+            cd "$HOME"; head -c 150000000 /dev/zero >text
+            cat text | "$CERTPROV" keys sign x >signature || exit 1
+            cat text | "$CERTPROV" keys sign ed; echo "status $?"
+            """#)
+        #expect(output.stdout == "status 65\n" && output.stderr.contains("64 MiB"), "\(output)")
+        try verify("x", "sha256")
+    }
+
+    // MARK: - Processes
+
+    @Test("Of processes that create one name at once, one gets it")
+    func atOnce() async throws {
+        for round in 0..<5 {
+            let processes = try (0..<4).map { _ in
+                try sandbox.start([BuiltCommand.path, "keys", "create", "pair-\(round)", "--type", "p256"])
+            }
+            let outputs = processes.map { $0.wait() }
+            #expect(outputs.count { $0.status == 0 } == 1, "\(outputs)")
+            #expect(outputs.count { $0.status == 73 && $0.stderr.contains("[alreadyExists]") } == 3, "\(outputs)")
+            let winner = try #require(outputs.first { $0.status == 0 })
+            #expect(try keys("export", "pair-\(round)").stdout == winner.stdout)
+        }
+        #expect(try await sealed().count == 5)
+    }
+
+    @Test("Killed at any moment, a command leaves no name that cannot be used, and no key without a name")
+    func kills() async throws {
+        try sandbox.write("a text\n", to: "home/text")
+        let pem = try sandbox.shell(#"openssl genpkey -algorithm ED25519 -out "$HOME/import.pem""#)
+        #expect(pem.status == 0)
+        let start = ContinuousClock.now
+        #expect(try keys("create", "pair", "--type", "p256").status == 0)
+        var kills = KillMoments(TestLength.rounds(30, soak: 300), within: ContinuousClock.now - start)
+        var round = 0
+        while kills.areLeft {
+            let command =
+                switch round % 3 {
+                case 0: ["create", "made-\(round)", "--type", "p256"]
+                case 1: ["import", "imported", sandbox.path + "/home/import.pem"]
+                default: ["delete", ["pair", "imported", "made-\(round - 2)"][round / 3 % 3]]
+                }
+            _ = kills.kill(try sandbox.start([BuiltCommand.path, "keys"] + command))
+            round += 1
+        }
+        #expect(kills.haveLanded, "only \(kills.killed) were killed in time")
+        #expect(try keys("create", "last", "--type", "p256").status == 0)
+        let items = try keys("list", "--json").document("NamedKeyList")["items"].array
+        for item in items {
+            let name = try #require(item["name"].string)
+            let signed = try keys("sign", name, sandbox.path + "/home/text")
+            #expect(signed.status == 0, "\(name): \(signed)")
+        }
+        let named = Set(items.compactMap { $0["publicKey"].string })
+        let found = Set(try await sealed().map { Data($0.derRepresentation).base64EncodedString() })
+        #expect(named == found)
+        for item in items { #expect(try keys("delete", item["name"].string ?? "").stdout == "true\n") }
+        #expect(try await sealed().isEmpty)
+    }
+
+    // MARK: - Other key stores
+
+    @Test("A pair of a plugin's key store lives as one of the store's")
+    func aPluginsKeyStore() throws {
+        let plugins = sandbox.path + "/plugins"
+        mkdir(plugins, 0o700)
+        let keys = plugins + "/certprov-plugin-keys"
+        #expect(try sandbox.run(["install", "-m", "700", BuiltCommand.program("TestPlugin"), keys]).status == 0)
+        let config = ["--config", try sandbox.write("PluginDirectory = \(plugins)\n", to: "keys.properties")]
+        try life(in: "keys:", types: ["rsa2048", "p256", "ed25519"], config, pin: [], count: nil)
+    }
+
+    /// Creates, uses and deletes pairs in a key store.
+    ///
+    /// - Parameter count: Returns the number of private keys there.
+    private func life(
+        in uri: String, types: [String], _ config: [String], pin: [String], variables: [String: String] = [:],
+        count: (() throws -> Int)?
+    ) throws {
+        let more = config + pin
+        try sandbox.write("a text\n", to: "home/text")
+        let text = sandbox.path + "/home/text"
+        for type in types {
+            let made = try sandbox.certprov(
+                ["keys", "create", type, "--type", type, "--key", uri] + more, with: variables)
+            guard made.status == 0 else {
+                Issue.record("\(type): \(made)")
+                continue
+            }
+            let again = try sandbox.certprov(["keys", "create", type, "--key", uri] + more, with: variables)
+            #expect(again.status == 73 && again.stderr.contains("[alreadyExists]"), "\(again)")
+            let pem = try sandbox.certprov(["keys", "export", type, "--pem"] + config, with: variables)
+            try sandbox.write(pem.stdout, to: "home/key.pem")
+            let signed = try sandbox.certprov(["keys", "sign", type, text] + more, with: variables)
+            #expect(signed.status == 0 && signed.stderr.isEmpty, "\(type): \(signed)")
+            try sandbox.write(signed.stdout, to: "home/signature")
+            let digests = ["p256": "sha256", "p384": "sha384", "ed25519": "ed25519"]
+            try verify(type, digests[type] ?? "sha512")
+        }
+        if let count { #expect(try count() == types.count) }
+        for type in types {
+            let deleted = try sandbox.certprov(["keys", "delete", type] + more, with: variables)
+            #expect(deleted.status == 0 && deleted.stdout == "true\n", "\(deleted)")
+            let again = try sandbox.certprov(["keys", "delete", type] + more, with: variables)
+            #expect(again.status == 0 && again.stdout == "false\n", "\(again)")
+        }
+        if let count { #expect(try count() == 0) }
+    }
+
+    private func token() throws -> [String: String] {
+        try #require(mkdir(sandbox.path + "/tokens", 0o700) == 0)
+        let configuration = try sandbox.write(
+            "directories.tokendir = \(sandbox.path)/tokens\nlog.level = ERROR\n", to: "softhsm2.conf")
+        let variables = ["SOFTHSM2_CONF": configuration, "PIN": "123456"]
+        let output = try sandbox.run(
+            ["softhsm2-util", "--init-token", "--free", "--label", "demo", "--pin", "123456", "--so-pin", "12345678"],
+            with: variables)
+        try #require(output.status == 0, "\(output)")
+        return variables
+    }
+
+    /// The objects on the token, as OpenSC's tool sees them.
+    private func objects(_ variables: [String: String]) throws -> String {
+        let output = try sandbox.run(
+            [
+                "pkcs11-tool", "--module", TokenTests.library, "--token-label", "demo", "--login", "--pin", "123456",
+                "-O",
+            ],
+            with: variables)
+        try #require(output.status == 0, "\(output)")
+        return output.stdout
+    }
+
+    private static let token = "pkcs11:token=demo?module-path=\(TokenTests.library)&pin-source=env:PIN"
+
+    @Test("A pair in a token is sensitive and not extractable, and lives as one of the store's")
+    func aToken() throws {
+        let variables = try token()
+        let place = "pkcs11:token=demo?module-path=\(TokenTests.library)"
+        let pin = ["--key-pin-source", "env:PIN"]
+        try life(in: place, types: ["rsa2048", "p256", "p384", "p521", "ed25519"], [], pin: pin, variables: variables) {
+            try objects(variables).components(separatedBy: "Private Key Object").count - 1
+        }
+        let made = try sandbox.certprov(["keys", "create", "kept", "--key", place] + pin, with: variables)
+        #expect(made.status == 0, "\(made)")
+        let shown = try objects(variables)
+        #expect(shown.contains("sensitive") && shown.contains("never extractable"), "\(shown)")
+        let pem = try sandbox.shell(#"openssl genpkey -algorithm ED25519 -out "$HOME/import.pem""#)
+        #expect(pem.status == 0)
+        let imported = try sandbox.certprov(
+            ["keys", "import", "x", sandbox.path + "/home/import.pem", "--key", place] + pin, with: variables)
+        #expect(imported.status == 65 && imported.stdout.isEmpty, "\(imported)")
+        // The token is gone: the pair stays, and its name can be given up.
+        let empty = try sandbox.write(
+            "directories.tokendir = \(sandbox.path)/home\nlog.level = ERROR\n", to: "empty.conf")
+        let without = variables.merging(["SOFTHSM2_CONF": empty]) { $1 }
+        let refused = try sandbox.certprov(["keys", "delete", "kept"] + pin, with: without)
+        #expect(refused.status == 69 && refused.stdout.isEmpty, "\(refused)")
+        #expect(try keys("exists", "kept").stdout == "true\n")
+        #expect(try keys("delete", "kept", "--keep-key", with: without).stdout == "true\n")
+        #expect(try keys("exists", "kept").stdout == "false\n")
+    }
+
+    @Test("A wrong PIN is sent once, and no name is left")
+    func aWrongPIN() throws {
+        let variables = try token()
+        let place = "pkcs11:token=demo?module-path=\(TokenTests.library)"
+        let wrong = variables.merging(["PIN": "654321"]) { $1 }
+        for _ in 0..<4 {
+            let output = try sandbox.certprov(
+                ["keys", "create", "x", "--key", place, "--key-pin-source", "env:PIN"], with: wrong)
+            #expect(
+                output.status == 77 && output.stdout.isEmpty && output.stderr.contains("[pinIncorrect]"), "\(output)")
+        }
+        #expect(try keys("exists", "x").status == 1)
+        let right = try sandbox.certprov(
+            ["keys", "create", "x", "--key", place, "--key-pin-source", "env:PIN"], with: variables)
+        #expect(right.status == 0, "\(right)")
+        for command in [["sign", "x", "/etc/hostname"], ["delete", "x"]] {
+            let output = try sandbox.certprov(["keys"] + command + ["--key-pin-source", "env:PIN"], with: wrong)
+            #expect(output.status == 77 && output.stdout.isEmpty, "\(output)")
+        }
+        #expect(try keys("exists", "x").status == 0)
+    }
+
+    @Test("The source of the PIN in the URI is kept for later uses")
+    func thePINSourceOfTheURI() throws {
+        let variables = try token()
+        let pin = try sandbox.write("123456", to: "pin")
+        let made = try keys(
+            "create", "x", "--type", "p256", "--key",
+            "pkcs11:token=demo?module-path=\(TokenTests.library)&pin-source=file:\(pin)", with: variables)
+        #expect(made.status == 0, "\(made)")
+        let signed = try keys("sign", "x", pin, with: variables)
+        #expect(signed.status == 0, "\(signed)")
+        #expect(try keys("delete", "x", with: variables).stdout == "true\n")
+    }
+
+    /// The token is elsewhere, as a network's would be: SoftHSM itself does not bear to be killed while it writes.
+    @Test("Killed at any moment, a command leaves no key without a name on a token")
+    func killsWithAToken() throws {
+        let variables = try token()
+        try sandbox.write("a text\n", to: "home/text")
+        let socket = sandbox.path + "/p11-kit"
+        let server = try Subprocess([
+            "SOFTHSM2_CONF=" + (variables["SOFTHSM2_CONF"] ?? ""), "p11-kit", "server", "-f", "-n", socket, "-p",
+            TokenTests.library, "pkcs11:token=demo",
+        ])
+        try #require(server.readLine() != nil)
+        let remote = variables.merging(["P11_KIT_SERVER_ADDRESS": "unix:path=" + socket]) { $1 }
+        let pin = ["--key-pin-source", "env:PIN"]
+        let place = ["--type", "p256", "--key", "pkcs11:token=demo?module-path=\(try P11KitClient.path())"]
+        func create(_ name: String) -> [String] { ["keys", "create", name] + place + pin }
+        let start = ContinuousClock.now
+        let first = try sandbox.certprov(create("first"), with: remote)
+        try #require(first.status == 0, "\(first)")
+        var kills = KillMoments(TestLength.rounds(15, soak: 100), within: ContinuousClock.now - start)
+        var round = 0
+        while kills.areLeft {
+            let command = round % 3 == 2 ? ["keys", "delete", "made-\(round - 1)"] + pin : create("made-\(round)")
+            _ = kills.kill(try sandbox.start([BuiltCommand.path] + command, with: remote))
+            round += 1
+            // Two in a row that were killed in their login leave the PIN in doubt, which is not what this is about.
+            for name in try FileManager.default.subpathsOfDirectory(atPath: sandbox.path)
+            where name.split(separator: "/").last?.hasPrefix("pins-") == true { unlink("\(sandbox.path)/\(name)") }
+        }
+        #expect(kills.haveLanded, "only \(kills.killed) were killed in time")
+        // The token's own leftovers are looked for at the next key, and again.
+        for name in ["last", "again"] {
+            let output = try sandbox.certprov(create(name), with: remote)
+            #expect(output.status == 0, "\(output)")
+        }
+        let names = try keys("list", "--json").document("NamedKeyList")["items"].array.compactMap { $0["name"].string }
+        for name in names {
+            let signed = try sandbox.certprov(["keys", "sign", name, sandbox.path + "/home/text"] + pin, with: remote)
+            #expect(signed.status == 0, "\(name): \(signed)")
+        }
+        let shown = try objects(variables)
+        #expect(shown.components(separatedBy: "Private Key Object").count - 1 == names.count, "\(names) \(shown)")
+        withExtendedLifetime(server) {}
+    }
+
+    // MARK: - Tokens of OAuth
+
+    private func mdm(_ server: ESTServer, secret: String) throws -> String {
+        let file = try sandbox.write(secret, to: "secret")
+        return try sandbox.write(
+            """
+            CertificateProvider = mdm
+            CertificateProvider.mdm.protocol = est
+            CertificateProvider.mdm.url = https://localhost:\(server.port)
+            CertificateProvider.mdm.trust-anchors = \(server.directory["ca.pem"])
+            CertificateProvider.mdm.token-url = https://localhost:\(server.port)/token
+            CertificateProvider.mdm.client-id = estclient
+            CertificateProvider.mdm.client-secret-source = file:\(file)
+            CertificateProvider.mdm.subject = CN=host,O=Example
+
+            """, to: "client.properties")
+    }
+
+    @Test(
+        "access-token prints the token of the provider's settings, and a refusal in the server's words",
+        .enabled(if: !BuiltCommand.isPlugged))
+    func anAccessToken() async throws {
+        let server = try await ESTServer.start("--auth", "oauth")
+        let file = try mdm(server, secret: "estsecret")
+        let output = try sandbox.certprov("access-token", "--config", file, "-v", "-v")
+        let token = output.stdout.dropLast()
+        #expect(output.status == 0 && output.stdout.wholeMatch(of: /[!-~]+\n/) != nil, "\(output)")
+        #expect(!output.stderr.contains(token), "\(output)")
+        // The server takes it.
+        let used = try sandbox.shell(
+            #"curl -s -o /dev/null -w '%{http_code}' --cacert "$1" -H "Authorization: Bearer $2" -d x https://localhost:$3/.well-known/est/simpleenroll"#,
+            server.directory["ca.pem"], String(token), String(server.port))
+        #expect(used.stdout != "401", "\(used)")
+        let document = try sandbox.certprov("access-token", "--config", file, "--json").document("AccessToken")
+        #expect(document["accessToken"].string?.isEmpty == false)
+        #expect(server.issued == 0)
+
+        try sandbox.write("another", to: "secret")
+        let refused = try sandbox.certprov("access-token", "--config", file)
+        #expect(
+            refused.status == 77 && refused.stdout.isEmpty && refused.stderr.contains("invalid_client"), "\(refused)")
+        #expect(!refused.stderr.contains("another"))
+        // It is not sent again by itself, also not by the provider.
+        let count = try server.requests().count
+        for command in ["access-token", "fetch"] {
+            let again = try sandbox.certprov(command, "--config", file)
+            #expect(again.status == 77 && again.stderr.contains("has rejected this secret"), "\(again)")
+        }
+        #expect(try server.requests().count == count)
+    }
+
+    @Test("access-token needs OAuth settings")
+    func noAccessToken() throws {
+        let none = try sandbox.certprov("access-token", "--provider", "pkcs12", "--set", "path=x")
+        #expect(none.status == 78 && none.stdout.isEmpty && none.stderr.contains("token-url"), "\(none)")
+        guard !BuiltCommand.isPlugged else { return }
+        let incomplete = try sandbox.certprov(
+            "access-token", "--provider", "mdm", "--set", "protocol=est", "--set", "url=https://localhost:1", "--set",
+            "subject=CN=x")
+        #expect(
+            incomplete.status == 78 && incomplete.stdout.isEmpty && incomplete.stderr.contains("token-url"),
+            "\(incomplete)")
+    }
+}
