@@ -14,10 +14,10 @@ import Testing
             "For services",
             [
                 "CertprovKit", "CertprovComposition", "Logon", "LogonSwiftConfiguration", "Renewal", "CertificateTLS",
-                "CertificateTLSAsyncHTTPClient", "IdentityStore",
+                "CertificateTLSAsyncHTTPClient", "IdentityStore", "NamedKeys", "Signing",
             ]
         ),
-        ("For providers", ["ProviderTransport", "Enrolment", "OAuth", "CertificateProviderTesting"]),
+        ("For providers", ["ProviderTransport", "Enrolment", "OAuth", "SignedData", "CertificateProviderTesting"]),
         (
             "Built-in providers",
             ["ACMEProvider", "PEMFileProvider", "PKCS12FileProvider", "PKCS11TokenProvider", "RemoteMDMProvider"]

@@ -16,7 +16,7 @@ import Testing
         ("Documentation/Embedding.md", "../Greeter/Greeter"),
         ("Documentation/WritingAProvider.md", "ProviderExample"),
         ("Documentation/WritingAProvider.md", "EnrolmentExample"), ("Documentation/OAuth.md", "OAuthExample"),
-        ("Documentation/Registration.md", "RegistrationExample"),
+        ("Documentation/Registration.md", "RegistrationExample"), ("Documentation/Signing.md", "NamedKeysExample"),
         ("Documentation/WritingAPlugin.md", "ConformanceExample"),
         ("Documentation/WritingAPlugin.md", "../ExamplePlugin/ExamplePlugin"),
     ])
