@@ -434,6 +434,10 @@ let package = Package(
                 .product(name: "X509", package: "swift-certificates"),
             ]),
         .testTarget(
+            name: "SigningTests",
+            dependencies: ["CertificateProviding", "ProviderTransport", "SignedData", "Signing", "TestSupport"],
+            exclude: ["tsa.py"]),
+        .testTarget(
             name: "EnrolmentTests",
             dependencies: ["CertificateProviding", "Enrolment", "IdentityStore", "ProviderTransport", "TestSupport"]),
         // Real servers, by the command that is built beside it.

@@ -19,6 +19,8 @@ package struct OpenSSLError: Error, CustomStringConvertible {
     package let function: String
     /// The error queue, oldest entry first.
     package let entries: [Entry]
+    /// OpenSSL's explanation of the newest entry, such as why a chain is not valid; `nil` where none is asked for.
+    package private(set) var detail: String?
 
     /// Empties the queue. Call it before the C function whose errors are wanted.
     static func clear() { ERR_clear_error() }
@@ -32,6 +34,16 @@ package struct OpenSSLError: Error, CustomStringConvertible {
             entries.append(Entry(library: ERR_GET_LIB(code), reason: ERR_GET_REASON(code), text: text))
         }
         self.entries = entries
+    }
+
+    /// As ``init(_:)``, with the explanation of the newest entry: only for calls without secrets.
+    init(explained function: String) {
+        var text: UnsafePointer<CChar>?
+        var flags: Int32 = 0
+        ERR_peek_last_error_data(&text, &flags)
+        let detail = flags & ERR_TXT_STRING != 0 ? text.map { String(cString: $0) } : nil
+        self.init(function)
+        self.detail = detail?.isEmpty == false ? detail : nil
     }
 
     /// For input that OpenSSL accepts and this module does not.

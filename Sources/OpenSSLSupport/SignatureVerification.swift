@@ -10,7 +10,21 @@ extension OpenSSLLibrary {
     package func isValidSignature(
         _ signature: [UInt8], ofDigest digest: [UInt8], by key: PublicKeyInfo, using scheme: SignatureScheme
     ) -> Bool {
-        guard let algorithm = scheme.digestAlgorithm, algorithm.size == digest.count else { return false }
+        guard scheme.digestAlgorithm?.size == digest.count else { return false }
+        return verifying(by: key, using: scheme) {
+            EVP_PKEY_verify($0, signature, signature.count, digest, digest.count) == 1
+        }
+    }
+
+    /// Whether `key` verifies signatures by `scheme`. An RSA key may be restricted to one digest of RSASSA-PSS. False for Ed25519.
+    package func permits(_ scheme: SignatureScheme, for key: PublicKeyInfo) -> Bool {
+        verifying(by: key, using: scheme) { _ in true }
+    }
+
+    private func verifying(
+        by key: PublicKeyInfo, using scheme: SignatureScheme, _ verify: (OpaquePointer) -> Bool
+    ) -> Bool {
+        guard let algorithm = scheme.digestAlgorithm else { return false }
         OpenSSLError.clear()
         defer { OpenSSLError.clear() }
         let der = key.derRepresentation
@@ -22,8 +36,7 @@ extension OpenSSLLibrary {
         defer { EVP_PKEY_free(handle) }
         guard let check = EVP_PKEY_CTX_new_from_pkey(context, handle, nil) else { return false }
         defer { EVP_PKEY_CTX_free(check) }
-        guard EVP_PKEY_verify_init(check) == 1, Self.set(scheme, algorithm, of: key, in: check) else { return false }
-        return EVP_PKEY_verify(check, signature, signature.count, digest, digest.count) == 1
+        return EVP_PKEY_verify_init(check) == 1 && Self.set(scheme, algorithm, of: key, in: check) && verify(check)
     }
 
     private static func set(

@@ -144,7 +144,7 @@ package final class TimeStampReply {
         X509_VERIFY_PARAM_set_flags(parameters, UInt(X509_V_FLAG_PARTIAL_CHAIN))
         X509_VERIFY_PARAM_set_time(parameters, time_t(date.timeIntervalSince1970))
         OpenSSLError.clear()
-        guard TS_RESP_verify_token(check, token) == 1 else { throw OpenSSLError("TS_RESP_verify_token") }
+        guard TS_RESP_verify_token(check, token) == 1 else { throw OpenSSLError(explained: "TS_RESP_verify_token") }
         OpenSSLError.clear()
         guard let info = PKCS7_to_TS_TST_INFO(token) else { throw OpenSSLError("PKCS7_to_TS_TST_INFO") }
         defer { TS_TST_INFO_free(info) }

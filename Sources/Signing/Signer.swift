@@ -34,26 +34,21 @@ public struct Signer: Sendable {
         now: @escaping @Sendable () -> Date = { Date() }, executor: BlockingExecutor = .threads(maximum: 1)
     ) throws(CertificateProviderError) {
         try Self.requireUsable(identity.certificate, at: now())
-        let schemes = identity.key.signatureSchemes
-        if let scheme {
-            guard schemes.contains(scheme) else {
-                throw CertificateProviderError(
-                    .unsupportedAlgorithm,
-                    "The key of '\(identity.certificate.subject)' does not sign with \(scheme)"
-                        + (schemes.isEmpty
-                            ? "." : "; use one of: \(schemes.map(\.description).joined(separator: ", "))."),
-                    provider: identity.provenance.provider)
-            }
-            self.scheme = scheme
-        } else if schemes.contains(.rsaPKCS1SHA256) {
-            self.scheme = .rsaPKCS1SHA256
-        } else if let first = schemes.first {
-            self.scheme = first
-        } else {
+        // The certificate of an RSA key may permit one digest only.
+        let library = OpenSSLLibrary()
+        let schemes = identity.key.signatureSchemes.filter {
+            $0.digestAlgorithm == nil || library.permits($0, for: identity.certificate.publicKey)
+        }
+        let preferred = schemes.contains(.rsaPKCS1SHA256) ? .rsaPKCS1SHA256 : schemes.first
+        guard let chosen = scheme ?? preferred, schemes.contains(chosen) else {
             throw CertificateProviderError(
-                .unsupportedAlgorithm, "The key of '\(identity.certificate.subject)' is not for signatures.",
+                .unsupportedAlgorithm,
+                "The key of '\(identity.certificate.subject)' does not sign"
+                    + (scheme.map { " with \($0)" } ?? "")
+                    + (schemes.isEmpty ? "." : "; use one of: \(schemes.map(\.description).joined(separator: ", "))."),
                 provider: identity.provenance.provider)
         }
+        self.scheme = chosen
         (self.identity, self.timeStamps, self.now, self.executor) = (identity, timeStamps, now, executor)
     }
 

@@ -125,7 +125,7 @@ public struct TimeStampServer: Sendable {
             guard error.refusesTimeStampSigner else { throw wrong(reason, error) }
             throw CertificateProviderError(
                 .serverNotTrusted,
-                "The signer of the time stamp from \(server.authority) is not trusted: \(error.entries.first.map(\.text) ?? reason). "
+                "The signer of the time stamp from \(server.authority) is not trusted: \(error.detail?.replacing("Verify error:", with: "") ?? reason). "
                     + "Check the trust anchors for time stamps.",
                 underlying: error)
         }

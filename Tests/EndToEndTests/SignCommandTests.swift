@@ -1,0 +1,269 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// `sign raw` and `sign cms`, with keys in each kind of key store; OpenSSL verifies.
+@Suite(.timeLimit(.minutes(20))) struct SignCommandTests {
+    private let sandbox: Sandbox
+    private let variables: [String: String]
+    private let content: String
+
+    init() throws {
+        sandbox = try Sandbox()
+        mkdir(sandbox.path + "/tokens", 0o700)
+        mkdir(sandbox.path + "/plugins", 0o700)
+        variables = [
+            "SOFTHSM2_CONF": try sandbox.write(
+                "directories.tokendir = \(sandbox.path)/tokens\nlog.level = ERROR\n".utf8, to: "softhsm2.conf")
+        ]
+        content = try sandbox.write((0..<1_000_000).map { UInt8(truncatingIfNeeded: $0 &* 7) }, to: "content")
+    }
+
+    /// A key store, and how a key is made there.
+    enum Place: String, CaseIterable { case store, token, plugin }
+
+    /// Has a key made in a key store and certified. Returns the options for the identity.
+    private func identity(_ place: Place, _ type: String) throws -> [String] {
+        var options: [String]
+        switch place {
+        case .store: options = ["--key", "store:"]
+        case .token:
+            let made = try sandbox.run(
+                [
+                    "softhsm2-util", "--init-token", "--free", "--label", "demo", "--pin", "123456", "--so-pin",
+                    "12345678",
+                ],
+                with: variables)
+            try #require(made.status == 0, "\(made)")
+            try sandbox.write("123456".utf8, to: "pin")
+            options = [
+                "--key", "pkcs11:token=demo?module-path=/usr/lib/softhsm/libsofthsm2.so", "--key-pin-source",
+                "file:\(sandbox.path)/pin",
+            ]
+        case .plugin:
+            let program = sandbox.path + "/plugins/certprov-plugin-keys"
+            let installed = try sandbox.run(["install", "-m", "700", BuiltCommand.program("TestPlugin"), program])
+            try #require(installed.status == 0, "\(installed)")
+            options = ["--key", "keys:"]
+        }
+        let plugins = try sandbox.write("PluginDirectory = \(sandbox.path)/plugins\n".utf8, to: "plugins.properties")
+        let request = sandbox.path + "/signer.csr"
+        let made = try sandbox.certprov(
+            ["keygen", "--subject", "CN=signer", "--key-type", type, "--out", request, "--config", plugins] + options,
+            with: variables)
+        try #require(made.status == 0, "\(made)")
+        try certify(request)
+        let key = made.stdout.trimmingCharacters(in: .newlines)
+        let file = try sandbox.write(
+            """
+            PluginDirectory = \(sandbox.path)/plugins
+            CertificateProvider = pem
+            CertificateProvider.pem.certificate = \(sandbox.path)/signer.pem
+            CertificateProvider.pem.key = \(place == .token ? options[1] : key)
+            \(place == .token ? "CertificateProvider.pem.key-pin-source = file:\(sandbox.path)/pin" : "")
+
+            """.utf8, to: "signer.properties")
+        return ["--config", file]
+    }
+
+    /// Has the fixtures' authority issue `signer.pem`.
+    private func certify(_ request: String, usage: String = "digitalSignature") throws {
+        let issued = try sandbox.shell(
+            #"""
+            set -e; cd "$1"
+            printf 'keyUsage=critical,%s\nextendedKeyUsage=clientAuth,emailProtection\n' "$4" >signer.ext
+            openssl x509 -req -in "$3" -CA "$2/intermediate.pem" -CAkey "$2/intermediate.key" -set_serial 77 \
+                -days 30 -extfile signer.ext -out signer.pem
+            openssl x509 -in signer.pem -noout -pubkey >signer.pub
+            cat "$2/intermediate.pem" >>signer.pem
+            """#, sandbox.path, Fixtures.path(""), request, usage)
+        try #require(issued.status == 0, "\(issued)")
+    }
+
+    /// The options for the fixture `ec`.
+    private static let fixture = [
+        "--provider", "pem", "--set", "certificate=\(Fixtures.path("ec.pem"))", "--set",
+        "key=\(Fixtures.path("ec.key"))",
+    ]
+
+    private func sign(_ arguments: [String], seconds: Double = 600) throws -> Output {
+        try sandbox.certprov(["sign"] + arguments, with: variables)
+    }
+
+    private func verify(_ script: String) throws {
+        let output = try sandbox.shell("set -e; cd \"$1\"; \(script)", sandbox.path, Fixtures.path("root.pem"))
+        #expect(output.status == 0, "\(script): \(output)")
+    }
+
+    private static let cms = "openssl cms -verify -cades -inform DER -binary -purpose any -CAfile $2 -out out"
+
+    @Test(
+        "OpenSSL verifies the signatures of keys in the store, in a token and in a plugin",
+        arguments: [
+            (Place.store, "p256"), (.store, "p384"), (.store, "p521"), (.store, "rsa2048"), (.store, "ed25519"),
+            (.token, "p256"), (.token, "p384"), (.token, "p521"), (.token, "rsa2048"), (.token, "ed25519"),
+            (.plugin, "p256"), (.plugin, "p384"), (.plugin, "p521"), (.plugin, "rsa2048"), (.plugin, "ed25519"),
+        ])
+    func eachStore(place: Place, type: String) throws {
+        let identity = try identity(place, type)
+        let out = sandbox.path + "/signature"
+        let schemes: [(name: String?, verify: String)] =
+            switch type {
+            case "ed25519":
+                [(nil, "openssl pkeyutl -verify -pubin -inkey signer.pub -rawin -in content -sigfile signature")]
+            case "rsa2048":
+                [
+                    (nil, "openssl dgst -sha256 -verify signer.pub -signature signature content"),
+                    ("rsa_pkcs1_sha512", "openssl dgst -sha512 -verify signer.pub -signature signature content"),
+                    (
+                        "rsa_pss_rsae_sha256",
+                        "openssl dgst -sha256 -sigopt rsa_padding_mode:pss -sigopt rsa_pss_saltlen:digest -verify signer.pub "
+                            + "-signature signature content"
+                    ),
+                ]
+            case "p384": [(nil, "openssl dgst -sha384 -verify signer.pub -signature signature content")]
+            case "p521": [(nil, "openssl dgst -sha512 -verify signer.pub -signature signature content")]
+            default: [(nil, "openssl dgst -sha256 -verify signer.pub -signature signature content")]
+            }
+        for scheme in schemes {
+            let options = (scheme.name.map { ["--scheme", $0] } ?? []) + identity + ["--force", "--out", out, content]
+            let raw = try sign(["raw"] + options)
+            #expect(raw.status == 0 && raw.stdout == out + "\n" && raw.stderr.isEmpty, "\(raw)")
+            try verify(scheme.verify)
+            for attached in [[], ["--attached"]] {
+                let cms = try sign(["cms"] + attached + options)
+                #expect(cms.status == 0, "\(cms)")
+                // OpenSSL 3.0 verifies no CMS by Ed25519.
+                guard type != "ed25519" else { continue }
+                try verify("\(Self.cms) -in signature \(attached.isEmpty ? "-content content" : ""); cmp out content")
+            }
+        }
+    }
+
+    @Test("stdin is signed to stdout; a terminal gets no binary")
+    func streams() throws {
+        try verify("exit 0")
+        let output = try sandbox.shell(
+            #"""
+            set -e; cd "$1"; shift
+            "$CERTPROV" sign cms --attached "$@" <content >signature
+            "$CERTPROV" sign raw "$@" - <content >raw
+            """#, sandbox.path, Self.fixture[0], Self.fixture[1], Self.fixture[2], Self.fixture[3], Self.fixture[4],
+            Self.fixture[5])
+        #expect(output.status == 0, "\(output)")
+        try verify("\(Self.cms) -in signature; cmp out content")
+        let terminal = try sandbox.run(
+            [
+                "script", "-qec", "\(BuiltCommand.path) sign raw \(Self.fixture.joined(separator: " ")) \(content)",
+                "/dev/null",
+            ])
+        #expect(terminal.status == 64 && terminal.stdout.contains("--out"), "\(terminal)")
+    }
+
+    @Test("Several files are signed with one login; outputs are never over an input or another file")
+    func files() throws {
+        let identity = try identity(.token, "p256")
+        let other = try sandbox.write("other".utf8, to: "other")
+        mkdir(sandbox.path + "/signed", 0o755)
+        let directory = sandbox.path + "/signed"
+        let signed = try sign(["cms", "--json", "--out-dir", directory, content, other] + identity)
+        let document = try signed.document("Signatures")
+        #expect(signed.status == 0 && document["subject"].string == "CN=signer", "\(signed)")
+        #expect(document["scheme"].string == "ecdsa_secp256r1_sha256")
+        #expect(document["items"].array.map { $0["input"].string } == [content, other])
+        #expect(
+            document["items"].array.map { $0["file"].string } == [directory + "/content.p7s", directory + "/other.p7s"])
+        try verify(
+            "\(Self.cms) -in signed/content.p7s -content content; \(Self.cms) -in signed/other.p7s -content other")
+
+        let before = try Data(contentsOf: URL(filePath: directory + "/other.p7s"))
+        let again = try sign(["cms", "--out-dir", directory, other] + identity)
+        #expect(again.status == 73 && again.stderr.contains("--force"), "\(again)")
+        #expect(try Data(contentsOf: URL(filePath: directory + "/other.p7s")) == before)
+        #expect(try sign(["cms", "--force", "--out-dir", directory, other] + identity).status == 0)
+
+        try #require(link(other, sandbox.path + "/same") == 0)
+        for name in [other, sandbox.path + "/same"] {
+            let over = try sign(["raw", "--force", "--out", name, other] + identity)
+            #expect(over.status == 64 && over.stderr.contains("is the file to sign"), "\(over)")
+        }
+        #expect(try String(contentsOfFile: other, encoding: .utf8) == "other")
+        mkdir(sandbox.path + "/more", 0o755)
+        try sandbox.write("x".utf8, to: "more/other")
+        let twice = try sign(["raw", "--out-dir", directory, other, sandbox.path + "/more/other"] + identity)
+        #expect(twice.status == 64 && twice.stderr.contains("Two files would be written"), "\(twice)")
+        let absent = try sign(["raw", "--out", directory + "/absent", sandbox.path + "/absent"] + identity)
+        #expect(absent.status == 66 && !FileManager.default.fileExists(atPath: directory + "/absent"), "\(absent)")
+        let folder = try sign(["raw", "--out", directory + "/folder", directory] + identity)
+        #expect(folder.status == 74 && folder.stderr.contains("is a directory"), "\(folder)")
+    }
+
+    @Test(
+        "Options that do not fit together are refused",
+        arguments: [
+            ["raw", "--json", "file"], ["raw", "a", "b"], ["raw", "--out", "x", "--out-dir", "y", "a"],
+            ["raw", "--out-dir", "y"], ["raw", "--force", "a"], ["raw", "--scheme", "md5", "a"],
+            ["cms", "--time-stamp", "http://127.0.0.1/", "a"], ["cms", "--time-stamp-anchors", "x", "a"],
+            ["cms", "--time-stamp", "tsa", "--time-stamp-anchors", "x", "a"],
+            [
+                "cms", "--time-stamp", "http://127.0.0.1/", "--time-stamp-anchors", "x", "--time-stamp-server-pin", "y",
+                "a",
+            ],
+        ])
+    func usage(arguments: [String]) throws {
+        let output = try sign(arguments + Self.fixture)
+        #expect(output.status == 64 && output.stdout.isEmpty, "\(output)")
+    }
+
+    @Test("A certificate that is not for signatures is refused before its token's PIN is needed")
+    func unusable() throws {
+        let identity = try identity(.token, "p256")
+        try certify(sandbox.path + "/signer.csr", usage: "keyAgreement")
+        try sandbox.write("654321".utf8, to: "pin")
+        let out = sandbox.path + "/signature"
+        let refused = try sign(["raw", "--out", out, content] + identity)
+        #expect(refused.status == 65 && refused.stderr.contains("[certificateNotUsable]"), "\(refused)")
+        #expect(!FileManager.default.fileExists(atPath: out))
+    }
+
+    @Test("nonRepudiation alone is enough to sign")
+    func nonRepudiation() throws {
+        let identity = try identity(.store, "p256")
+        try certify(sandbox.path + "/signer.csr", usage: "nonRepudiation")
+        let signed = try sign(["cms", "--out", sandbox.path + "/signature", content] + identity)
+        #expect(signed.status == 0, "\(signed)")
+        try verify("\(Self.cms) -in signature -content content")
+    }
+
+    @Test("Without its time stamp there is no output", arguments: ["http://127.0.0.1:9/", "https://127.0.0.1:9/"])
+    func noTimeStamp(url: String) throws {
+        let out = sandbox.path + "/signature"
+        let refused = try sign(
+            ["cms", "--time-stamp", url, "--time-stamp-anchors", Fixtures.path("root.pem"), "--out", out, content]
+                + Self.fixture)
+        #expect(refused.status == 69 && !FileManager.default.fileExists(atPath: out), "\(refused)")
+    }
+
+    @Test("Memory does not grow with the content; a file that grows too large is no output")
+    func largeContent() throws {
+        let output = try sandbox.shell(
+            #"""
+            cd "$1"; shift; truncate -s 150M large
+            (
+                ulimit -f 100000
+                "$CERTPROV" sign cms --attached --out full large "$@"
+                [ $? = 73 ] && ! [ -e full ]
+            ) || exit 3
+            [ "$(find . -name '.certprov*')" = "" ] || exit 4
+            for mode in --attached --force; do
+                # The data that the process has, in bytes: less than the content.
+                prlimit --data=100000000 "$CERTPROV" sign cms $mode --force --out "signature$mode" large "$@" || exit 5
+            done
+            """#, sandbox.path, Self.fixture[0], Self.fixture[1], Self.fixture[2], Self.fixture[3], Self.fixture[4],
+            Self.fixture[5])
+        #expect(output.status == 0 && output.stderr.contains("[storeWriteFailed]"), "\(output)")
+        try verify("\(Self.cms) -in ./signature--force -content large")
+        try verify("\(Self.cms) -in ./signature--attached; cmp out large")
+    }
+}
