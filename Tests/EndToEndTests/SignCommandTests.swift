@@ -17,7 +17,7 @@ import Testing
             "SOFTHSM2_CONF": try sandbox.write(
                 "directories.tokendir = \(sandbox.path)/tokens\nlog.level = ERROR\n".utf8, to: "softhsm2.conf")
         ]
-        content = try sandbox.write((0..<1_000_000).map { UInt8(truncatingIfNeeded: $0 &* 7) }, to: "content")
+        content = try sandbox.write((0..<500_000).map { UInt8(truncatingIfNeeded: $0 &* 7) }, to: "content")
     }
 
     /// A key store, and how a key is made there.
@@ -83,8 +83,7 @@ import Testing
 
     /// The options for the fixture `ec`.
     private static let fixture = [
-        "--provider", "pem", "--set", "certificate=\(Fixtures.path("ec.pem"))", "--set",
-        "key=\(Fixtures.path("ec.key"))",
+        "--provider", "pkcs12", "--set", "path=\(Fixtures.path("ec.p12"))", "--set", "password-source=env:P12_PASSWORD",
     ]
 
     private func sign(_ arguments: [String], seconds: Double = 600) throws -> Output {
@@ -220,7 +219,11 @@ import Testing
     func unusable() throws {
         let identity = try identity(.token, "p256")
         try certify(sandbox.path + "/signer.csr", usage: "keyAgreement")
-        try sandbox.write("654321".utf8, to: "pin")
+        // There is no PIN, and no terminal to ask at.
+        let file = identity[1]
+        let properties = try String(contentsOfFile: file, encoding: .utf8).split(separator: "\n")
+        try sandbox.write(
+            properties.filter { !$0.contains("pin-source") }.joined(separator: "\n").utf8, to: "signer.properties")
         let out = sandbox.path + "/signature"
         let refused = try sign(["raw", "--out", out, content] + identity)
         #expect(refused.status == 65 && refused.stderr.contains("[certificateNotUsable]"), "\(refused)")
