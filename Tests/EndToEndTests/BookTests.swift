@@ -39,7 +39,10 @@ import Testing
             "# certprov unregister": .notRun("Scripts/deb-test purges, and a registration needs its server"),
         ],
         "Documentation/Tokens.md": ["$ softhsm2-util": .test("BookTests", "theTokenPageIsTrue")],
-        "Documentation/Signing.md": ["$ certprov keys create": .test("BookTests", "theSigningPageIsTrue")],
+        "Documentation/Signing.md": [
+            "$ certprov keys create": .test("BookTests", "theSigningPageIsTrue"),
+            "$ certprov sign cms": .test("BookTests", "theSigningPageIsTrue"),
+        ],
         "Documentation/Plugins.md": ["$ certprov plugin new": .test("BookTests", "thePluginCommandsAreTrue")],
         "Documentation/Registration.md": [
             "$ certprov register": .test("RegistrationCommandTests", "theCommandsOfThePageWork")
@@ -167,7 +170,16 @@ import Testing
     }
 
     @Test(.enabled(if: TestLength.hasSeconds)) func theSigningPageIsTrue() throws {
-        try Sandbox().expect(Page("Documentation/Signing.md").steps)
+        let setup = """
+            openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 90 -subj /O=Example/CN=CA -keyout ca.key -out ca.pem
+            openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -subj /O=Example/CN=signer -keyout identity.key -out identity.csr
+            openssl x509 -req -in identity.csr -CA ca.pem -CAkey ca.key -days 30 -out identity.pem
+            mkdir -p "$XDG_CONFIG_HOME/certprov"
+            printf 'CertificateProvider = pem\nCertificateProvider.pem.certificate = %s\nCertificateProvider.pem.key = %s\n' \
+                "$PWD/identity.pem" "$PWD/identity.key" >"$XDG_CONFIG_HOME/certprov/clienthub.properties"
+            echo report >report.txt
+            """
+        try Sandbox().expect(Page("Documentation/Signing.md").steps, after: setup)
     }
 
     @Test(.enabled(if: TestLength.hasSeconds)) func thePluginCommandsAreTrue() throws {

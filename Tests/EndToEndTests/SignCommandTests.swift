@@ -217,13 +217,18 @@ import Testing
 
     @Test("A certificate that is not for signatures is refused before its token's PIN is needed")
     func unusable() throws {
-        let identity = try identity(.token, "p256")
+        _ = try identity(.token, "p256")
         try certify(sandbox.path + "/signer.csr", usage: "keyAgreement")
+        let stored = try sandbox.certprov(
+            [
+                "store-certificate", sandbox.path + "/signer.pem", "--uri", "pkcs11:token=demo", "--set",
+                "module-path=/usr/lib/softhsm/libsofthsm2.so", "--set", "pin-source=file:\(sandbox.path)/pin",
+            ], with: variables)
+        try #require(stored.status == 0, "\(stored)")
         // There is no PIN, and no terminal to ask at.
-        let file = identity[1]
-        let properties = try String(contentsOfFile: file, encoding: .utf8).split(separator: "\n")
-        try sandbox.write(
-            properties.filter { !$0.contains("pin-source") }.joined(separator: "\n").utf8, to: "signer.properties")
+        let identity = [
+            "--uri", "pkcs11:token=demo;object=signer", "--set", "module-path=/usr/lib/softhsm/libsofthsm2.so",
+        ]
         let out = sandbox.path + "/signature"
         let refused = try sign(["raw", "--out", out, content] + identity)
         #expect(refused.status == 65 && refused.stderr.contains("[certificateNotUsable]"), "\(refused)")

@@ -44,20 +44,16 @@ extension CommandContext {
         return try Signer(try await manager.identity(interaction), scheme: scheme, timeStamps: timeStamps)
     }
 
-    /// Throws if all certificates of a token are unusable: before its PIN is asked for.
+    /// Throws if the certificate that a provider would choose cannot sign: before the PIN of its token is asked for.
     private func requireUsableOnTokens(of manager: LogonManager) async throws(CertificateProviderError) {
         for provider in try await manager.activeProviders() {
-            let identities = await provider.listing?.listIdentities().identities ?? []
-            let leaves = identities.filter { $0.keyLocation != .store }.compactMap(\.certificateChain.first)
-            var failure: CertificateProviderError?
-            for leaf in leaves {
-                do throws(CertificateProviderError) {
-                    try Signer.requireUsable(leaf, at: Date())
-                    failure = nil
-                    break
-                } catch { failure = error }
+            guard case .success(let chosen) = await provider.listing?.listIdentities().choice,
+                // An identity of the store may be replaced by one that can.
+                chosen.keyLocation != .store, let leaf = chosen.certificateChain.first
+            else { continue }
+            do throws(CertificateProviderError) { try Signer.requireUsable(leaf, at: Date()) } catch {
+                throw error.attributed(to: provider.id)
             }
-            if let failure { throw failure.attributed(to: provider.id) }
         }
     }
 }
