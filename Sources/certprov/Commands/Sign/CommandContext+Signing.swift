@@ -44,15 +44,21 @@ extension CommandContext {
         return try Signer(try await manager.identity(interaction), scheme: scheme, timeStamps: timeStamps)
     }
 
-    /// Throws if the certificate that a provider would choose cannot sign: before the PIN of its token is asked for.
+    /// Throws if the certificate that a provider would choose cannot sign: before the PIN of its token is asked for. Where the
+    /// choice depends on the PIN, throws if none of the certificates can sign.
     private func requireUsableOnTokens(of manager: LogonManager) async throws(CertificateProviderError) {
         for provider in try await manager.activeProviders() {
-            guard case .success(let chosen) = await provider.listing?.listIdentities().choice,
-                // An identity of the store may be replaced by one that can.
-                chosen.keyLocation != .store, let leaf = chosen.certificateChain.first
-            else { continue }
-            do throws(CertificateProviderError) { try Signer.requireUsable(leaf, at: Date()) } catch {
-                throw error.attributed(to: provider.id)
+            guard let list = await provider.listing?.listIdentities() else { continue }
+            let candidates = (try? list.choice?.get()).map { [$0] } ?? list.identities
+            // An identity of the store may be replaced by one that can sign.
+            let leaves = candidates.filter { $0.keyLocation != .store }.compactMap(\.certificateChain.first)
+            let refusals = leaves.compactMap { leaf in
+                let result = Result { () throws(CertificateProviderError) in try Signer.requireUsable(leaf, at: Date())
+                }
+                if case .failure(let error) = result { return error } else { return nil as CertificateProviderError? }
+            }
+            if let refusal = refusals.first, refusals.count == leaves.count {
+                throw refusal.attributed(to: provider.id)
             }
         }
     }
