@@ -232,12 +232,13 @@ sanitize: packages-TEST toolchain ## Run the tests of the PKCS#11 room under the
 	SWIFT="$(SWIFT)" Scripts/sanitize thread
 	SWIFT="$(SWIFT)" Scripts/sanitize address
 
-bench: packages-BENCH build ## Measure against named peers; prints ratios
+bench: packages-BENCH build $(PYHANKO) ## Measure against named peers; prints ratios
 	$(SWIFT) build --package-path Benchmarks -c release
 	$(SWIFT) build --package-path Examples/PlatformServer -c release
 	@Benchmarks/run "$$($(SWIFT) build $(RELEASE) --show-bin-path)" \
 	    --in-process "$$($(SWIFT) build --package-path Benchmarks -c release --show-bin-path)" \
-	    --platform-server "$$($(SWIFT) build --package-path Examples/PlatformServer -c release --show-bin-path)/platform-server"
+	    --platform-server "$$($(SWIFT) build --package-path Examples/PlatformServer -c release --show-bin-path)/platform-server" \
+	    --pyhanko $(PYHANKO)
 
 # Compiled only, for the gate.
 benchmarks:
