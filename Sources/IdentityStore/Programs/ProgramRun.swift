@@ -140,7 +140,10 @@ public struct ProgramRun: Sendable, Equatable {
 
         /// A clause for a message; empty without an output.
         var text: String {
-            let lines = String(decoding: bytes, as: UTF8.self).split(separator: "\n").joined(separator: " | ")
+            // The first character may be cut off.
+            let text = bytes.drop { $0 & 0xc0 == 0x80 }
+            guard let lines = String(validating: text, as: UTF8.self)?.split(separator: "\n").joined(separator: " | ")
+            else { return ", and its output is not text" }
             return lines.isEmpty ? "" : ": \(lines.withVisibleControls)"
         }
     }
