@@ -46,6 +46,8 @@ struct ParameterCheck {
             switch parameter.kind {
             case .secretSource: findings.append(SecretSource(text).flatMap { secret($0, what) })
             case .secretPath: findings.append(secretPath(text, what))
+            // A section may name a directory that is made when it is needed.
+            case .path where !prefix.isEmpty: findings.append(Self.path(text, what))
             // A key store's certificates are for the store to look at.
             case .certificate where isKeyStoreURI(text): break
             case .certificate: findings.append(Self.certificates(text, what, mustBeValid: true))
@@ -149,6 +151,11 @@ struct ParameterCheck {
         } catch {
             return .error(what, error)
         }
+    }
+
+    private static func path(_ path: String, _ what: String) -> Finding? {
+        guard access(path, F_OK) != 0 else { return nil }
+        return .warning(what, "\(path.withVisibleControls): \(String(cString: strerror(errno))).")
     }
 
     private func secretPath(_ path: String, _ what: String) -> Finding? {

@@ -50,7 +50,11 @@ struct Delete: AsyncParsableCommand {
                             + "use --yes.")
                 }
                 let destroyed = try await Self.announcement(manager)
-                guard try await TerminalInteraction().confirm("Delete the stored identity of \(names)?\(destroyed)")
+                let more = revoke ? " Its certificate is revoked first." : ""
+                let account = force ? " The ACME account is closed for good, also for other identities." : ""
+                guard
+                    try await TerminalInteraction().confirm(
+                        "Delete the stored identity of \(names)?\(more)\(account)\(destroyed)")
                 else {
                     throw CertificateProviderError(.userCancelled, "Nothing was deleted.")
                 }
