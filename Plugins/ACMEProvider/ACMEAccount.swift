@@ -86,6 +86,14 @@ struct ACMEAccounts {
                 metadata: ["server": "\(client.serverName)"])
             return nil
         }
+        if !keys.isConfigured(reference) {
+            environment.logger.warning(
+                """
+                the account's key is not in the key store of 'account-key', and is used; for an account with a key there, run \
+                'certprov delete --force' and then 'certprov fetch'
+                """,
+                metadata: ["key": "\(DisplayText.visible(String(reference.uri.prefix { $0 != "?" })))"])
+        }
         return try RequestSigner(key)
     }
 
@@ -133,7 +141,7 @@ struct ACMEAccounts {
         }
         let object = try response.json(ACMEAccountObject.self, from: settings.directory)
         if let status = object.status, status != "valid" {
-            return .closed("its status is \(status)")
+            return .closed("its status is \(status.shown)")
         }
         let account = try account(signer, response.headers.first(name: "Location"), object)
         if !settings.contact.isEmpty, let contact = object.contact, Set(contact) != Set(settings.contact) {
@@ -163,7 +171,7 @@ struct ACMEAccounts {
         CertificateProviderError(
             .rejected,
             """
-            \(client.serverName) does not accept this host's account\(reason.map { ": \(DisplayText.visible($0))" } ?? ""). \
+            \(client.serverName) does not accept this host's account\(reason.map { ": \(DisplayText.visible(String($0.prefix(1000))))" } ?? ""). \
             An account that was closed cannot be opened again; to have a new one made, run: certprov delete --force
             """, reason: .closedAccount)
     }
@@ -206,17 +214,18 @@ struct ACMEAccounts {
         if settings.agreedTerms != nil {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The terms of \(client.serverName) are at \(shown), which is not the URL of 'agree-terms'; read them, and set it."
+                "The terms of service of \(client.serverName) are \(shown), and 'agree-terms' has another URL. Read them, and set "
+                    + "'agree-terms' to this URL if you agree."
             )
         }
         guard interaction.canAsk else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "\(client.serverName) has terms of service, and there is no terminal to ask at; read \(shown), and set "
-                    + "'agree-terms' to this URL.")
+                "\(client.serverName) makes an account for those who agree to its terms of service: \(shown). Read them, and set "
+                    + "'agree-terms' to this URL if you agree, or run 'certprov fetch' on a terminal.")
         }
         guard
-            try await interaction.confirm("\(client.serverName) has terms of service: \(shown). Do you agree to them?")
+            try await interaction.confirm("Do you agree to the terms of service of \(client.serverName), \(shown) ?")
         else {
             throw CertificateProviderError(
                 .userCancelled, "The terms of \(client.serverName) were not agreed to; no account was made.")
@@ -231,7 +240,12 @@ struct ACMEAccounts {
         }
         let secret = try await environment.secret(
             from: source, prompt: "Key of the external account at \(client.serverName)", interaction: interaction)
-        var text = secret.trimmingLineEnding().withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+        var text = String(secret.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }.trimming)
+        guard !text.isEmpty else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The secret of 'eab-key-source' is empty; write the key into it, as the CA shows it.")
+        }
         text = text.replacing("-", with: "+").replacing("_", with: "/").replacing("=", with: "")
         text += String(repeating: "=", count: (4 - text.utf8.count % 4) % 4)
         guard let key = Data(base64Encoded: text), !key.isEmpty else {

@@ -12,6 +12,20 @@ struct ACMEIdentifier: Sendable, Hashable {
 
     var isWildcard: Bool { type == "dns" && value.hasPrefix("*.") }
 
+    /// Whether an authorisation is for this name. A wildcard is proven by its domain (RFC 8555, section 7.1.4).
+    func isProven(by authorization: ACMEAuthorization) -> Bool {
+        let other = authorization.identifier
+        guard other.type == type else { return false }
+        switch type {
+        case "dns":
+            let (mine, its) = (value.dropFirst(isWildcard ? 2 : 0), other.value.lowercased())
+            return its == mine || its == value
+        // Servers write an address in another form.
+        case "ip": return (try? AlternativeName("ip:\(other.value)")) == alternativeName
+        default: return other.value == value
+        }
+    }
+
     /// Reads names that are separated by commas.
     ///
     /// - Throws: `malformedData`, with the name.

@@ -56,7 +56,7 @@ struct ACMEAuthorization: Decodable, Sendable {
     let challenges: [Challenge]
     let wildcard: Bool?
 
-    var name: String { (wildcard == true ? "*." : "") + DisplayText.visible(identifier.value) }
+    var name: String { (wildcard == true ? "*." : "") + identifier.value.shown }
 }
 
 /// When to renew (RFC 9773, section 4.2).
@@ -112,7 +112,7 @@ struct ACMEProblem: Decodable, Sendable {
         switch kind {
         case "externalAccountRequired": "set 'eab-kid' and 'eab-key-source' to those that the CA gave you"
         case "userActionRequired":
-            "read \(instance.map(DisplayText.visible) ?? "what the server says"), and agree to it; then try again"
+            "read \(instance?.shown ?? "what the server says"), and agree to it; then try again"
         case "invalidContact", "unsupportedContact": "check 'contact'"
         case "badCSR", "badPublicKey": "check 'identifiers', 'subject' and 'key-type'"
         case "rejectedIdentifier", "unsupportedIdentifier":
@@ -125,10 +125,14 @@ struct ACMEProblem: Decodable, Sendable {
         case "dns": "check the name's DNS records as the server sees them"
         case "incorrectResponse", "unauthorized": nil
         case "badSignatureAlgorithm":
-            "set 'account-key' to a key store that makes keys for \((algorithms ?? ["another algorithm"]).prefix(8).joined(separator: ", "))"
+            "set 'account-key' to a key store that makes keys for \((algorithms ?? ["another algorithm"]).prefix(8).map(\.shown).joined(separator: ", "))"
         default: nil
         }
     }
+
+    /// The next step after a proof; `nil` where the kind of challenge has a better one. The server has looked, and found nothing or
+    /// another answer.
+    var adviceForProof: String? { ["connection", "tls"].contains(kind) ? nil : advice }
 }
 
 extension HTTPResponse {
@@ -159,4 +163,9 @@ extension HTTPResponse {
         if problem?.kind == "serverInternal" { error.code = .unavailable }
         return error
     }
+}
+
+extension String {
+    /// The beginning of a server's text, for a message.
+    var shown: String { DisplayText.visible(String(prefix(200))) }
 }

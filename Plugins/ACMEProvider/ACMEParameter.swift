@@ -145,7 +145,12 @@ struct ListenAddress: Sendable, Equatable {
 
     static func port(_ port: Int) -> Self { Self(host: nil, port: port) }
 
+    /// As a parameter has it.
+    var text: String { host.map { $0.contains(":") ? "[\($0)]:\(port)" : "\($0):\(port)" } ?? "\(port)" }
+
     private init(host: String?, port: Int) { (self.host, self.port) = (host, port) }
+
+    private static let forms = "must be PORT, ADDRESS:PORT or [IPV6-ADDRESS]:PORT, with an IP address of this host"
 
     init(_ text: String) throws(ParameterProblem) {
         let colon = text.lastIndex(of: ":")
@@ -154,8 +159,13 @@ struct ListenAddress: Sendable, Equatable {
         if host.hasPrefix("["), host.hasSuffix("]") { host = String(host.dropFirst().dropLast()) }
         guard digits.utf8.allSatisfy({ (0x30...0x39).contains($0) }), let port = Int(digits),
             (1...65535).contains(port)
-        else { throw .expected("must be PORT, ADDRESS:PORT or [IPV6-ADDRESS]:PORT") }
-        self.init(host: host.isEmpty || host == "*" ? nil : host, port: port)
+        else { throw .expected(Self.forms) }
+        if host.isEmpty || host == "*" {
+            self.init(host: nil, port: port)
+        } else {
+            guard (try? AlternativeName("ip:\(host)")) != nil else { throw .expected(Self.forms) }
+            self.init(host: host, port: port)
+        }
     }
 }
 

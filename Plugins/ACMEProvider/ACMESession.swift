@@ -44,8 +44,8 @@ final class ACMESession: EnrolmentSession {
     }
 
     func connect(renewing current: Identity?) async throws(CertificateProviderError) -> EnrolmentTerms {
-        // A run that was killed may have left some.
-        await responder.cleanUp()
+        // A run that was killed may have left some. The end of this one tries again, and warns.
+        await responder.cleanUp(warns: false)
         let anchors = try await environment.executor.run { [settings] () throws(CertificateProviderError) in
             try settings.anchors()
         }
@@ -54,11 +54,12 @@ final class ACMESession: EnrolmentSession {
         return EnrolmentTerms(intermediates: anchors)
     }
 
-    /// The names are those of the order, whatever the certificate to be renewed has.
+    /// The names are those of the order, whatever the certificate to be renewed has. No usage is requested: the server decides by its
+    /// profile, and some servers refuse a request with further extensions (RFC 8555, section 7.4).
     func certificateRequest(
         _ names: CertificateRequest.Names, _ usage: IdentityUsage, _ key: any IdentityKey
     ) async throws(CertificateProviderError) -> CertificateRequest {
-        try await CertificateRequest(settings.plan.names, usage: usage, key: key)
+        try await CertificateRequest(settings.plan.names, key: key)
     }
 
     func request(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
@@ -78,8 +79,8 @@ final class ACMESession: EnrolmentSession {
         let order = found.order
         switch order.status {
         case "pending":
-            try await authorise(order, for: request, account)
-            return .pending(retryAfter: pause(found.retryAfter))
+            let told = try await authorise(order, for: request, account)
+            return .pending(retryAfter: pause([found.retryAfter, told].compactMap(\.self).max()))
         case "ready":
             await responder.cleanUp()
             return try await finalise(order, with: request, account)
@@ -89,7 +90,7 @@ final class ACMESession: EnrolmentSession {
         case "valid": return try await issued(order, for: request, account)
         default:
             try await request.remember([])
-            throw failed(order)
+            throw await reason(for: order, account)
         }
     }
 
@@ -98,13 +99,14 @@ final class ACMESession: EnrolmentSession {
         throw CertificateProviderError(.internal, "A request was made before the connection.")
     }
 
-    /// A second first: most servers decide at once. Then rarely, if they do not say.
+    /// The delay that the server has named. Without one: short at first, since most servers decide at once, then longer.
     private func pause(_ told: Duration?) -> Duration {
         let polls = state.withLock { state in
             defer { state.polls += 1 }
             return state.polls
         }
-        return max(told ?? .seconds(min(1 << min(polls / 2, 4), 10)), .seconds(1))
+        if let told { return max(told, .seconds(1)) }
+        return .milliseconds(min(100 << min(polls, 7), 10_000))
     }
 
     // MARK: - Orders
@@ -154,12 +156,14 @@ final class ACMESession: EnrolmentSession {
         for request: EnrolmentRequest, _ account: ACMEAccount
     ) async throws(CertificateProviderError) -> FoundOrder {
         let directory = try await client.directory()
-        if let profile = settings.profile, let profiles = directory.meta?.profiles, profiles[profile] == nil {
-            let known = profiles.keys.sorted().prefix(16).map(DisplayText.visible).joined(separator: ", ")
+        if let profile = settings.profile, directory.meta?.profiles?[profile] == nil {
+            let known = (directory.meta?.profiles ?? [:]).keys.sorted().prefix(16).map(\.shown).joined(separator: ", ")
             throw CertificateProviderError(
                 .configurationInvalid,
-                "\(client.serverName) has no profile '\(DisplayText.visible(profile))'; set 'profile' to one of: \(known)."
-            )
+                """
+                \(client.serverName) has no profile '\(profile.shown)'; \
+                \(known.isEmpty ? "it names none: leave out 'profile'" : "set 'profile' to one of: \(known)").
+                """)
         }
         var new = NewOrder(
             identifiers: settings.identifiers.map { .init(type: $0.type, value: $0.value) }, profile: settings.profile)
@@ -175,7 +179,9 @@ final class ACMESession: EnrolmentSession {
         }
         guard response.status == 201 || response.status == 200 else {
             if (400...499).contains(response.status) { try await request.remember([]) }
-            throw client.refusal(response, of: "the request for an order")
+            throw client.refusal(
+                response, of: "the request for an order",
+                advice: response.problem?.kind == "malformed" ? "check 'identifiers'" : nil)
         }
         guard let url = response.headers.first(name: "Location"), !url.isEmpty else {
             throw CertificateProviderError(
@@ -219,27 +225,52 @@ final class ACMESession: EnrolmentSession {
     private static let maximumPages = 50
     private static let maximumOrders = 8
 
+    /// Why an order has ended. An authorisation says more than the order, for which many servers give no reason at all.
+    private func reason(for order: ACMEOrder, _ account: ACMEAccount) async -> CertificateProviderError {
+        for url in order.authorizations.prefix(Self.maximumAuthorizations) {
+            guard let response = try? await client.post(to: url, by: account.signer, isRepeatable: true),
+                let authorization = try? response.json(ACMEAuthorization.self, from: settings.directory)
+            else { break }
+            if authorization.challenges.contains(where: { $0.error != nil }) { return failed(authorization) }
+        }
+        return failed(order)
+    }
+
     private func failed(_ order: ACMEOrder) -> CertificateProviderError {
         let reason = order.error.map { ": \(DisplayText.visible(String($0.text.prefix(1000))))" } ?? ""
         return CertificateProviderError(
             .rejected,
             """
             \(client.serverName) has ended the order for \(settings.plan.names.displayText) with the status \
-            '\(DisplayText.visible(order.status))'\(reason); \(order.error?.advice ?? "look for the reason in the server's log"). The \
+            '\(order.status.shown)'\(reason); \(order.error?.advice ?? "look for the reason in the server's log"). The \
             next attempt makes a new order.
             """, reason: .endedOrder)
     }
 
     // MARK: - Authorisations
 
+    /// One for each name are expected.
+    private static let maximumAuthorizations = 256
+
     /// Answers the challenges of all authorisations that are pending.
+    ///
+    /// - Returns: The delay that the server asks for.
     private func authorise(
         _ order: ACMEOrder, for request: EnrolmentRequest, _ account: ACMEAccount
-    ) async throws(CertificateProviderError) {
+    ) async throws(CertificateProviderError) -> Duration? {
+        guard order.authorizations.count <= Self.maximumAuthorizations else {
+            throw CertificateProviderError(
+                .protocolError,
+                """
+                \(client.serverName) wants \(order.authorizations.count) proofs for \(settings.plan.names.displayText), more than the \
+                \(Self.maximumAuthorizations) that certprov gives; look for the reason in the server's log.
+                """)
+        }
         let thumbprint = try account.signer.webKey.thumbprint()
         var answers: [ChallengeAnswer] = []
+        var delays: [Duration] = []
         for url in order.authorizations {
-            let (authorization, _) = try await client.read(
+            let (authorization, told) = try await client.read(
                 ACMEAuthorization.self, from: url, by: account.signer, "the request for an authorisation")
             switch authorization.status {
             case "valid": continue
@@ -249,10 +280,24 @@ final class ACMESession: EnrolmentSession {
                 try await request.remember([])
                 throw failed(authorization)
             }
+            if let told { delays.append(told) }
+            // Its name goes to the program of 'dns-hook', and this host proves no other ones.
+            guard settings.identifiers.contains(where: { $0.isProven(by: authorization) }) else {
+                throw CertificateProviderError(
+                    .protocolError,
+                    """
+                    \(client.serverName) wants a proof for \(authorization.name), which is not among 'identifiers'; it is not given. \
+                    Look for the reason in the server's log.
+                    """)
+            }
             let challenge = try self.challenge(of: authorization)
             answers.append(try ChallengeAnswer(challenge, of: authorization, thumbprint: thumbprint))
         }
-        guard !answers.isEmpty else { return }
+        guard !answers.isEmpty else { return nil }
+        if !answers.allSatisfy(responder.isInPlace) {
+            let names = answers.map { $0.identifier.value.shown }.joined(separator: ", ")
+            interaction.report("Proving \(names) by \(settings.challenge.rawValue)")
+        }
         try await responder.begin(answers)
         for answer in answers where responder.needsSubmission(answer) {
             let response = try await client.post(Array("{}".utf8), to: answer.url, by: account.signer)
@@ -262,13 +307,15 @@ final class ACMESession: EnrolmentSession {
                 throw client.refusal(response, of: "the answer to a challenge")
             }
             responder.noteSubmission(of: answer)
+            if let told = retryAfter(response) { delays.append(told) }
         }
+        return delays.max()
     }
 
     private func challenge(
         of authorization: ACMEAuthorization
     ) throws(CertificateProviderError) -> ACMEAuthorization.Challenge {
-        let offered = authorization.challenges.map { DisplayText.visible($0.type) }.joined(separator: ", ")
+        let offered = authorization.challenges.prefix(16).map(\.type.shown).joined(separator: ", ")
         guard settings.challenge != .none else {
             throw CertificateProviderError(
                 .configurationInvalid,
@@ -291,8 +338,8 @@ final class ACMESession: EnrolmentSession {
             .rejected,
             """
             \(client.serverName) has not accepted the proof for \(authorization.name), and its authorisation is \
-            '\(DisplayText.visible(authorization.status))'\(reason); \(problem?.advice ?? settings.adviceForProof). The next attempt \
-            makes a new order.
+            '\(authorization.status.shown)'\(reason); \(problem?.adviceForProof ?? settings.adviceForProof). The next attempt makes a \
+            new order.
             """, reason: .endedOrder)
     }
 
@@ -314,7 +361,7 @@ final class ACMESession: EnrolmentSession {
         case "valid": return try await issued(order, for: request, account)
         case "invalid":
             try await request.remember([])
-            throw failed(order)
+            throw await reason(for: order, account)
         default: return .pending(retryAfter: pause(retryAfter(response)))
         }
     }
@@ -348,17 +395,32 @@ final class ACMESession: EnrolmentSession {
             }
             chain = found ?? chain
         }
-        let issuers = Array(chain.dropFirst())
+        // The leaf comes first (section 7.4.2), but for servers that do not know it.
+        let issuers = chain.filter { $0.publicKey != request.key.publicKey }
         return .issued(chain, authorities: issuers.isEmpty ? state.withLock(\.anchors) : issuers)
     }
 
     /// Downloads a chain (section 7.4.2). Returns the URLs of other ones, too.
+    ///
+    /// - Throws: With the reason `endedOrder` for an answer that another attempt would get again.
     private func chain(
         at url: String, _ account: ACMEAccount
     ) async throws(CertificateProviderError) -> ([X509Certificate], alternates: [String]) {
-        let response = try await client.post(
-            to: url, by: account.signer, accepting: "application/pem-certificate-chain", isRepeatable: true)
-        guard response.status == 200 else { throw client.refusal(response, of: "the request for the certificate") }
+        let response: HTTPResponse
+        do throws(CertificateProviderError) {
+            response = try await client.post(
+                to: url, by: account.signer, accepting: "application/pem-certificate-chain", isRepeatable: true)
+        } catch {
+            var error = error
+            // Such as one that is too large.
+            if error.code == .protocolError { error.reason = .endedOrder }
+            throw error
+        }
+        guard response.status == 200 else {
+            var refusal = client.refusal(response, of: "the request for the certificate")
+            if [404, 410].contains(response.status) { refusal.reason = .endedOrder }
+            throw refusal
+        }
         let chain: [X509Certificate]
         do throws(CertificateProviderError) {
             chain = try X509Certificate.certificates(pem: String(decoding: response.body, as: UTF8.self))
@@ -436,12 +498,15 @@ extension CertificateProviderError.Reason {
 }
 
 extension [X509Certificate] {
-    /// Whether the chain ends in, or below, a root with this subject or common name.
-    fileprivate func leads(to root: String) -> Bool {
+    /// Whether the chain ends in, or below, a root with this subject, its parts in any order, or this common name.
+    func leads(to root: String) -> Bool {
         guard let last else { return false }
-        let name = last.issuer.lowercased()
-        let wanted = root.lowercased()
-        return name == wanted || name.split(separator: ",").contains { $0 == "cn=\(wanted)" }
+        // openssl(1) writes blanks, too.
+        func parts(_ name: String) -> Set<[String]> {
+            Set(name.lowercased().split(separator: ",").map { $0.split(separator: "=").map { String($0.trimming) } })
+        }
+        let name = parts(last.issuer)
+        return name == parts(root) || name.contains(["cn", root.lowercased()])
     }
 }
 
@@ -449,8 +514,15 @@ extension ACMESettings {
     /// The next step after a proof that the server has not accepted.
     var adviceForProof: String {
         switch challenge {
-        case .http: "check that port 80 of the name leads to this host, and 'http-listen' or 'http-root'"
-        case .tlsALPN: "check that port 443 of the name leads to this host, and 'tls-listen'"
+        case .http where httpRoot == nil:
+            "check that port 80 of the name leads to port \(httpListen.port) of this host ('http-listen'), and that no firewall or other "
+                + "program answers"
+        case .http:
+            "check that port 80 of the name leads to the web server of 'http-root', and that it serves files below "
+                + "/.well-known/acme-challenge"
+        case .tlsALPN:
+            "check that port 443 of the name leads to port \(tlsListen.port) of this host ('tls-listen'), and that no firewall or other "
+                + "program answers"
         case .dns: "check that the program of 'dns-hook' publishes the record where the server looks"
         case .none: "look for the reason in the server's log"
         }

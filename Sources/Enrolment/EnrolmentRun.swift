@@ -79,8 +79,10 @@ struct EnrolmentRun {
             while true {
                 stage = .asking(begun.record, isNew: begun.isNew)
                 let subject = plan.names.displayText
-                interaction.report(
-                    renewed == nil ? "Asking for a certificate for \(subject)" : "Renewing \(subject)")
+                if polls == 0 {
+                    interaction.report(
+                        renewed == nil ? "Asking for a certificate for \(subject)" : "Renewing \(subject)")
+                }
                 let kept = Mutex(begun.record)
                 let request = EnrolmentRequest(
                     names: names, usage: plan.usage, csr: CertificateRequest(derRepresentation: begun.record.csr),
@@ -188,7 +190,7 @@ struct EnrolmentRun {
                     + "next attempt uses the same key.",
                 retryAfter: told)
         }
-        let next = retryPolicy.now() + max(delay, .seconds(1))
+        let next = retryPolicy.now() + max(delay, .milliseconds(100))
         do {
             while case let left = retryPolicy.now().duration(to: next), left > .zero {
                 interaction.report("Waiting for \(server.serverName) to decide", remaining: left)

@@ -29,8 +29,11 @@ import Testing
     @Test(
         "Without consent to the terms there is no account, and no key for it",
         arguments: [
-            (nil, CertificateProviderError.Code.configurationInvalid, "and set 'agree-terms' to this URL"),
-            ("https://ca.example/terms-1", .configurationInvalid, "which is not the URL of 'agree-terms'"),
+            (
+                nil, CertificateProviderError.Code.configurationInvalid,
+                "set 'agree-terms' to this URL if you agree, or run"
+            ),
+            ("https://ca.example/terms-1", .configurationInvalid, "and 'agree-terms' has another URL"),
         ])
     func termsAreNotAgreedTo(agreed: String?, code: CertificateProviderError.Code, part: String) async throws {
         let host = try Host()
@@ -63,7 +66,7 @@ import Testing
         "A wrong, damaged, short or missing key of an external account",
         arguments: [
             (Base64URL.encode(Array("another-key-of-some-32-bytes-....".utf8)), "check 'eab-kid', 'eab-key-source'"),
-            ("not base64!", "is not base64url"), ("", "set 'eab-kid' and 'eab-key-source'"),
+            ("not base64!", "is not base64url"), ("", "set 'eab-kid' and 'eab-key-source'"), (" \n", "is empty"),
         ])
     func aWrongExternalAccount(key: String, part: String) async throws {
         let host = try Host(variables: ["KEY": key])
@@ -71,7 +74,7 @@ import Testing
         let changes: [String: String?] = key.isEmpty ? [:] : ["eab-kid": "kid-1", "eab-key-source": "env:KEY"]
         let error = try #require(await failure { _ = try await host.provider(changes).getCertificate(person) })
         #expect(error.message.contains(part), "\(error)")
-        if !key.isEmpty { #expect(!error.message.contains(key)) }
+        if key.count > 8 { #expect(!error.message.contains(key)) }
         #expect(host.server.state.withLock(\.accounts.isEmpty) && host.server.mistakes == [])
     }
 
@@ -79,7 +82,7 @@ import Testing
     func aShortKey() async throws {
         let short = Array("short".utf8)
         // With padding, as some CAs show it.
-        let host = try Host(variables: ["KEY": Data(short).base64EncodedString()])
+        let host = try Host(variables: ["KEY": " \(Data(short).base64EncodedString())\n\n"])
         host.server.behave { $0.externalAccounts = ["kid-1": short] }
         _ = try await host.provider(["eab-kid": "kid-1", "eab-key-source": "env:KEY"]).getCertificate(person)
         #expect(host.log.warnings.contains { $0.contains("40 bits") })

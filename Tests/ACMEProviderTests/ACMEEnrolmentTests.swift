@@ -57,6 +57,33 @@ import Testing
         #expect(host.server.mistakes == [])
     }
 
+    @Test("No usage is requested, since servers may refuse it, and the certificate must permit it")
+    func theRequestedUsage() async throws {
+        let host = try Host()
+        _ = try await host.provider(["usage": "both"]).getCertificate(person)
+        let csr = try #require(host.server.state.withLock { $0.orders.values.compactMap(\.csr).first })
+        let text = try Subprocess.run(["openssl", "req", "-noout", "-text", "-inform", "DER"], input: csr)
+        #expect(!String(decoding: text, as: UTF8.self).contains("Extended Key Usage"))
+    }
+
+    @Test("A server that decides at once is not waited for a second, and one that does not say is asked more rarely")
+    func thePauses() async throws {
+        let host = try Host()
+        _ = try await host.provider().getCertificate(person)
+        #expect(host.pauses.withLock { $0.allSatisfy { $0 < .seconds(1) } })
+        host.server.behave { $0.orderLooks = 20 }
+        _ = try await host.provider().getCertificate(person)
+        #expect(host.pauses.withLock { $0.reduce(.zero, +) } > .seconds(60))
+    }
+
+    @Test("The delay that an authorisation names is kept, too")
+    func theDelayOfAnAuthorisation() async throws {
+        let host = try Host()
+        host.server.behave { $0.authorizationRetryAfter = "17" }
+        _ = try await host.provider().getCertificate(person)
+        #expect(host.pauses.withLock { $0.reduce(.zero, +) } >= .seconds(17))
+    }
+
     @Test("Authorisations and orders that take their time are waited for, as the server says")
     func slowDecisionsAreWaitedFor() async throws {
         let host = try Host()
@@ -115,11 +142,25 @@ import Testing
         let error = try #require(await failure { _ = try await host.provider().getCertificate(person) })
         #expect(error.code == .rejected)
         #expect(error.message.contains("host.example") && error.message.contains("connection, The test refuses"))
-        #expect(error.message.contains("firewall"))
+        #expect(error.message.contains("serves files below"))
         #expect(host.challenges.isEmpty)
         host.server.behave { $0.refusal = nil }
         _ = try await host.provider().getCertificate(person)
         #expect(host.server.count(of: "newOrder") == 2 && host.server.mistakes == [])
+    }
+
+    @Test("An order that ends without a reason, as those of some public CAs do, is explained by its authorisations")
+    func anOrderWithoutAReason() async throws {
+        let host = try Host()
+        host.server.behave {
+            $0.refusal = "connection"
+            $0.decidesByOrder = true
+        }
+        let error = try #require(await failure { _ = try await host.provider().getCertificate(person) })
+        #expect(error.message.contains("has not accepted the proof for host.example"), "\(error)")
+        #expect(error.message.contains("connection, The test refuses") && error.message.contains("'http-root'"))
+        host.server.behave { $0.refusal = nil }
+        _ = try await host.provider().getCertificate(person)
     }
 
     @Test("A refused order names type, detail and names of each problem")
@@ -160,7 +201,7 @@ import Testing
         host.server.behave { $0.issue = issue }
         let result = await failure { _ = try await host.provider(changes).getCertificate(person) }
         switch issue {
-        case .right, .twice: #expect(result == nil)
+        case .right, .twice, .reversed, .text, .many: #expect(result == nil)
         default:
             #expect(result?.code == .protocolError, "\(issue): \(String(describing: result))")
             #expect(try host.provider(changes).getStoredCertificate()?.certificate == old.certificate)
@@ -212,6 +253,10 @@ import Testing
     func aProfile() async throws {
         let host = try Host()
         host.server.behave { $0.profiles = ["short": "Six days", "tls": "Ninety days"] }
+        host.server.behave { $0.profiles = nil }
+        let none = await failure { _ = try await host.provider(["profile": "long"]).getCertificate(person) }
+        #expect(none?.code == .configurationInvalid && none?.message.contains("leave out 'profile'") == true)
+        host.server.behave { $0.profiles = ["short": "Six days", "tls": "Ninety days"] }
         let error = await failure { _ = try await host.provider(["profile": "long"]).getCertificate(person) }
         #expect(error?.message.contains("short, tls") == true && host.server.count(of: "newOrder") == 0)
         _ = try await host.provider(["profile": "short"]).getCertificate(person)
@@ -246,6 +291,7 @@ import Testing
             (["challenge": "dns-01", "http-root": ""], "dns-hook"),
             (["challenge": "dns-01", "dns-hook": "hook.sh", "http-root": ""], "absolute path"),
             (["http-listen": "0", "http-root": ""], "must be PORT"),
+            (["http-listen": "localhost:80", "http-root": ""], "with an IP address of this host"),
             (["http-listen": "80"], "exclude each other"),
             (["eab-kid": "k"], "eab-key-source"),
             (["contact": "nobody"], "must be mail addresses"),

@@ -107,7 +107,7 @@ import Testing
             await failure {
                 _ = try await ChallengeListener.open(.http, try ListenAddress("192.0.2.1:30000"), "http-listen")
             })
-        #expect(error.message.contains("check 'http-listen'"), "\(error)")
+        #expect(error.message.contains("192.0.2.1:30000") && error.message.contains("check 'http-listen'"), "\(error)")
     }
 
     @Test("Without an address, both families are listened on")
@@ -185,6 +185,7 @@ import Testing
         all["identifiers"] = "dns:*.host.example"
         let error = try #require(await failure { _ = try await host.provider(all).getCertificate(person) })
         #expect(error.message.contains("check the name's DNS records"), "\(error)")
+        #expect(error.message.contains("*.host.example"), "\(error)")
         let lines = try String(contentsOfFile: log, encoding: .utf8).split(separator: "\n").map {
             $0.split(separator: " ")
         }
@@ -206,12 +207,76 @@ import Testing
         missing["dns-hook"] = "/nonexistent/hook"
         let second = try #require(await failure { _ = try await host.provider(missing).getCertificate(person) })
         #expect(second.message.contains("cannot be started: No such file"), "\(second)")
-        // The hook works again: its record of the failed runs is removed first.
+        // The hook works again. It removes the records of the others, too.
         _ = try host.directory.install("hook", Array("#!/bin/sh\necho \"$@\" >> \(log)\n".utf8))
         host.server.state.withLock { state in
             for name in state.authorizations.keys { state.authorizations[name]?.status = "valid" }
         }
         _ = try await host.provider(changes).getCertificate(person)
         #expect(host.server.count(of: "newOrder") == 1)
+        #expect(!host.records.contains { $0.hasPrefix("challenges-") })
+    }
+
+    @Test("What a hook has left is removed by the one that is configured, and each failure is a warning once in a run")
+    func aCorrectedHook() async throws {
+        let (host, changes, log) = try host(hook: "exit 7")
+        var wrong = changes
+        wrong["dns-hook"] = "/nonexistent/hook"
+        for count in 1...2 {
+            let error = try #require(await failure { _ = try await host.provider(wrong).getCertificate(person) })
+            #expect(error.message.contains("goes on with the same order"), "\(error)")
+            #expect(host.log.warnings.count { $0.contains("could not be removed") } == count)
+        }
+        #expect(!host.log.warnings.contains { $0.contains("same order") })
+        _ = try host.directory.install("hook", Array("#!/bin/sh\necho \"$@\" >> \(log)\n".utf8))
+        host.server.state.withLock { state in
+            for name in state.authorizations.keys { state.authorizations[name]?.status = "valid" }
+        }
+        _ = try await host.provider(changes).getCertificate(person)
+        let lines = try String(contentsOfFile: log, encoding: .utf8).split(separator: "\n")
+        #expect(lines.map { $0.prefix(7) } == ["remove "], "\(lines)")
+        #expect(!host.records.contains { $0.hasPrefix("challenges-") })
+    }
+
+    @Test("The output of a hook that is not text is not shown")
+    func outputThatIsNotText() async throws {
+        let (host, changes, _) = try host(hook: "printf '\\377\\376garbage\\200'; exit 3")
+        let error = try #require(await failure { _ = try await host.provider(changes).getCertificate(person) })
+        #expect(error.message.contains("failed with status 3, and its output is not text."), "\(error)")
+    }
+
+    @Test("Connections that say nothing leave room for the server's look: the oldest are closed")
+    func aFloodOfConnections() async throws {
+        let port = try ReservedPort()
+        let listener = try await ChallengeListener.open(.http, try ListenAddress("127.0.0.1:\(port)"), "http-listen")
+        try listener.answer([try answer("http-01")], at: Date())
+        let number = UInt16(port.number)
+        let sockets = try await Self.threads.run { () throws(CertificateProviderError) in
+            (0..<200).map { _ in
+                let socket = socket(AF_INET, CInt(SOCK_STREAM.rawValue), 0)
+                var address = sockaddr_in()
+                address.sin_family = sa_family_t(AF_INET)
+                address.sin_port = number.bigEndian
+                address.sin_addr.s_addr = in_addr_t(0x7f00_0001).bigEndian
+                let size = socklen_t(MemoryLayout<sockaddr_in>.size)
+                let connected = withUnsafePointer(to: address) {
+                    $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(socket, $0, size) }
+                }
+                return connected == 0 ? socket : -1
+            }
+        }
+        defer { for socket in sockets { Glibc.close(socket) } }
+        #expect(!sockets.contains(-1))
+        let url = "http://127.0.0.1:\(port)/.well-known/acme-challenge/token-1"
+        #expect(try await run(["curl", "--silent", url]) == "token-1.thumb")
+        let (first, last) = (sockets[0], sockets[199])
+        let ends = try await Self.threads.run { () throws(CertificateProviderError) in
+            var byte: UInt8 = 0
+            // Until it is closed.
+            let closed = recv(first, &byte, 1, 0)
+            return (closed, recv(last, &byte, 1, CInt(MSG_DONTWAIT)))
+        }
+        #expect(ends.0 <= 0 && ends.1 == -1, "\(ends)")
+        await listener.close()
     }
 }

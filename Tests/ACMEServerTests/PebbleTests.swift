@@ -73,9 +73,12 @@ struct PebbleEnrolmentTests {
                 environment: ["PEBBLE_VA_NOSLEEP": "", "PEBBLE_VA_SLEEPTIME": "2"]))
         var parameters: [String: String] = ["identifiers": names.identifiers, "challenge": names.challenge]
         var web: Subprocess?
+        var host = host
         switch names.challenge {
         case "http-01": parameters["http-listen"] = "127.0.0.1:\(http)"
         case "http-root":
+            // Other users can read the answers of a process that lets them read none of its files.
+            host = try Host(entrance: ["sh", "-c", "umask 077; exec \"$@\"", "sh"])
             try host.directory.make("www")
             web = try Subprocess(
                 [
@@ -101,6 +104,10 @@ struct PebbleEnrolmentTests {
         if web != nil {
             let left = host.directory.contents().filter { $0.hasPrefix("www/.well-known/acme-challenge/") }
             #expect(left.isEmpty, "\(left)")
+            for folder in ["www/.well-known", "www/.well-known/acme-challenge"] {
+                let attributes = try FileManager.default.attributesOfItem(atPath: host.directory[folder])
+                #expect(attributes[.posixPermissions] as? Int == 0o755)
+            }
         }
         if names.challenge == "dns-01" {
             let calls = host.directory.text("hook.log").split(separator: "\n")
@@ -122,6 +129,34 @@ struct PebbleEnrolmentTests {
         #expect(connected.status == 0 && connected.stdout.contains("200"), "\(connected)")
     }
 
+    @Test("The server is known by a CA that it presents, or by a pin, and by no other one")
+    func fingerprintAndPin() async throws {
+        let server = try await Pebble.start()
+        func fetch(_ changes: [String: String]) throws -> Output {
+            var parameters: [String: String?] = [
+                "identifiers": "dns:web.example.test", "http-listen": "\(http)", "trust-anchors": nil,
+            ]
+            for (name, value) in changes { parameters[name] = value }
+            try host.configure(server, parameters)
+            return try host.certprov("fetch", "--force")
+        }
+        let chain = try X509Certificate.certificates(pem: server.directory.text("server.pem"))
+        let root = try #require(try X509Certificate.certificates(pem: server.directory.text("server-ca.pem")).first)
+        // The server does not present its root, and the leaf is not a CA.
+        for other in [root, chain[0]] {
+            let refused = try fetch(["ca-fingerprint": DisplayText.hexadecimal(other.sha256Fingerprint)])
+            #expect(refused.stderr.contains("[serverNotTrusted]") && refused.status != 0, "\(refused)")
+        }
+        let known = try fetch(["ca-fingerprint": DisplayText.hexadecimal(try #require(chain.last).sha256Fingerprint)])
+        #expect(known.status == 0 && chain.count == 2, "\(known)")
+        let other = "sha256/" + Data(repeating: 7, count: 32).base64EncodedString()
+        let refused = try fetch(["pin": other, "pin-mode": "pin-only"])
+        #expect(refused.stderr.contains("[serverNotTrusted]") && refused.status != 0, "\(refused)")
+        let pin = try #require(refused.stderr.firstMatch(of: /sha256\/[A-Za-z0-9+\/]{43}=/)).output
+        let pinned = try fetch(["pin": String(pin), "pin-mode": "pin-only"])
+        #expect(pinned.status == 0, "\(pinned)")
+    }
+
     @Test("A refused name is an error with the server's reason and the parameter to change")
     func refusedOrder() async throws {
         let server = try await Pebble.start(.init(validation: ports, refusedDomains: ["refused.test"]))
@@ -141,7 +176,8 @@ struct PebbleEnrolmentTests {
         try host.configure(server, ["identifiers": "dns:web.example.test", "http-listen": "\(elsewhere)"])
         let failed = try host.certprov("fetch")
         #expect(failed.status != 0 && failed.stderr.contains("web.example.test"), "\(failed)")
-        #expect(failed.stderr.contains("reach this host") && failed.stderr.contains("[rejected]"), "\(failed)")
+        #expect(
+            failed.stderr.contains("has not accepted the proof") && failed.stderr.contains("[rejected]"), "\(failed)")
         try host.configure(server, ["identifiers": "dns:web.example.test", "http-listen": "\(http)"])
         try host.enrol(try server.root())
     }
@@ -186,7 +222,7 @@ struct PebbleEnrolmentTests {
     @Test(
         "The terms are agreed to by their URL or true, and no other way",
         arguments: [
-            ("true", nil), ("URL", nil), ("https://ca.example/other", "'agree-terms'"), (nil, "no terminal to ask at"),
+            ("true", nil), ("URL", nil), ("https://ca.example/other", "'agree-terms'"), (nil, "on a terminal"),
         ] as [(String?, String?)])
     func terms(value: String?, error: String?) async throws {
         let server = try await Pebble.start()

@@ -73,8 +73,8 @@ struct KilledACMETests {
                     issued += 1
                     ended.insert(order)
                 }
-                // An authorisation that has failed ends its order, which has one.
-                if let range = line.range(of: " set INVALID by"),
+                // An authorisation that has failed ends its order, which has one. There is a line for each of them.
+                if let range = line.range(of: " set INVALID by invalid authz"),
                     let one = line[..<range.lowerBound].split(separator: " ").last
                 {
                     failed.insert(one)

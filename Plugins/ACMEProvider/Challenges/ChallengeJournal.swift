@@ -15,9 +15,11 @@ struct ChallengeJournal: Sendable {
 
     private let environment: ProviderEnvironment
     private let recordName: String
+    /// The configured program, which removes what an earlier one has left.
+    private let hook: String?
 
     init(_ settings: ACMESettings, _ environment: ProviderEnvironment) {
-        self.environment = environment
+        (self.environment, hook) = (environment, settings.dnsHook)
         recordName = "challenges-\(settings.plan.storageName)"
     }
 
@@ -29,15 +31,18 @@ struct ChallengeJournal: Sendable {
 
     /// Writes down files and records before they are made. Blocks.
     func note(_ new: [Remains]) throws(CertificateProviderError) {
-        let all = try remains() + new
-        try store(all)
+        let known = try remains()
+        try store(known + new.filter { !known.contains($0) })
     }
 
-    /// Removes all files and records that are written down. One that cannot be removed stays written down, with a warning. Blocks, also on programs.
-    func cleanUp() throws(CertificateProviderError) {
+    /// Removes all files and records that are written down. One that cannot be removed stays written down. Blocks, also on programs.
+    ///
+    /// - Parameter warns: Whether a failure is a warning.
+    func cleanUp(warns: Bool = true) throws(CertificateProviderError) {
         let before = try remains()
         guard !before.isEmpty else { return }
-        let left = before.filter { !remove($0) }
+        let level: Logger.Level = warns ? .warning : .debug
+        let left = before.filter { !remove($0, level) }
         if left != before { try store(left) }
     }
 
@@ -66,18 +71,18 @@ struct ChallengeJournal: Sendable {
     }
 
     /// Whether nothing is left of it.
-    private func remove(_ one: Remains) -> Bool {
+    private func remove(_ one: Remains, _ level: Logger.Level) -> Bool {
         switch one {
         case .file(let path):
             if unlink(path) == 0 || errno == ENOENT { return true }
-            environment.logger.warning(
-                "the file of a challenge could not be removed; the next run tries again",
+            environment.logger.log(
+                level: level, "the file of a challenge could not be removed; the next run tries again",
                 metadata: ["file": "\(DisplayText.visible(path))", "reason": "\(String(cString: strerror(errno)))"])
             return false
-        case .record(let hook, let name, let value):
-            do throws(CertificateProviderError) { try DNSHook(hook).run("remove", name, value) } catch {
-                environment.logger.warning(
-                    "the DNS record of a challenge could not be removed; the next run tries again",
+        case .record(let noted, let name, let value):
+            do throws(CertificateProviderError) { try DNSHook(hook ?? noted).run("remove", name, value) } catch {
+                environment.logger.log(
+                    level: level, "the DNS record of a challenge could not be removed; the next run tries again",
                     metadata: ["record": "\(DisplayText.visible(name))", "reason": "\(error.message)"])
                 return false
             }
@@ -102,8 +107,7 @@ struct DNSHook: Sendable {
             throw CertificateProviderError(
                 error.isTimeout ? .timedOut : .unavailable,
                 """
-                The program of 'dns-hook', '\(DisplayText.visible(path)) \(verb) \(DisplayText.visible(name)) …', \(error.reason). \
-                The next attempt goes on with the same order.
+                The program of 'dns-hook', '\(DisplayText.visible(path)) \(verb) \(DisplayText.visible(name)) …', \(error.reason).
                 """)
         }
     }

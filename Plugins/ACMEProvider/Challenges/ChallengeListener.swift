@@ -28,12 +28,27 @@ final class ChallengeListener: Sendable {
 
     private final class Shared: Sendable {
         let all = Mutex(Answers())
+        /// The oldest first.
+        private let connections = Mutex<[any Channel]>([])
+
+        func admit(_ channel: any Channel) {
+            let oldest = connections.withLock { connections in
+                connections.append(channel)
+                return connections.count > ChallengeListener.maximumConnections ? connections.removeFirst() : nil
+            }
+            oldest?.close(promise: nil)
+            channel.closeFuture.whenComplete { _ in
+                self.connections.withLock { $0.removeAll { $0 === channel } }
+            }
+        }
     }
 
     private init(_ channel: any Channel, _ answers: Shared) { (self.channel, self.answers) = (channel, answers) }
 
     /// A connection gets so long in all.
     private static let timeout = TimeAmount.seconds(10)
+    /// Any host can connect. The server's look takes little time: the oldest connection makes room for a new one.
+    private static let maximumConnections = 64
 
     /// Opens the port.
     ///
@@ -49,6 +64,7 @@ final class ChallengeListener: Sendable {
                     let pipeline = channel.pipeline.syncOperations
                     let timer = channel.eventLoop.scheduleTask(in: timeout) { channel.close(promise: nil) }
                     channel.closeFuture.whenComplete { _ in timer.cancel() }
+                    shared.admit(channel)
                     switch kind {
                     case .http:
                         try pipeline.configureHTTPServerPipeline(withErrorHandling: true)
@@ -104,18 +120,30 @@ final class ChallengeListener: Sendable {
         let (reason, step): (String, String) =
             switch code {
             case EADDRINUSE:
-                (
-                    PortHolder.name(ofPort: address.port).map { "\($0) has it" } ?? "another process has it",
-                    "stop that, set '\(parameter)', or use its document root as 'http-root' or another 'challenge'"
-                )
+                inUse(PortHolder.name(ofPort: address.port), parameter)
             case EACCES, EPERM:
                 ("only root may open it", "give the process the capability CAP_NET_BIND_SERVICE, or set '\(parameter)'")
             default: (code.map { String(cString: strerror($0)) } ?? "\(error)", "check '\(parameter)'")
             }
         return CertificateProviderError(
             .operationNotAllowed,
-            "Port \(address.port) cannot be opened for the challenge: \(reason); \(step). The next attempt goes on with the same "
-                + "order.", nativeCode: code.map(Int.init))
+            """
+            \(address.host == nil ? "Port " : "")\(address.text) cannot be opened for the challenge: \(reason); \(step). The next attempt \
+            goes on with the same order.
+            """, nativeCode: code.map(Int.init))
+    }
+
+    private static func inUse(_ holder: String?, _ parameter: String) -> (reason: String, step: String) {
+        let reason = "\(holder ?? "another process") has it"
+        if holder?.hasPrefix("certprov (") == true {
+            return (reason, "it proves another name; try again when it has finished")
+        }
+        return (
+            reason,
+            parameter == "http-listen"
+                ? "stop it, set 'http-listen' to another port, or use its document root as 'http-root', or another 'challenge'"
+                : "stop it, set '\(parameter)' to another port, or use another 'challenge'"
+        )
     }
 
     /// Answers these challenges from now on.

@@ -52,15 +52,21 @@ final class ChallengeResponder: Sendable {
 
     func noteSubmission(of answer: ChallengeAnswer) { _ = state.withLock { $0.submitted.insert(answer.url) } }
 
-    /// Removes all answers, also those of a run that was killed. Failures are logged.
-    func cleanUp() async {
+    /// Whether ``begin(_:)`` has put an answer in place.
+    func isInPlace(_ answer: ChallengeAnswer) -> Bool { state.withLock { $0.begun.contains(answer.url) } }
+
+    /// Removes all answers, also those of a run that was killed.
+    ///
+    /// - Parameter warns: Whether failures are warnings, and no mere notes.
+    func cleanUp(warns: Bool = true) async {
         let listener = state.withLock { state in
             defer { (state.listener, state.begun) = (nil, []) }
             return state.listener
         }
         await listener?.close()
         do throws(CertificateProviderError) {
-            try await environment.executor.run { [journal] () throws(CertificateProviderError) in try journal.cleanUp()
+            try await environment.executor.run { [journal] () throws(CertificateProviderError) in
+                try journal.cleanUp(warns: warns)
             }
         } catch {
             environment.logger.warning(
@@ -81,7 +87,13 @@ final class ChallengeResponder: Sendable {
         try await environment.executor.run { [journal] () throws(CertificateProviderError) in
             for answer in answers {
                 try journal.note([.record(hook: hook, name: answer.recordName, value: answer.recordValue)])
-                try DNSHook(hook).run("add", answer.recordName, answer.recordValue)
+                do throws(CertificateProviderError) {
+                    try DNSHook(hook).run("add", answer.recordName, answer.recordValue)
+                } catch {
+                    var error = error
+                    error.message += " The next attempt goes on with the same order."
+                    throw error
+                }
             }
         }
     }
@@ -99,8 +111,9 @@ final class ChallengeResponder: Sendable {
                     """)
             }
             // The root itself must be there: a mistake in its name must not make another one.
-            for path in [root + "/.well-known", directory] where mkdir(path, 0o755) != 0 && errno != EEXIST {
-                throw failed(path)
+            for path in [root + "/.well-known", directory] {
+                // The web server is another user, whatever the file mode creation mask of this process.
+                guard mkdir(path, 0o755) == 0 ? chmod(path, 0o755) == 0 : errno == EEXIST else { throw failed(path) }
             }
             for answer in answers {
                 let path = "\(directory)/\(answer.token)"

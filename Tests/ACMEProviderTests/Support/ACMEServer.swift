@@ -24,6 +24,8 @@ final class ACMEServer: Sendable {
     /// The issued certificate.
     enum Issue: String, Sendable, CaseIterable {
         case right, otherKey, otherNames, otherUsage, expired, future, otherSubject, notPEM, empty, leafAlone, twice
+        /// The CA before the leaf; other text between the certificates; a damaged one; more than any chain has.
+        case reversed, text, damaged, huge, many
     }
 
     struct Behaviour: Sendable {
@@ -38,6 +40,14 @@ final class ACMEServer: Sendable {
         var looks = 0
         var orderLooks = 0
         var retryAfter: String?
+        var authorizationRetryAfter: String?
+        /// Whether an order is looked at before its authorisations are, and ends without a reason.
+        var decidesByOrder = false
+        /// The name that authorisations are for, and how many there are of each.
+        var foreignName: String?
+        var authorizationCount = 1
+        /// Whether each look at an authorisation shows another token and another URL.
+        var changesChallenges = false
         /// The problem of every authorisation.
         var refusal: String?
         var isAuthorised = false
@@ -453,7 +463,9 @@ final class ACMEServer: Sendable {
         guard let order = state.orders[name] else { return Self.problem(404, "malformed", "No such order") }
         var members: [String: Any] = [
             "status": order.status, "identifiers": order.identifiers,
-            "authorizations": order.authorizations.map { "\(base)/authz/\($0)" },
+            "authorizations": order.authorizations.flatMap {
+                Array(repeating: "\(base)/authz/\($0)", count: state.behaviour.authorizationCount)
+            },
             "finalize": "\(base)/finalize/\(name)",
         ]
         members["certificate"] = order.certificate.map { "\(base)/cert/\($0)" }
@@ -466,6 +478,11 @@ final class ACMEServer: Sendable {
         guard let order = state.orders[name] else { return Self.problem(404, "malformed", "No such order") }
         guard order.account == request.account else { return Self.problem(403, "unauthorized", "Another's order") }
         if order.status == "pending" {
+            if state.behaviour.decidesByOrder {
+                for one in order.authorizations where state.authorizations[one]?.isSubmitted == true {
+                    decide(one, &state)
+                }
+            }
             let all = order.authorizations.compactMap { state.authorizations[$0]?.status }
             if all.allSatisfy({ $0 == "valid" }) { state.orders[name]?.status = "ready" }
             if all.contains("invalid") { state.orders[name]?.status = "invalid" }
@@ -485,9 +502,12 @@ final class ACMEServer: Sendable {
         }
         if authorization.status == "pending", authorization.isSubmitted { decide(name, &state) }
         let current = state.authorizations[name] ?? authorization
+        state.count += 1
+        let change = state.behaviour.changesChallenges ? "-\(state.count)" : ""
         let challenges: [[String: Any]] = state.behaviour.challenges.map { type in
             var challenge: [String: Any] = [
-                "type": type, "url": "\(base)/chall/\(name)", "token": authorization.token, "status": current.status,
+                "type": type, "url": "\(base)/chall/\(name)\(change)", "token": authorization.token + change,
+                "status": current.status,
             ]
             if current.status == "invalid", let refusal = state.behaviour.refusal {
                 challenge["error"] = ["type": "urn:ietf:params:acme:error:\(refusal)", "detail": "The test refuses"]
@@ -495,17 +515,21 @@ final class ACMEServer: Sendable {
             return challenge
         }
         var headers: [(String, String)] = []
-        if let delay = state.behaviour.retryAfter { headers.append(("Retry-After", delay)) }
+        if let delay = state.behaviour.authorizationRetryAfter ?? state.behaviour.retryAfter {
+            headers.append(("Retry-After", delay))
+        }
         // A wildcard is named by its domain (RFC 8555, section 7.1.4).
         var identifier = authorization.identifier
         let isWildcard = identifier["value"]?.hasPrefix("*.") == true
         if isWildcard { identifier["value"] = identifier["value"].map { String($0.dropFirst(2)) } }
+        if let foreign = state.behaviour.foreignName { identifier["value"] = foreign }
         var members: [String: Any] = ["identifier": identifier, "status": current.status, "challenges": challenges]
         if isWildcard { members["wildcard"] = true }
         return Self.json(members, headers)
     }
 
     private func challenge(_ name: String, _ base: String, _ state: inout State) -> Response {
+        let name = String(name.prefix { $0 != "-" })
         state.authorizations[name]?.isSubmitted = true
         return Self.json(["type": "http-01", "url": "\(base)/chall/\(name)", "status": "pending"])
     }
@@ -603,7 +627,16 @@ final class ACMEServer: Sendable {
             }, issuerPrivateKey: .init(authorityKey))
         state.issued.append(certificate)
         let leaf = try Self.converted(certificate).pemRepresentation
-        if kind == .leafAlone { return leaf }
+        let root = authority.pemRepresentation
+        switch kind {
+        case .leafAlone: return leaf
+        case .reversed: return root + leaf
+        case .text: return "Subject: a certificate\r\n\r\n" + leaf + "\nIssuer\n\n" + root + "\n# End"
+        case .damaged: return leaf.replacing("A", with: "!") + root
+        case .huge: return leaf + String(repeating: root, count: 10_000_000 / root.utf8.count)
+        case .many: return leaf + String(repeating: root, count: 1000)
+        default: break
+        }
         return leaf + (kind == .twice ? leaf : "") + authority.pemRepresentation
     }
 
