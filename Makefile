@@ -17,7 +17,7 @@ DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
 # The platform server's database.
 SERVER_PACKAGES := libsqlite3-dev
 # The examples' token, the virtual environment of their server, which has no Debian package, and a reverse proxy.
-EXAMPLE_PACKAGES := $(DEMO_PACKAGES) $(SERVER_PACKAGES) nginx-light openssh-client python3-openssl python3-venv softhsm2 opensc
+EXAMPLE_PACKAGES := $(DEMO_PACKAGES) $(SERVER_PACKAGES) nginx-light libnss3-tools openssh-client poppler-utils python3-openssl python3-venv softhsm2 opensc
 OPENBAO ?= .build/openbao/bin/bao
 # A smart card in a virtual reader, for the tests that find its tool beside the checkout.
 CARD_PACKAGES := vsmartcard-vpcd pcscd opensc opensc-pkcs11 python3-cryptography iproute2
@@ -71,13 +71,14 @@ smoke: packages-DEMO build ## The demonstration with the release build
 	$(SWIFT) build $(RELEASE) --product Greeter
 	@Scripts/demo "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
 
-example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: two services, a provider for OpenBao, two plugins, and a platform server
+example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: two services, a provider for OpenBao, two plugins, a signed document, and a platform server
 	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Examples/MutualTLSService/run
 	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" BAO="$(abspath $(OPENBAO))" Examples/VaultProvider/run
 	$(SWIFT) build --product certprov
 	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" BAO="$(abspath $(OPENBAO))" Examples/Plugins/openbao/run
 	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" \
 	    Examples/Plugins/ssh-agent/run
+	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Examples/DocumentSigning/run
 	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Examples/PlatformServer/run
 	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" \
 	    Examples/PlatformServer/run-certprov

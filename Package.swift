@@ -567,7 +567,7 @@ let package = Package(
                 "CertificateProviding", "Enrolment", "Greeter", "IdentityStore", "PKCS11TokenProvider",
                 "RemoteMDMProvider",
                 "SigningService", "TestPlugin", "TestSupport", "certprov",
-            ]),
+            ], exclude: ["validate-cms.py"]),
     ],
     swiftLanguageModes: [.v6]
 )

@@ -58,6 +58,15 @@ let package = Package(
             ],
             path: "MutualTLSService/Sources/example-client"
         ),
+        .executableTarget(
+            name: "sign-document",
+            dependencies: [
+                .product(name: "CertprovKit", package: "certprov"),
+                .product(name: "Signing", package: "certprov"),
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            ],
+            path: "DocumentSigning/Sources/sign-document"
+        ),
         // A provider of its own: what it imports of certprov is public.
         .target(
             name: "VaultProvider",

@@ -78,6 +78,7 @@ import Testing
             "$ curl --cacert server-ca.pem -u": .script("Examples/PlatformServer/run"),
             "$ platform-server": .script("Examples/PlatformServer/run"),
         ],
+        "Examples/DocumentSigning/README.md": ["$ sign-document": .script("Examples/DocumentSigning/run")],
         "Examples/VaultProvider/README.md": ["$ vault-fetch": .script("Examples/VaultProvider/run")],
         "Examples/Plugins/openbao/README.md": ["$ CERTPROV": .script("Examples/Plugins/openbao/run")],
         "Examples/Plugins/ssh-agent/README.md": ["$ certprov fetch": .script("Examples/Plugins/ssh-agent/run")],

@@ -140,6 +140,26 @@ import Testing
         }
     }
 
+    private static let pyHanko = Page.root.appending(path: ".build/pyhanko/bin/python").path
+
+    @Test(
+        "pyHanko verifies CMS by Ed25519, which OpenSSL 3.0 cannot, and notices one flipped byte",
+        .enabled(if: access(pyHanko, X_OK) == 0, "pyHanko was not run: make test installs it"))
+    func edwards() throws {
+        let identity = try identity(.store, "ed25519")
+        let signed = try sign(["cms", "--out", sandbox.path + "/signature", content] + identity)
+        #expect(signed.status == 0, "\(signed)")
+        let script = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "validate-cms.py").path
+        let command = [Self.pyHanko, "-B", script, sandbox.path + "/signature", content, Fixtures.path("root.pem")]
+        let valid = try sandbox.run(command)
+        #expect(valid.status == 0 && valid.stdout == "INTACT:TRUSTED\n", "\(valid)")
+        var bytes = try Data(contentsOf: URL(filePath: content))
+        bytes[1000] ^= 1
+        try sandbox.write(bytes, to: "content")
+        let invalid = try sandbox.run(command)
+        #expect(invalid.status == 1 && invalid.stdout == "INVALID\n", "\(invalid)")
+    }
+
     @Test("stdin is signed to stdout; a terminal gets no binary")
     func streams() throws {
         try verify("exit 0")
