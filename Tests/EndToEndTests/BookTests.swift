@@ -42,6 +42,7 @@ import Testing
         "Documentation/Signing.md": [
             "$ certprov keys create": .test("BookTests", "theSigningPageIsTrue"),
             "$ certprov sign cms": .test("BookTests", "theSigningPageIsTrue"),
+            "$ certprov sign pdf": .test("BookTests", "theSigningPageIsTrue"),
         ],
         "Documentation/Plugins.md": ["$ certprov plugin new": .test("BookTests", "thePluginCommandsAreTrue")],
         "Documentation/Registration.md": [
@@ -179,6 +180,14 @@ import Testing
             printf 'CertificateProvider = pem\nCertificateProvider.pem.certificate = %s\nCertificateProvider.pem.key = %s\n' \
                 "$PWD/identity.pem" "$PWD/identity.key" >"$XDG_CONFIG_HOME/certprov/clienthub.properties"
             echo report >report.txt
+            mkdir nss
+            certutil -d sql:nss -N --empty-password
+            certutil -d sql:nss -A -n ca -t CT,C,C -i ca.pem
+            printf '%%PDF-1.7\n1 0 obj\n<</Type/Catalog/Pages 2 0 R>>\nendobj\n' >contract.pdf
+            printf '2 0 obj\n<</Type/Pages/Kids[3 0 R]/Count 1>>\nendobj\n' >>contract.pdf
+            printf '3 0 obj\n<</Type/Page/Parent 2 0 R/MediaBox[0 0 595 842]>>\nendobj\n' >>contract.pdf
+            printf 'xref\n0 4\n0000000000 65535 f \n0000000009 00000 n \n0000000054 00000 n \n0000000105 00000 n \n' >>contract.pdf
+            printf 'trailer\n<</Size 4/Root 1 0 R>>\nstartxref\n170\n%%%%EOF\n' >>contract.pdf
             """
         try Sandbox().expect(Page("Documentation/Signing.md").steps, after: setup)
     }
