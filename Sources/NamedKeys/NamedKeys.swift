@@ -162,8 +162,8 @@ public final class NamedKeys: Sendable {
                 let pair = NamedKey(
                     name: name, publicKey: reference.publicKey, uri: reference.uri, isConfirmed: isConfirmed)
                 // A key that does not work must not have a name.
-                let probe = try Message(SigningContent(Identity.possessionProbe()), for: pair, pair.scheme())
-                _ = try await probe.signature(by: made)
+                let probe = SigningContent(Identity.possessionProbe())
+                _ = try await Message(probe, for: pair, made, pair.scheme()).signature()
                 try await setState(.made, of: reference)
                 return pair
             } catch {
@@ -203,7 +203,7 @@ public final class NamedKeys: Sendable {
     ///
     /// - Parameters:
     ///   - content: Of a text, its UTF-8. A key that signs digests needs no more memory for much than for little. Ed25519, and a key
-    ///     store that hashes by itself, take at most 64 MiB.
+    ///     store that hashes by itself, take at most 64 MiB of a file.
     ///   - name: The name of the pair.
     ///   - hash: As for ``NamedKey/scheme(_:)``.
     ///   - interaction: Asks for the PIN of the key store, and for consent.
@@ -219,10 +219,6 @@ public final class NamedKeys: Sendable {
         let pair = try await pair(named: name)
         let scheme = try pair.scheme(hash)
         if pair.isConfirmed { try requirePerson(interaction, pair) }
-        let message = try await environment.executor.run { () throws(CertificateProviderError) in
-            try Message(content, for: pair, scheme)
-        }
-        if pair.isConfirmed { try await confirm(message, interaction) }
         let reference = KeyReference(publicKey: pair.publicKey, uri: pair.uri)
         guard let key = try await store(of: pair.uri).key(for: reference, interaction) else {
             throw CertificateProviderError(
@@ -230,7 +226,11 @@ public final class NamedKeys: Sendable {
                 "The private key of '\(pair.name.shown)' is gone from its key store (\(DisplayText.visible(pair.uri))); delete the "
                     + "pair, and create it anew.")
         }
-        return try await message.signature(by: key)
+        let message = try await environment.executor.run { () throws(CertificateProviderError) in
+            try Message(content, for: pair, key, scheme)
+        }
+        if pair.isConfirmed { try await confirm(message, pair, interaction) }
+        return try await message.signature()
     }
 
     private func requirePerson(
@@ -244,14 +244,13 @@ public final class NamedKeys: Sendable {
     }
 
     private func confirm(
-        _ message: Message, _ interaction: any UserInteraction
+        _ message: Message, _ pair: NamedKey, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
-        let name = message.pair.name.shown
         let question =
-            "Sign \(message.count) bytes with the key pair '\(name)'? Their SHA-256 is "
+            "Sign \(message.count) bytes with the key pair '\(pair.name.shown)'? Their SHA-256 is "
             + "\(DisplayText.hexadecimal(message.shownDigest))."
         guard try await interaction.confirm(question) else {
-            throw CertificateProviderError(.userCancelled, "The signature with '\(name)' was declined.")
+            throw CertificateProviderError(.userCancelled, "The signature with '\(pair.name.shown)' was declined.")
         }
     }
 
