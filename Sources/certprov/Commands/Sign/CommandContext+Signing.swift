@@ -9,21 +9,35 @@ extension CommandContext {
     ///
     /// - Parameters:
     ///   - extension: Of the results in `--out-dir`.
+    ///   - prepare: Looks at one file, and gets a directory for temporary files.
     ///   - sign: Writes the signature of one file. What it has written becomes the output when it returns.
-    func sign(
+    func sign<Prepared>(
         _ files: SignedFiles, _ scheme: SchemeOption, timeStamps: TimeStampServer?, extension: String,
-        _ sign: (Signer, SigningContent, SignedOutput) async throws(CertificateProviderError) -> Void
+        prepare: (SigningContent, String) throws(CertificateProviderError) -> Prepared,
+        _ sign: (Signer, Prepared, SignedOutput) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> ExitStatus {
         // Whatever is wrong with these is found before a person is asked.
         let jobs = try SigningJob.all(files, extension: `extension`)
-        let signer = try await signer(scheme.value, timeStamps)
-        for job in jobs {
-            do throws(CertificateProviderError) {
-                let output = try job.output()
-                try await sign(signer, job.content, output)
-                try output.finish()
-            } catch {
+        func about<Result>(
+            _ job: SigningJob, _ body: () async throws(CertificateProviderError) -> Result
+        ) async throws(CertificateProviderError) -> Result {
+            do throws(CertificateProviderError) { return try await body() } catch {
                 throw jobs.count > 1 ? error.about(job.name) : error
+            }
+        }
+        var prepared: [Prepared] = []
+        for job in jobs {
+            prepared.append(
+                try await about(job) { () throws(CertificateProviderError) in
+                    try prepare(job.content, job.directory)
+                })
+        }
+        let signer = try await signer(scheme.value, timeStamps)
+        for (job, prepared) in zip(jobs, prepared) {
+            try await about(job) { () async throws(CertificateProviderError) in
+                let output = try job.output()
+                try await sign(signer, prepared, output)
+                try output.finish()
             }
         }
         guard files.out != nil || files.outDir != nil else { return .done }
@@ -136,21 +150,19 @@ private final class SigningJob {
 
     var content: SigningContent { SigningContent(descriptor: descriptor, name: name) }
 
+    /// A directory on the output's file system.
+    var directory: String { file?.directory ?? getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp" }
+
     func output() throws(CertificateProviderError) -> SignedOutput {
-        SignedOutput(try file?.begin(), in: file?.directory)
+        SignedOutput(file: try file?.begin(), directory: directory)
     }
 }
 
 /// The result of one signature: a file that is not there before it is finished, or stdout.
 struct SignedOutput: Sendable {
-    private let file: OutputFile.Unfinished?
+    fileprivate let file: OutputFile.Unfinished?
     /// A directory on the output's file system.
     let directory: String
-
-    fileprivate init(_ file: OutputFile.Unfinished?, in directory: String?) {
-        self.file = file
-        self.directory = directory ?? getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
-    }
 
     /// Adds bytes.
     ///

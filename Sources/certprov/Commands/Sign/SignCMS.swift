@@ -24,7 +24,10 @@ struct SignCMS: AsyncParsableCommand {
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
             let server = try timeStamps.server(context)
-            return try await context.sign(files, scheme, timeStamps: server, extension: attached ? "p7m" : "p7s") {
+            return try await context.sign(
+                files, scheme, timeStamps: server, extension: attached ? "p7m" : "p7s",
+                prepare: { content, _ in content }
+            ) {
                 signer, content, output throws(CertificateProviderError) in
                 guard attached else { return try output.write(try await signer.detachedCMS(of: content)) }
                 let spool = try ContentSpool(in: output.directory)

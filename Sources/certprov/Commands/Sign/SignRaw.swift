@@ -19,7 +19,8 @@ struct SignRaw: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            try await context.sign(files, scheme, timeStamps: nil, extension: "sig") {
+            try await context.sign(files, scheme, timeStamps: nil, extension: "sig", prepare: { content, _ in content })
+            {
                 signer, content, output throws(CertificateProviderError) in
                 try output.write(try await signer.rawSignature(of: content))
             }

@@ -1,0 +1,48 @@
+import ArgumentParser
+import CertificateProviding
+import Signing
+
+struct SignPDF: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "pdf",
+        abstract: "Sign PDF files (PAdES B-B, with a time stamp B-T).",
+        discussion: """
+            The result is the document and an update with the signature, as 'pdfsig' shows it. Its field is invisible, on the first \
+            page. A document that is damaged, encrypted, or closed by an earlier signature is refused. In --out-dir, the result \
+            has the name of FILE.
+            """)
+
+    @OptionGroup var options: GlobalOptions
+    @OptionGroup var files: SignedFiles
+    @OptionGroup var scheme: SchemeOption
+    @OptionGroup(title: "Time stamps") var timeStamps: TimeStampOptions
+
+    @Option(
+        help: ArgumentHelp(
+            "Sign in this empty signature field, named with its parents: form.signature. Default: a new field.",
+            valueName: "name"))
+    var field: String?
+
+    @Option(help: ArgumentHelp("Why the document is signed, for readers to show.", valueName: "text"))
+    var reason: String?
+
+    @Option(help: ArgumentHelp("Where the document is signed, for readers to show.", valueName: "text"))
+    var location: String?
+
+    func validate() throws { try files.check(options) }
+
+    func run() async throws {
+        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            let server = try timeStamps.server(context)
+            let details = PDFSignatureDetails(field: field, reason: reason, location: location)
+            return try await context.sign(
+                files, scheme, timeStamps: server, extension: "",
+                prepare: { content, directory throws(CertificateProviderError) in
+                    try PDFToSign(content, details, hasTimeStamp: server != nil, directory: directory)
+                }
+            ) { signer, pdf, output throws(CertificateProviderError) in
+                try await signer.signPDF(pdf, spool: try ContentSpool(in: output.directory), write: output.append)
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+import CertificateProviding
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// `sign pdf`: documents in files and pipes, and what is refused. PDFUpdateTests have the documents themselves.
+@Suite struct SignPDFTests {
+    private let sandbox: Sandbox
+
+    init() throws {
+        sandbox = try Sandbox()
+        let made = try sandbox.shell(
+            """
+            cd "$1"
+            printf '%%PDF-1.4\\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj 2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj ' >made
+            printf '3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]>>endobj trailer<</Root 1 0 R>>' >>made
+            qpdf made contract.pdf 2>/dev/null
+            qpdf --object-streams=generate contract.pdf invoice.pdf && qpdf --encrypt a b 256 -- contract.pdf secret.pdf &&
+                mkdir nss && certutil -d sql:nss -N --empty-password
+            """, sandbox.path)
+        try #require(made.status == 0, "\(made)")
+    }
+
+    private func sign(_ arguments: String..., by fixture: String = "ec.p12") throws -> Output {
+        try sandbox.certprov(["sign", "pdf"] + arguments + adHoc(Fixtures.path(fixture)))
+    }
+
+    private func expectValid(_ name: String, from original: String) throws {
+        let verified = try sandbox.shell(
+            """
+            cd "$1" && cmp -n "$(stat -c %s "$3")" "$3" "$2" && qpdf --check "$2" >&2 && pdfsig -nssdir sql:nss "$2"
+            """, sandbox.path, name, original)
+        #expect(verified.status == 0 && verified.stdout.contains("Signature is Valid"), "\(verified)")
+        #expect(verified.stdout.contains("- Total document signed"), "\(verified)")
+    }
+
+    private func exists(_ name: String) -> Bool { access(sandbox.path + "/" + name, F_OK) == 0 }
+
+    @Test("Files, several files, and a pipe are signed; pdfsig and qpdf find the results valid")
+    func documentsAreSigned() throws {
+        let path = sandbox.path
+        let one = try sign(
+            path + "/contract.pdf", "--out", path + "/one.pdf", "--reason", "Agreed", "--location", "Bern")
+        #expect(one.status == 0, "\(one)")
+        try expectValid("one.pdf", from: "contract.pdf")
+        #expect(
+            try String(decoding: contents(path + "/one.pdf"), as: UTF8.self).contains(
+                "/Reason (Agreed) /Location (Bern)"))
+        mkdir(path + "/signed", 0o755)
+        let two = try sign(path + "/one.pdf", path + "/invoice.pdf", "--out-dir", path + "/signed", by: "rsa.p12")
+        #expect(two.status == 0 && two.stdout.contains("signed/invoice.pdf"), "\(two)")
+        try expectValid("signed/one.pdf", from: "one.pdf")
+        try expectValid("signed/invoice.pdf", from: "invoice.pdf")
+        let piped = try sandbox.shell(
+            "cat \"$1/contract.pdf\" | \"$CERTPROV\" sign pdf --provider pkcs12 --set \"path=$2\" --set password-source=env:P12_PASSWORD | cat >\"$1/piped.pdf\"",
+            path, Fixtures.path("p384.p12"))
+        #expect(piped.status == 0, "\(piped)")
+        try expectValid("piped.pdf", from: "contract.pdf")
+    }
+
+    @Test("A document that cannot be signed is refused before a password is asked for, and there is no output")
+    func refusals() throws {
+        let path = sandbox.path
+        try sandbox.write(contents(path + "/contract.pdf").dropLast(40), to: "cut.pdf")
+        for (file, code) in [
+            ("secret.pdf", "documentNotSignable"), ("cut.pdf", "malformedData"), ("made", "malformedData"),
+        ] {
+            let refused = try sandbox.certprov(
+                ["sign", "pdf", path + "/" + file, "--out", path + "/out.pdf", "--json"]
+                    + adHoc(Fixtures.path("ec.p12"), password: "file:\(path)/missing"))
+            #expect(refused.status == 65 && refused.description.contains("\"\(code)\""), "\(refused)")
+            #expect(!exists("out.pdf"))
+        }
+        let several = try sign(path + "/contract.pdf", path + "/secret.pdf", "--out-dir", path + "/config")
+        #expect(several.status == 65 && several.stderr.contains("secret.pdf: The PDF is encrypted"), "\(several)")
+        #expect(!exists("config/contract.pdf"))
+        let over = try sign(path + "/contract.pdf", "--out", path + "/contract.pdf", "--force")
+        #expect(over.status == 64, "\(over)")
+        let edwards = try sign(path + "/contract.pdf", "--out", path + "/out.pdf", by: "ed25519.p12")
+        #expect(
+            edwards.status == 65 && edwards.stderr.contains("unsupportedAlgorithm") && !exists("out.pdf"), "\(edwards)")
+        let field = try sign(path + "/contract.pdf", "--out", path + "/out.pdf", "--field", "a")
+        #expect(field.status == 65 && field.stderr.contains("no signature field a") && !exists("out.pdf"), "\(field)")
+    }
+
+    @Test("150 MB are signed within an address space that does not hold them", .enabled(if: TestLength.hasSeconds))
+    func aLargeDocument() throws {
+        let signed = try sandbox.shell(
+            """
+            set -eu
+            cd "$1"
+            python3 - <<'END'
+            head = b"%PDF-1.7\\n1 0 obj\\n<< /Type /Catalog /Pages 2 0 R >>\\nendobj\\n2 0 obj\\n<< /Type /Pages /Kids [3 0 R] /Count 1 >>\\nendobj\\n" \\
+                b"3 0 obj\\n<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] >>\\nendobj\\n"
+            body = b"4 0 obj\\n<< /Length %d >>\\nstream\\n" % (150 << 20)
+            with open("large.pdf", "wb") as file:
+                file.write(head + body)
+                for _ in range(150): file.write(bytes(1 << 20))
+                file.write(b"\\nendstream\\nendobj\\n")
+                start = file.tell()
+                places = [head.index(b"%d 0 obj" % number) for number in (1, 2, 3)] + [len(head)]
+                file.write(b"xref\\n0 5\\n0000000000 65535 f \\n" + b"".join(b"%010d 00000 n \\n" % place for place in places))
+                file.write(b"trailer\\n<< /Size 5 /Root 1 0 R >>\\nstartxref\\n%d\\n%%%%EOF\\n" % start)
+            END
+            ulimit -v 262144
+            "$CERTPROV" sign pdf large.pdf --out signed.pdf --provider pkcs12 --set "path=$2" --set password-source=env:P12_PASSWORD
+            """, sandbox.path, Fixtures.path("ec.p12"))
+        #expect(signed.status == 0, "\(signed)")
+        try expectValid("signed.pdf", from: "large.pdf")
+    }
+}
