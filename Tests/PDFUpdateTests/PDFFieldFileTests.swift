@@ -6,9 +6,8 @@ import Testing
 
 @testable import PDFUpdate
 
-/// Documents that other projects wrote, where a folder of them is beside the checkout. They are not part of this repository.
-@Suite(.enabled(if: !PDFFieldFileTests.rows.isEmpty, "no folder shared/testdata/pdf beside the checkout"))
-struct PDFFieldFileTests {
+/// The index of the folder.
+private enum FieldDocuments {
     struct Row: Sendable { var file, expected, path: String }
 
     static let rows: [Row] = {
@@ -20,10 +19,14 @@ struct PDFFieldFileTests {
         guard let header = rows.first, let expected = header.firstIndex(of: "expected") else { return [] }
         return rows.dropFirst().map { Row(file: $0[0], expected: $0[expected], path: folder + "/" + $0[0]) }
     }()
+}
 
+/// Documents that other projects wrote, where a folder of them is beside the checkout. They are not part of this repository.
+@Suite(.enabled(if: !FieldDocuments.rows.isEmpty, "no folder shared/testdata/pdf beside the checkout"))
+struct PDFFieldFileTests {
     @Test("Each document from the field is signed or refused as its index says")
     func eachIsSignedOrRefused() throws {
-        for row in Self.rows {
+        for row in FieldDocuments.rows {
             let found = failure { try Self.document(row.path) }
             switch row.expected {
             case "sign": #expect(found == nil, "\(row.file): \(found?.message ?? "")")
@@ -43,7 +46,7 @@ struct PDFFieldFileTests {
 
     @Test("Existing fields of a document from the field")
     func existingFields() throws {
-        guard let row = Self.rows.first(where: { $0.file == "own-fields-open.pdf" }) else { return }
+        guard let row = FieldDocuments.rows.first(where: { $0.file == "own-fields-open.pdf" }) else { return }
         for (field, isSigned) in [("Plain", true), ("Locks", false), ("OnlyPKCS7", false), ("OnlyCAdES", true)] {
             #expect(
                 failure { try Self.document(row.path, field: field) }?.code == (isSigned ? nil : .documentNotSignable),
@@ -58,8 +61,8 @@ struct PDFFieldFileTests {
     func signedOnesAreValid() async throws {
         let (directory, authority) = (try TemporaryDirectory(), try TestAuthority())
         let signer = try Signer(try authority.issue("Signer"))
-        var signed: [(row: Row, path: String)] = []
-        for row in Self.rows where row.expected == "sign" {
+        var signed: [(row: FieldDocuments.Row, path: String)] = []
+        for row in FieldDocuments.rows where row.expected == "sign" {
             let document = try await signer.signedPDF(of: Array(try Data(contentsOf: URL(filePath: row.path))))
             signed.append((row, try directory.write(document, to: row.file)))
         }
