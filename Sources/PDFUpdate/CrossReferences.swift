@@ -216,6 +216,11 @@ extension PDFReader {
         }
         let data = try decodedStream(of: object)
         guard data.count >= place else { throw Self.damaged(object, "its stream has fewer entries than it says") }
+        let kinds = fields[0] == 0 ? [] : stride(from: 0, to: place, by: width).map { data[$0..<($0 + fields[0])] }
+        // A number of another kind stands for null, and there is none yet: some readers take it for damage.
+        guard kinds.allSatisfy({ $0.dropLast().allSatisfy { $0 == 0 } && ($0.last ?? 0) <= 2 }) else {
+            throw Self.damaged(object, "it has an entry of an unknown type")
+        }
         return CrossReferences(trailer: trailer, parts: try Self.sorted(parts), stream: (data, fields))
     }
 

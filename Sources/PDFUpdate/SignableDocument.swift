@@ -159,7 +159,8 @@ private struct Splices {
     mutating func set(_ name: String, to text: [UInt8], of place: PDFPlace) throws(CertificateProviderError) {
         guard place.object.stream == nil else { throw PDFReader.damaged(place.object, "it has a stream") }
         if let old = try PDFReader.directEntry(name, of: place) {
-            add(" ", text, at: old.range, of: place.object)
+            let before = place.object.bytes[..<old.range.lowerBound].last ?? 0
+            add(PDFScanner.isSpace(before) ? "" : " ", text, at: old.range, of: place.object)
         } else {
             let end = place.value.range.upperBound - 2
             add(" /\(name) ", text, at: end..<end, of: place.object)

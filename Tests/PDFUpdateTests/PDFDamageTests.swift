@@ -44,7 +44,7 @@ import Testing
         .enabled(if: TestLength.hasSeconds))
     func signedDamageIsValid() async throws {
         let (directory, authority) = (try TemporaryDirectory(), try TestAuthority())
-        let signer = try Signer(try authority.issue("Signer"))
+        let signer = try Signer(try authority.signer("Signer"))
         var count = 0
         for (number, document) in Self.documents.enumerated() {
             for index in stride(from: number, to: document.count, by: TestLength.rounds(61, soak: 1)) {

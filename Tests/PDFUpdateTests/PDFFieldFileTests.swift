@@ -60,7 +60,7 @@ struct PDFFieldFileTests {
         .enabled(if: Verifiers.hasHanko, "pyHanko is not installed: make .build/pyhanko/bin/pyhanko"))
     func signedOnesAreValid() async throws {
         let (directory, authority) = (try TemporaryDirectory(), try TestAuthority())
-        let signer = try Signer(try authority.issue("Signer"))
+        let signer = try Signer(try authority.signer("Signer"))
         var signed: [(row: FieldDocuments.Row, path: String)] = []
         for row in FieldDocuments.rows where row.expected == "sign" {
             let document = try await signer.signedPDF(of: Array(try Data(contentsOf: URL(filePath: row.path))))

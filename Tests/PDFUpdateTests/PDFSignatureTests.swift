@@ -76,7 +76,7 @@ import Testing
             var (document, signed) = (bytes, [String]())
             let original = try directory.write(bytes, to: name + ".pdf")
             for (round, kind) in [TestAuthority.KeyKind.p256, .rsa2048, .p384].enumerated() {
-                let signer = try Signer(try authority.issue("Signer \(round)", kind: kind))
+                let signer = try Signer(try authority.signer("Signer \(round)", kind: kind))
                 document = try await signer.signedPDF(of: document, .init(reason: "Grüße (1)", location: "Bern \\"))
                 signed.append(try directory.write(document, to: "\(name)-\(round).pdf"))
             }
@@ -102,7 +102,7 @@ import Testing
         .enabled(if: Verifiers.hasHanko, "pyHanko is not installed: make .build/pyhanko/bin/pyhanko"))
     func aChangedByteIsFound() async throws {
         let (directory, authority) = (try TemporaryDirectory(), try TestAuthority())
-        var document = try await Signer(try authority.issue("Signer")).signedPDF(of: Documents.table())
+        var document = try await Signer(try authority.signer("Signer")).signedPDF(of: Documents.table())
         let index = try #require(document.firstRange(of: Array("200 200".utf8))).lowerBound
         document[index] = UInt8(ascii: "3")
         let path = try directory.write(document, to: "changed.pdf")

@@ -45,7 +45,7 @@ enum Verifiers {
             try Subprocess.run(["certutil", "-d", "sql:" + directory["nss"], "-N", "--empty-password"])
         }
         let output = try Subprocess(
-            ["pdfsig", "-nssdir", "sql:" + directory["nss"], path], .captured(), seconds: 60
+            ["pdfsig", "-nssdir", directory["nss"], path], .captured(), seconds: 60
         ).wait().stdout
         return output.components(separatedBy: "Signature #").dropFirst().map { $0 }
     }
@@ -54,7 +54,10 @@ enum Verifiers {
     static func qpdf(_ path: String) throws -> Set<String> {
         let output = try Subprocess(["qpdf", "--check", path], .captured(), seconds: 60).wait()
         let lines = (output.stdout + output.stderr).split(separator: "\n").map(String.init).filter {
-            !$0.hasPrefix("checking") && !$0.hasPrefix("PDF Version") && !$0.hasPrefix("qpdf: operation")
+            line in
+            !["checking", "PDF Version", "File is", "No syntax", "errors that", "qpdf: operation"].contains {
+                line.hasPrefix($0)
+            }
         }
         return Set(lines.map { $0.replacing(path, with: "").filter { !$0.isNumber } })
     }
@@ -73,7 +76,7 @@ enum Verifiers {
         #expect(last?.contains("Signature is Valid") == true, "\(path): \(signatures)", sourceLocation: sourceLocation)
         let more = try qpdf(path).subtracting(try qpdf(original))
         #expect(
-            more.subtracting(["File is not linearized"]).isEmpty, "\(path): \(more)", sourceLocation: sourceLocation)
+            more.isEmpty, "\(path): \(more)", sourceLocation: sourceLocation)
         guard let verdicts else { return }
         let own = verdicts.last
         #expect(
@@ -83,6 +86,16 @@ enum Verifiers {
 
     private static func size(of path: String) throws -> Int {
         try FileManager.default.attributesOfItem(atPath: path)[.size] as? Int ?? 0
+    }
+}
+
+extension TestAuthority {
+    /// An identity that NSS takes: serial numbers have at most 20 bytes (RFC 5280, section 4.1.2.2), and every other random one has 21.
+    func signer(_ name: String, kind: KeyKind = .p256) throws -> Identity {
+        while true {
+            let identity = try issue(name, kind: kind)
+            if identity.certificate.serialNumber.count <= 20 { return identity }
+        }
     }
 }
 
