@@ -224,9 +224,9 @@ extension PDFReader {
                 }
                 continue
             }
-            let type = try entry("Type", of: PDFPlace(node), as: .name)?.value
-            guard seen.count > 1, type != "Pages" else {
-                throw Self.damaged(node, "a node of the page tree has no /Kids")
+            // Readers take a node without a type for a page. Of another type, some repair it.
+            guard seen.count > 1, try entry("Type", of: PDFPlace(node), as: .name)?.value ?? "Page" == "Page" else {
+                throw Self.damaged(node, "a node of the page tree has no /Kids, and is not a page")
             }
             return node
         }
