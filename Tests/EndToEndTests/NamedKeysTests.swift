@@ -15,9 +15,9 @@ import Testing
         try sandbox.certprov(["keys"] + arguments, with: variables)
     }
 
-    /// The private keys in `store:` of this sandbox.
-    private func sealed() async throws -> Set<PublicKeyInfo> {
-        let storage = IdentityStore(path: sandbox.store).storage(for: ProviderID("store"))
+    /// The private keys in `store:` of this sandbox, or in a key store with the same format.
+    private func sealed(_ part: ProviderID = ProviderID("store")) async throws -> Set<PublicKeyInfo> {
+        let storage = IdentityStore(path: sandbox.store).storage(for: part)
         return Set(try await SealedKeyStore(environment: .testing(storage: storage)).list().map(\.reference.publicKey))
     }
 
@@ -256,27 +256,45 @@ import Testing
         #expect(try await sealed().count == 5)
     }
 
-    @Test("Killed at any moment, a command leaves no name that cannot be used, and no key without a name")
-    func kills() async throws {
+    /// Installs a plugin with the key store `keys:`.
+    ///
+    /// - Returns: The option that leads to it.
+    private func plugin() throws -> [String] {
+        let plugins = sandbox.path + "/plugins"
+        mkdir(plugins, 0o700)
+        let keys = plugins + "/certprov-plugin-keys"
+        try #require(sandbox.run(["install", "-m", "700", BuiltCommand.program("TestPlugin"), keys]).status == 0)
+        return ["--config", try sandbox.write("PluginDirectory = \(plugins)\n", to: "keys.properties")]
+    }
+
+    @Test(
+        "Killed at any moment, a command leaves no name that cannot be used, and no key without a name",
+        arguments: [
+            "store:", "keys:",
+        ])
+    func kills(uri: String) async throws {
+        let config = uri == "keys:" ? try plugin() : []
+        let part = ProviderID(rawValue: String(uri.dropLast())) ?? ProviderID("store")
+        func keys(_ arguments: String...) throws -> Output { try sandbox.certprov(["keys"] + arguments + config) }
         try sandbox.write("a text\n", to: "home/text")
         let pem = try sandbox.shell(#"openssl genpkey -algorithm ED25519 -out "$HOME/import.pem""#)
         #expect(pem.status == 0)
         let start = ContinuousClock.now
-        #expect(try keys("create", "pair", "--type", "p256").status == 0)
+        #expect(try keys("create", "pair", "--type", "p256", "--key", uri).status == 0)
         var kills = KillMoments(TestLength.rounds(30, soak: 300), within: ContinuousClock.now - start)
         var round = 0
         while kills.areLeft {
             let command =
                 switch round % 3 {
-                case 0: ["create", "made-\(round)", "--type", "p256"]
-                case 1: ["import", "imported", sandbox.path + "/home/import.pem"]
+                case 0: ["create", "made-\(round)", "--type", "p256", "--key", uri]
+                case 1: ["import", "imported", sandbox.path + "/home/import.pem", "--key", uri]
                 default: ["delete", ["pair", "imported", "made-\(round - 2)"][round / 3 % 3]]
                 }
-            _ = kills.kill(try sandbox.start([BuiltCommand.path, "keys"] + command))
+            _ = kills.kill(try sandbox.start([BuiltCommand.path, "keys"] + command + config))
             round += 1
         }
         #expect(kills.haveLanded, "only \(kills.killed) were killed in time")
-        #expect(try keys("create", "last", "--type", "p256").status == 0)
+        #expect(try keys("create", "last", "--type", "p256", "--key", uri).status == 0)
         let items = try keys("list", "--json").document("NamedKeyList")["items"].array
         for item in items {
             let name = try #require(item["name"].string)
@@ -284,22 +302,17 @@ import Testing
             #expect(signed.status == 0, "\(name): \(signed)")
         }
         let named = Set(items.compactMap { $0["publicKey"].string })
-        let found = Set(try await sealed().map { Data($0.derRepresentation).base64EncodedString() })
+        let found = Set(try await sealed(part).map { Data($0.derRepresentation).base64EncodedString() })
         #expect(named == found)
         for item in items { #expect(try keys("delete", item["name"].string ?? "").stdout == "true\n") }
-        #expect(try await sealed().isEmpty)
+        #expect(try await sealed(part).isEmpty)
     }
 
     // MARK: - Other key stores
 
     @Test("A pair of a plugin's key store lives as one of the store's")
     func aPluginsKeyStore() throws {
-        let plugins = sandbox.path + "/plugins"
-        mkdir(plugins, 0o700)
-        let keys = plugins + "/certprov-plugin-keys"
-        #expect(try sandbox.run(["install", "-m", "700", BuiltCommand.program("TestPlugin"), keys]).status == 0)
-        let config = ["--config", try sandbox.write("PluginDirectory = \(plugins)\n", to: "keys.properties")]
-        try life(in: "keys:", types: ["rsa2048", "p256", "ed25519"], config, pin: [], count: nil)
+        try life(in: "keys:", types: ["rsa2048", "p256", "ed25519"], plugin(), pin: [], count: nil)
     }
 
     /// Creates, uses and deletes pairs in a key store.
