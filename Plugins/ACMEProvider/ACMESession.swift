@@ -82,10 +82,10 @@ final class ACMESession: EnrolmentSession {
             let told = try await authorise(order, for: request, account)
             return .pending(retryAfter: pause([found.retryAfter, told].compactMap(\.self).max()))
         case "ready":
-            await responder.cleanUp()
+            await responder.cleanUp(warns: false)
             return try await finalise(order, with: request, account)
         case "processing":
-            await responder.cleanUp()
+            await responder.cleanUp(warns: false)
             return .pending(retryAfter: pause(found.retryAfter))
         case "valid": return try await issued(order, for: request, account)
         default:

@@ -238,6 +238,18 @@ import Testing
         #expect(!host.records.contains { $0.hasPrefix("challenges-") })
     }
 
+    @Test("What a hook has left that is neither there nor configured any more is given up, with one warning")
+    func aHookThatIsGone() async throws {
+        let (host, changes, _) = try host(hook: "exit 7")
+        var wrong = changes
+        wrong["dns-hook"] = "/nonexistent/hook"
+        #expect(await code { _ = try await host.provider(wrong).getCertificate(person) } == .unavailable)
+        for _ in 1...2 { _ = try await host.provider().getCertificate(person) }
+        #expect(
+            host.log.warnings.count { $0.contains("remove it from its zone yourself") } == 1, "\(host.log.warnings)")
+        #expect(!host.records.contains { $0.hasPrefix("challenges-") })
+    }
+
     @Test("The output of a hook that is not text is not shown")
     func outputThatIsNotText() async throws {
         let (host, changes, _) = try host(hook: "printf '\\377\\376garbage\\200'; exit 3")

@@ -81,10 +81,15 @@ struct ChallengeJournal: Sendable {
             return false
         case .record(let noted, let name, let value):
             do throws(CertificateProviderError) { try DNSHook(hook ?? noted).run("remove", name, value) } catch {
+                // No configured program will ever remove it.
+                let isGivenUp = hook == nil && level == .warning
                 environment.logger.log(
-                    level: level, "the DNS record of a challenge could not be removed; the next run tries again",
-                    metadata: ["record": "\(DisplayText.visible(name))", "reason": "\(error.message)"])
-                return false
+                    level: level,
+                    """
+                    the DNS record of a challenge could not be removed; \
+                    \(isGivenUp ? "remove it from its zone yourself" : "the next run tries again")
+                    """, metadata: ["record": "\(DisplayText.visible(name))", "reason": "\(error.message)"])
+                return isGivenUp
             }
             return true
         }
