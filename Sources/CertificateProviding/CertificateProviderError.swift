@@ -90,7 +90,7 @@ extension CertificateProviderError.Code {
     public static let `internal` = Self(rawValue: "internal")
 
     // Storage
-    /// The name is in use. What has it stays as it was.
+    /// The name is in use, and its object is unchanged.
     public static let alreadyExists = Self(rawValue: "alreadyExists")
     /// Nothing was written; the previous content is unchanged.
     public static let storeWriteFailed = Self(rawValue: "storeWriteFailed")

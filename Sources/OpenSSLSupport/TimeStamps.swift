@@ -117,7 +117,7 @@ package final class TimeStampReply {
         guard let original = TS_RESP_get_token(pointer) else {
             throw OpenSSLError("TS_RESP_get_token", refusing: "the answer has no token")
         }
-        // That which will be stored is verified, and not the form that the server has sent.
+        // The form that will be stored is verified, and not the one that the server has sent.
         let der = try OpenSSLLibrary.encode("i2d_PKCS7") { i2d_PKCS7(original, $0) }
         OpenSSLError.clear()
         let token = der.withUnsafeBufferPointer { bytes in

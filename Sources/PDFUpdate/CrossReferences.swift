@@ -17,7 +17,7 @@ struct CrossReferences {
     /// Entries with consecutive numbers.
     struct Part {
         var numbers: Range<Int>
-        /// Where its first entry begins: in the file, or in `data`.
+        /// The start of its first entry: in the file, or in `data`.
         var place: Int
         /// The length of an entry.
         var width: Int
@@ -28,7 +28,7 @@ struct CrossReferences {
     let parts: [Part]
     /// The entries of a stream, and the lengths of their three fields.
     var stream: (data: [UInt8], fields: [Int])?
-    /// Whether the next section has what is hidden in this table.
+    /// Whether the next section has the entries that are hidden in this table.
     var isHybrid = false
 
     /// The entry of a number, where there is one.
@@ -77,7 +77,7 @@ private struct TableEntry {
 }
 
 extension PDFReader {
-    /// Where the last section begins.
+    /// The start of the last section.
     func startOfSections() throws(CertificateProviderError) -> Int {
         // As far as readers look.
         let end = try source.bytes((source.count - 1024)..<source.count)

@@ -1,11 +1,11 @@
 import CertificateProviding
 
-/// What is to be known of a document's form: its names, its empty signature fields, and what earlier signatures forbid.
+/// A document's form, as far as a signature needs it: its names, its empty signature fields, and what earlier signatures forbid.
 struct FormFields {
     /// The most fields and widgets, and how deep they may be nested.
     static let maximumCount = 1 << 18, maximumDepth = 64
 
-    /// What a field has of its own or from its parents.
+    /// The entries that a field has of its own or from its parents.
     private struct Inherited {
         var name = ""
         var type: String?
@@ -15,7 +15,7 @@ struct FormFields {
 
     /// The full name of the field that is asked for.
     private let wanted: String?
-    /// That field, if it is a signature field, and whether it has a value.
+    /// The field of that name, if it is a signature field, and whether it has a value.
     private var found: (field: PDFPlace, isSigned: Bool)?
     /// Whether a signature field has a value.
     private(set) var isSigned = false
@@ -169,7 +169,7 @@ struct FormFields {
     }
 }
 
-/// What an empty signature field asks of its signature (ISO 32000-2, 12.7.5.5).
+/// The demands of an empty signature field on its signature (ISO 32000-2, 12.7.5.5).
 enum SeedValues {
     /// The flags in `/Ff`, by which an entry is a requirement, and the entries.
     private static let flags: [(bit: Int, name: String)] = [

@@ -8,11 +8,11 @@ struct PDFReader {
     static let maximumObject = 1 << 24
 
     let source: PDFSource
-    /// Where the header stands, from which offsets count.
+    /// The place of the header, from which offsets count.
     let start: Int
     /// The newest first.
     var sections: [CrossReferences] = []
-    /// What may still be read, in bytes: objects that stand in each other would else take quadratic time.
+    /// The bytes that may still be read: objects that stand in each other would else take quadratic time.
     private var work: Int
     /// The object streams that were read last.
     private var objectStreams: [Int: ObjectStream] = [:]
@@ -158,7 +158,7 @@ struct PDFReader {
         return found.first?.value
     }
 
-    /// What a reference names, or the value itself; `nil` for null.
+    /// The object that a reference names, or the value itself; `nil` for null.
     mutating func resolve(_ value: PDFValue, in object: PDFObject) throws(CertificateProviderError) -> PDFPlace? {
         var place = PDFPlace(object, value)
         if case .reference(let reference) = value.content {
@@ -280,7 +280,7 @@ struct PDFReader {
 struct ObjectStream {
     let holder: PDFObject
     let bytes: [UInt8]
-    /// Where each object begins.
+    /// The start of each object.
     let offsets: [Int: Int]
 
     init(_ holder: PDFObject, _ bytes: [UInt8], count: Int, first: Int) throws(CertificateProviderError) {

@@ -2,11 +2,11 @@ package import CertificateProviding
 package import FoundationEssentials
 import Glibc
 
-/// What is appended to a document for a signature, and what the signature covers.
+/// The bytes that are appended to a document for a signature, and the ranges that the signature covers.
 ///
 /// The signature is over the document and ``bytes`` but for ``contents``. It goes there by ``filled(with:)``.
 package struct PDFSignatureUpdate: Sendable {
-    /// What follows the document.
+    /// The bytes that follow the document.
     package let bytes: [UInt8]
     /// The place of the signature in ``bytes``: hexadecimal digits between `<` and `>`, which belong to it.
     package let contents: Range<Int>

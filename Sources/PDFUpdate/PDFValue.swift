@@ -25,7 +25,7 @@ struct PDFObject: Sendable {
     var reference: PDFReference
     var bytes: ArraySlice<UInt8>
     var value: PDFValue
-    /// Where its stream begins in the file, if it has one.
+    /// The start of its stream in the file, if it has one.
     var stream: Int?
 }
 

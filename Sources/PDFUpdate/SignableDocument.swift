@@ -1,6 +1,6 @@
 package import CertificateProviding
 
-/// What a signature has beside the cryptography.
+/// The parts of a signature beside the cryptography.
 package struct PDFSignatureRequest: Sendable {
     /// The full name of an existing empty signature field; `nil` for a new field.
     package var field: String?

@@ -13,7 +13,7 @@ enum StreamDecoder {
         var rowLength, pixelLength: Int
     }
 
-    /// Inflates what `read` returns until the zlib stream ends. What follows it is ignored.
+    /// Inflates what `read` returns until the zlib stream ends. Bytes after it are ignored.
     ///
     /// - Parameter read: The next piece of the stream, or nothing at its end.
     static func inflate(

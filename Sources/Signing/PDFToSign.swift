@@ -1,13 +1,13 @@
 public import CertificateProviding
 import PDFUpdate
 
-/// What a PDF signature has beside the cryptography.
+/// The parts of a PDF signature beside the cryptography.
 public struct PDFSignatureDetails: Sendable {
     /// The full name of an existing empty signature field; `nil` for a new field, which is invisible.
     public var field: String?
     /// Why the person signs, for readers to show.
     public var reason: String?
-    /// Where the person signs, for readers to show.
+    /// The place of the signature, for readers to show.
     public var location: String?
 
     /// Creates details; by default a new field and no texts.
@@ -20,7 +20,7 @@ public struct PDFSignatureDetails: Sendable {
 public struct PDFToSign: Sendable {
     let content: SigningContent
     let request: PDFSignatureRequest
-    /// What came from a pipe, for as long as `content` is read.
+    /// The bytes that came from a pipe, for as long as `content` is read.
     private let spool: ContentSpool?
 
     /// Reads what a signature needs of a document. Blocks.

@@ -25,7 +25,7 @@ extension Signer {
         return try await cms(signer, signer.digestAlgorithm.digest(of: content)).derRepresentation(content: content)
     }
 
-    /// Writes a CMS signature with its content. The content is copied into a temporary file without a name meanwhile.
+    /// Writes a CMS signature with its content. The content is copied into a temporary file without a name until the signature is there.
     ///
     /// - Parameters:
     ///   - spool: Holds the content.

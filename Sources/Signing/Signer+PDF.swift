@@ -20,10 +20,10 @@ extension Signer {
         return document + (try await pdfUpdate(of: pdf, hold: { _ in }, source: { PDFSource(document) }))
     }
 
-    /// Writes a PDF with a signature. The document is copied into a temporary file without a name meanwhile.
+    /// Writes a PDF with a signature. The document is copied into a temporary file without a name until the signature is there.
     ///
     /// - Parameters:
-    ///   - spool: Holds the document: what is signed is what is written, even if the file changes.
+    ///   - spool: Holds the document, so that the bytes that are signed are written, even if the file changes.
     ///   - write: Writes bytes to the result, after all that can fail.
     package func signPDF(
         _ pdf: PDFToSign, spool: ContentSpool,

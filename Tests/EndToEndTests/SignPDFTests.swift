@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// `sign pdf`: documents in files and pipes, and what is refused. PDFUpdateTests have the documents themselves.
+/// `sign pdf`: documents in files and pipes, and those that are refused. PDFUpdateTests have the documents themselves.
 @Suite struct SignPDFTests {
     private let sandbox: Sandbox
 

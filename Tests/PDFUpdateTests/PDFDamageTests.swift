@@ -80,7 +80,7 @@ import Testing
         }
     }
 
-    /// What zlib gets, and what the predictors of PNG get from it.
+    /// The input of zlib, and that of the predictors of PNG.
     @Test("Damaged compressed data is inflated or refused")
     func damagedStreams() throws {
         let compressed: [UInt8] = [

@@ -6,7 +6,7 @@ import Testing
 
 @testable import PDFUpdate
 
-/// What cannot be signed is refused with its reason, before a key is at hand.
+/// Documents that cannot be signed are refused with the reason, before a key is at hand.
 @Suite struct PDFRefusalTests {
     struct Case: CustomTestStringConvertible, Sendable {
         var testDescription: String

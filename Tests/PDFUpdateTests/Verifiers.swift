@@ -3,7 +3,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// What other programs say of signed documents.
+/// The verdicts of other programs on signed documents.
 enum Verifiers {
     private static let python = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent().appending(path: ".build/pyhanko/bin/python").path
@@ -38,7 +38,7 @@ enum Verifiers {
         return Dictionary(lines.map { ($0.path, $0.signatures ?? []) }) { $1 }
     }
 
-    /// What pdfsig says of each signature.
+    /// The text of pdfsig on each signature.
     static func pdfsig(_ path: String, in directory: TemporaryDirectory) throws -> [String] {
         if !FileManager.default.fileExists(atPath: directory["nss"]) {
             try FileManager.default.createDirectory(atPath: directory["nss"], withIntermediateDirectories: true)
@@ -50,7 +50,7 @@ enum Verifiers {
         return output.components(separatedBy: "Signature #").dropFirst().map { $0 }
     }
 
-    /// What `qpdf --check` finds, without numbers: an update moves things.
+    /// The findings of `qpdf --check`, without numbers: an update moves things.
     static func qpdf(_ path: String) throws -> Set<String> {
         let output = try Subprocess(["qpdf", "--check", path], .captured(), seconds: 60).wait()
         let lines = (output.stdout + output.stderr).split(separator: "\n").map(String.init).filter {

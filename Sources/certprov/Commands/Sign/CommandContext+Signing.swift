@@ -10,7 +10,7 @@ extension CommandContext {
     /// - Parameters:
     ///   - extension: Of the results in `--out-dir`.
     ///   - prepare: Looks at one file, and gets a directory for temporary files.
-    ///   - sign: Writes the signature of one file. What it has written becomes the output when it returns.
+    ///   - sign: Writes the signature of one file. The bytes that it has written become the output when it returns.
     func sign<Prepared>(
         _ files: SignedFiles, _ scheme: SchemeOption, timeStamps: TimeStampServer?, extension: String,
         prepare: (SigningContent, String) throws(CertificateProviderError) -> Prepared,
@@ -58,7 +58,7 @@ extension CommandContext {
         return try Signer(try await manager.identity(interaction), scheme: scheme, timeStamps: timeStamps)
     }
 
-    /// Throws if the certificate that a provider would choose cannot sign: before the PIN of its token is asked for. Where the
+    /// Throws if the certificate that a provider would choose cannot sign: before the PIN of its token is asked for. If the
     /// choice depends on the PIN, throws if none of the certificates can sign.
     private func requireUsableOnTokens(of manager: LogonManager) async throws(CertificateProviderError) {
         for provider in try await manager.activeProviders() {

@@ -26,7 +26,7 @@ struct SignPDF: AsyncParsableCommand {
     @Option(help: ArgumentHelp("Why the document is signed, for readers to show.", valueName: "text"))
     var reason: String?
 
-    @Option(help: ArgumentHelp("Where the document is signed, for readers to show.", valueName: "text"))
+    @Option(help: ArgumentHelp("The place of the signature, for readers to show.", valueName: "text"))
     var location: String?
 
     func validate() throws { try files.check(options) }
