@@ -95,6 +95,31 @@ import Testing
         #expect(output.status == 0, "\(script): \(output)")
     }
 
+    private static let document = """
+        %PDF-1.7
+        1 0 obj
+        <</Type/Catalog/Pages 2 0 R>>
+        endobj
+        2 0 obj
+        <</Type/Pages/Kids[3 0 R]/Count 1>>
+        endobj
+        3 0 obj
+        <</Type/Page/Parent 2 0 R/MediaBox[0 0 595 842]>>
+        endobj
+        xref
+        0 4
+        0000000000 65535 f\u{20}
+        0000000009 00000 n\u{20}
+        0000000054 00000 n\u{20}
+        0000000105 00000 n\u{20}
+        trailer
+        <</Size 4/Root 1 0 R>>
+        startxref
+        170
+        %%EOF
+
+        """
+
     private static let cms = "openssl cms -verify -cades -inform DER -binary -purpose any -CAfile $2 -out out"
 
     @Test(
@@ -106,6 +131,8 @@ import Testing
         ])
     func eachStore(place: Place, type: String) throws {
         let identity = try identity(place, type)
+        let document = try sandbox.write(Self.document.utf8, to: "document.pdf")
+        try verify("mkdir nss; certutil -d sql:nss -N --empty-password")
         let out = sandbox.path + "/signature"
         let schemes: [(name: String?, verify: String)] =
             switch type {
@@ -127,6 +154,13 @@ import Testing
             }
         for scheme in schemes {
             let options = (scheme.name.map { ["--scheme", $0] } ?? []) + identity + ["--force", "--out", out, content]
+            if type != "ed25519" {
+                let pdf = try sign(
+                    ["pdf", "--force", "--out", sandbox.path + "/signed.pdf", document]
+                        + (scheme.name.map { ["--scheme", $0] } ?? []) + identity)
+                #expect(pdf.status == 0, "\(pdf)")
+                try verify("pdfsig -nssdir nss signed.pdf | grep 'Signature is Valid'; qpdf --check signed.pdf")
+            }
             let raw = try sign(["raw"] + options)
             #expect(raw.status == 0 && raw.stdout == out + "\n" && raw.stderr.isEmpty, "\(raw)")
             try verify(scheme.verify)

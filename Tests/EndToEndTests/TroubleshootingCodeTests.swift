@@ -14,6 +14,8 @@ import Testing
         ("malformedData", { try $0.sandbox.certprov(["fetch"] + adHoc(Fixtures.path("ec.pem"))) }),
         ("unsupportedAlgorithm", { try $0.aWeakKey() }),
         ("keyMismatch", { try $0.aPluginWithAnotherKey() }),
+        ("documentNotSignable", { try $0.anEncryptedDocument() }),
+        ("certificateNotUsable", { try $0.aCertificateForKeyAgreement() }),
         ("fileNotFound", { try $0.sandbox.certprov(["fetch"] + adHoc("/etc/myservice/no.p12")) }),
         ("notFound", { try $0.sandbox.certprov(["fetch"] + adHoc(ec, "--set", "alias=other")) }),
         ("expired", { try $0.aRenewalFromTheSameFile(daysLeft: -1) }),
@@ -127,6 +129,27 @@ import Testing
     }
 
     // MARK: - What goes wrong
+
+    private func anEncryptedDocument() throws -> Output {
+        let made = try sandbox.shell("qpdf --empty --encrypt '' owner 256 -- \"$1/encrypted.pdf\"", sandbox.path)
+        #expect(made.status == 0, "\(made)")
+        return try sandbox.certprov(
+            ["sign", "pdf", "--out", sandbox.path + "/signed.pdf", sandbox.path + "/encrypted.pdf"]
+                + adHoc(Self.ec))
+    }
+
+    private func aCertificateForKeyAgreement() throws -> Output {
+        let made = try sandbox.shell(
+            """
+            set -e; cd "$1"
+            openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 9 -subj /CN=agreement -keyout key.pem \\
+                -out certificate.pem -addext keyUsage=critical,keyAgreement
+            """, sandbox.path)
+        #expect(made.status == 0, "\(made)")
+        return try sandbox.certprov(
+            "sign", "raw", "--provider", "pem", "--set", "certificate=\(sandbox.path)/certificate.pem", "--set",
+            "key=\(sandbox.path)/key.pem", "--out", sandbox.path + "/signature", sandbox.path + "/certificate.pem")
+    }
 
     private func aNameInUse() throws -> Output {
         let create = ["keys", "create", "phone", "--type", "p256"]

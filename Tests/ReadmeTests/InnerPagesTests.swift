@@ -14,7 +14,7 @@ import Testing
             "For services",
             [
                 "CertprovKit", "CertprovComposition", "Logon", "LogonSwiftConfiguration", "Renewal", "CertificateTLS",
-                "CertificateTLSAsyncHTTPClient", "IdentityStore", "NamedKeys", "Signing",
+                "CertificateTLSAsyncHTTPClient", "IdentityStore", "NamedKeys", "Signing", "PDFUpdate",
             ]
         ),
         ("For providers", ["ProviderTransport", "Enrolment", "OAuth", "SignedData", "CertificateProviderTesting"]),
@@ -24,7 +24,7 @@ import Testing
         ),
         ("Plugins", ["PluginHost", "PluginKit", "PluginProtocol"]),
         ("Core", ["CertificateProviding"]),
-        ("C libraries", ["OpenSSLSupport", "COpenSSL", "CP11Kit", "CLinux", "CArguments"]),
+        ("C libraries", ["OpenSSLSupport", "COpenSSL", "CP11Kit", "CZlib", "CLinux", "CArguments"]),
     ]
 
     /// Write it anew with CERTPROV_TEST_PAGES=write, then: dot -Tsvg Architecture.dot -o Architecture.svg
