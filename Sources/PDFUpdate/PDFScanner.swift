@@ -136,14 +136,14 @@ struct PDFScanner {
 
     private mutating func literalString() throws(PDFScanFailure) -> [UInt8] {
         index += 1
-        var (string, open) = ([UInt8](), 1)
+        var (string, depth) = ([UInt8](), 1)
         while true {
             var byte = try next(in: "a string")
             switch byte {
-            case UInt8(ascii: "("): open += 1
+            case UInt8(ascii: "("): depth += 1
             case UInt8(ascii: ")"):
-                open -= 1
-                if open == 0 { return string }
+                depth -= 1
+                if depth == 0 { return string }
             case UInt8(ascii: "\\"):
                 guard let escaped = try escape() else { continue }
                 byte = escaped
