@@ -32,6 +32,8 @@ final class TimeStampAuthority: Sendable {
     func server(_ fault: String = "ok") throws -> TimeStampServer {
         var server = try TimeStampServer("http://127.0.0.1:\(port)/\(fault)", anchors: anchors)
         server.policy = "1.2.3.4.1"
+        // A host that is busy needs longer than ten seconds.
+        server.timeout = .seconds(600)
         return server
     }
 
