@@ -32,6 +32,7 @@ let package = Package(
         .library(name: "Renewal", targets: ["Renewal"]),
         .library(name: "SignedData", targets: ["SignedData"]),
         .library(name: "Signing", targets: ["Signing"]),
+        .library(name: "SigningRequests", targets: ["SigningRequests"]),
         .executable(name: "certprov", targets: ["certprov"]),
         .executable(name: "certprov-plugin-launcher", targets: ["certprov-plugin-launcher"]),
     ],
@@ -214,6 +215,15 @@ let package = Package(
                 .product(name: "NIOHTTP1", package: "swift-nio"),
                 .product(name: "X509", package: "swift-certificates"),
             ]),
+        // Requests of other applications for signatures: both sides.
+        .target(
+            name: "SigningRequests",
+            dependencies: [
+                "CLinux", "CertificateProviding", "IdentityStore", "OpenSSLSupport", "Signing",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "X509", package: "swift-certificates"),
+            ]),
         .target(
             name: "RemoteMDMProvider",
             dependencies: [
@@ -300,7 +310,7 @@ let package = Package(
             dependencies: [
                 "CArguments", "CLinux", "CertificateProviderTesting", "CertificateProviding", "CertificateTLS",
                 "CertprovComposition", "IdentityStore", "Logon", "NamedKeys", "PluginHost", "PluginProtocol",
-                "ProviderTransport", "Signing", "certprov-plugin-launcher",
+                "ProviderTransport", "Signing", "SigningRequests", "certprov-plugin-launcher",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
@@ -441,6 +451,13 @@ let package = Package(
             name: "SigningTests",
             dependencies: ["CertificateProviding", "ProviderTransport", "SignedData", "Signing", "TestSupport"],
             exclude: ["tsa.py"]),
+        .testTarget(
+            name: "SigningRequestsTests",
+            dependencies: [
+                "CertificateProviding", "IdentityStore", "OpenSSLSupport", "Signing", "SigningRequests", "TestSupport",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "Logging", package: "swift-log"),
+            ]),
         .testTarget(
             name: "EnrolmentTests",
             dependencies: ["CertificateProviding", "Enrolment", "IdentityStore", "ProviderTransport", "TestSupport"]),

@@ -31,7 +31,7 @@ struct SettingsReader {
         }
         let own = try values(LogonSetting.all.map(\.descriptor))
         for setting in LogonSetting.all { setting.take(own, &configuration) }
-        configuration.settings = try values(registry.sections.flatMap(\.settings))
+        configuration.settings = try values(members(of: registry.sections))
         if let directory = configuration.pluginDirectory { registry = registry.looking(in: directory) }
         // A setting of phones, where applications share them.
         if let setting = settings[LogonSetting.shareCredentials] {
@@ -71,6 +71,17 @@ struct SettingsReader {
 extension SettingsReader {
     private var sections: [SettingsSection] { LogonConfiguration.sections + registry.sections }
 
+    /// The settings that there are, with those of each member of a group.
+    private func members(of sections: [SettingsSection]) -> [ParameterDescriptor] {
+        let declared = sections.flatMap(\.settings)
+        return declared.flatMap { one in
+            guard one.isOfGroup else { return [one] }
+            let group = declared.filter { $0.isOfSameGroup(as: one) }
+            let numbers = settings.all.flatMap { setting in group.compactMap { $0.number(in: setting.key) } }
+            return Set(numbers).sorted().map(one.of)
+        }
+    }
+
     /// Returns the values of sections' settings.
     private func values(_ declared: [ParameterDescriptor]) throws(CertificateProviderError) -> Parameters {
         var texts = ProviderParameters()
@@ -109,7 +120,7 @@ extension SettingsReader {
     /// - Throws: `configurationInvalid` for an unknown key with the beginning of a section's.
     private func isOfSection(_ setting: Setting) throws(CertificateProviderError) -> Bool {
         let declared = sections.flatMap(\.settings)
-        let isDeclared = declared.contains { one in
+        let isDeclared = members(of: sections).contains { one in
             one.name == setting.key || one.kind == .list && Self.number(of: setting.key, in: one.name) != nil
         }
         if isDeclared { return true }

@@ -16,6 +16,16 @@ import Testing
     private static let section = SettingsSection(
         title: "Export", namespaces: ["Export."],
         [directory.descriptor, names.descriptor, delay.descriptor, log.descriptor])
+    private static let clientName = Parameter<String>(
+        "Desk.client.<number>.name", .string, absent: nil, summary: "Its name."
+    ) {
+        text, _ in text
+    }
+    private static let clientLog = Parameter.flag(
+        "Desk.client.<number>.log", needs: [.given("Desk.client.<number>.path")], summary: "Whether it is logged.")
+    private static let clientPath = Parameter<String?>.string("Desk.client.<number>.path", .path, summary: "Its path.")
+    private static let desk = SettingsSection(
+        title: "Desk", namespaces: ["Desk."], [clientName.descriptor, clientLog.descriptor, clientPath.descriptor])
 
     private let folder: TemporaryDirectory
 
@@ -23,7 +33,7 @@ import Testing
 
     private func load(_ settings: [(String, String)], _ form: FileForm = .properties) throws -> LogonConfiguration {
         let path = try folder.write(form.text(settings).utf8, to: form.fileName)
-        return try LogonConfiguration.load(path: path, registry: ProviderRegistry(sections: [Self.section]))
+        return try LogonConfiguration.load(path: path, registry: ProviderRegistry(sections: [Self.section, Self.desk]))
     }
 
     @Test(arguments: FileForm.allCases) func itsValuesAreTyped(form: FileForm) throws {
@@ -45,6 +55,17 @@ import Testing
         #expect(configuration.settings[Self.names] == ["a", "x", "b", "c"])
     }
 
+    @Test func aGroupHasMembersByNumber() throws {
+        let settings = try load([
+            ("Desk.client.10.name", "ten"), ("Desk.client.2.path", "/two"), ("Desk.client.2.log", "true"),
+            ("Desk.client.2.name", "two"),
+        ]).settings
+        #expect(settings.members(of: Self.clientName) == [2, 10])
+        #expect(settings[Self.clientName.of(10)] == "ten" && settings[Self.clientName.of(2)] == "two")
+        #expect(settings[Self.clientLog.of(2)] && !settings[Self.clientLog.of(10)])
+        #expect(try load([]).settings.members(of: Self.clientName) == [])
+    }
+
     @Test func aChangeIsAChangeOfTheConfiguration() throws {
         let one = try load([("Export.delay", "7")])
         #expect(try one == load([("Export.delay", "7")]))
@@ -64,6 +85,18 @@ import Testing
             (
                 [("Export.names.x", "s3cret")],
                 "The key 'Export.names.x' is unknown; there are Export.directory, Export.names, Export.delay, Export.log."
+            ),
+            (
+                [("Desk.client.1.log", "true"), ("Desk.client.1.name", "a")],
+                "The key 'Desk.client.1.log' needs a 'Desk.client.1.path'."
+            ),
+            (
+                [("Desk.client.01.name", "s3cret")],
+                "The key 'Desk.client.01.name' is unknown; there are Desk.client.<number>.name, Desk.client.<number>.log, Desk.client.<number>.path."
+            ),
+            (
+                [("Desk.client.1.nam", "s3cret")],
+                "The key 'Desk.client.1.nam' is unknown; there are Desk.client.<number>.name, Desk.client.<number>.log, Desk.client.<number>.path."
             ),
             (
                 [("Export.names.1", "s3cret"), ("Export.names", "b")],

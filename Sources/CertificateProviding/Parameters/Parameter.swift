@@ -12,6 +12,13 @@ public struct Parameter<Value: Sendable>: Sendable {
     /// The value where the parameter is not given; nil for a parameter that must be.
     let absent: Value?
 
+    private init(_ descriptor: ParameterDescriptor, absent: Value?) {
+        (self.descriptor, self.absent) = (descriptor, absent)
+    }
+
+    /// The setting of one member of a group: that of `Signing.client.<number>.name` for 7 is `Signing.client.7.name`.
+    public func of(_ member: Int) -> Self { Self(descriptor.of(member), absent: absent) }
+
     /// The name in a property file and on the command line, such as `trust-anchors`.
     public var name: String { descriptor.name }
 
@@ -135,6 +142,37 @@ public struct ParameterDescriptor: Sendable {
         self.summary = summary
         self.absent = absent
         self.parse = parse
+    }
+
+    private static let number = "<number>"
+
+    /// The parts of the name around `<number>`; `nil` for a setting that is not of a group.
+    private var group: (prefix: Substring, suffix: Substring)? {
+        name.firstRange(of: Self.number).map { (name[..<$0.lowerBound], name[$0.upperBound...]) }
+    }
+
+    /// Whether it is a setting of every member of a group: its name has `<number>`.
+    package var isOfGroup: Bool { group != nil }
+
+    /// The number in a key of this setting; `nil` for another key. A number is decimal, without a zero in front.
+    package func number(in key: String) -> Int? {
+        guard let group, key.hasPrefix(group.prefix), key.hasSuffix(group.suffix),
+            key.utf8.count > group.prefix.utf8.count + group.suffix.utf8.count
+        else { return nil }
+        let text = String(key.dropFirst(group.prefix.count).dropLast(group.suffix.count))
+        return Int(text).flatMap { $0 >= 0 && String($0) == text ? $0 : nil }
+    }
+
+    /// Whether two settings are of the same group.
+    package func isOfSameGroup(as other: Self) -> Bool { group != nil && group?.prefix == other.group?.prefix }
+
+    /// The setting of one member of a group.
+    package func of(_ member: Int) -> Self {
+        func one(_ name: String) -> String { name.replacing(Self.number, with: String(member)) }
+        return Self(
+            one(name), kind, isRequired: isRequired, defaultValue: defaultValue, refusesBlank: refusesBlank,
+            needs: needs.map { ParameterCondition(name: one($0.name), value: $0.value) }, excludes: excludes.map(one),
+            summary: summary, absent: absent, parse: parse)
     }
 
     /// The form of a value. Open: providers by other people have kinds of their own.

@@ -3,6 +3,8 @@ public struct Parameters: Sendable {
     private let values: [String: any Sendable]
     /// As they are configured.
     package let texts: ProviderParameters
+    /// Those that there are: of groups, those of each member.
+    package let declared: [ParameterDescriptor]
     private let owner: ProviderParameters.Owner
 
     /// Parses and checks what a configuration says.
@@ -25,8 +27,7 @@ public struct Parameters: Sendable {
         keyStores: KeyStores
     ) throws(CertificateProviderError) {
         try texts.refuseUnknown(knowing: declared, of: owner)
-        self.texts = texts
-        self.owner = owner
+        (self.texts, self.declared, self.owner) = (texts, declared, owner)
         let context = ParameterContext(keyStores: keyStores, parameters: texts)
         var values: [String: any Sendable] = [:]
         for parameter in declared {
@@ -37,7 +38,7 @@ public struct Parameters: Sendable {
     }
 
     /// None are declared.
-    package init() { (values, texts, owner) = ([:], ProviderParameters(), .propertyFile) }
+    package init() { (values, texts, declared, owner) = ([:], ProviderParameters(), [], .propertyFile) }
 
     /// Returns the value of a parameter, or its default.
     ///
@@ -48,6 +49,13 @@ public struct Parameters: Sendable {
             preconditionFailure("'\(parameter.name)' is not among the declared parameters")
         }
         return absent
+    }
+
+    /// Returns the numbers for which the property file has a group, in their order.
+    ///
+    /// - Parameter setting: One of the group, with `<number>` in its name.
+    public func members(of setting: Parameter<some Sendable>) -> [Int] {
+        declared.compactMap { setting.descriptor.number(in: $0.name) }.sorted()
     }
 
     /// Returns the text of a parameter, as it is configured; nil where it is not given.

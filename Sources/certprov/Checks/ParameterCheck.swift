@@ -33,7 +33,7 @@ struct ParameterCheck {
         self.context = context
         self.keyStores = keyStores
         registry = context.registry
-        declared = registry.sections.flatMap(\.settings)
+        declared = configuration.settings.declared
         texts = configuration.settings.texts
         prefix = ""
     }

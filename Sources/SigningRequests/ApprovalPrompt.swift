@@ -1,0 +1,22 @@
+package import CertificateProviding
+
+/// What became of a question.
+package enum ApprovalAnswer: Sendable, Equatable {
+    case approved
+    case declined
+    /// The question stands on no screen any more.
+    case timedOut
+}
+
+/// Asks a person about one request.
+package protocol ApprovalPrompt: Sendable {
+    /// The approver in the journal: `terminal`, `pinentry` or `queue`.
+    var name: String { get }
+
+    /// Shows the question, and returns the answer. Suspends until there is one, or until the time is up.
+    ///
+    /// - Throws: `interactionRequired` if there is no person to ask; any error means that nothing was approved.
+    func answer(
+        to question: SigningQuestion, within time: Duration
+    ) async throws(CertificateProviderError) -> ApprovalAnswer
+}
