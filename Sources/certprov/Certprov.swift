@@ -14,7 +14,8 @@ struct Certprov: AsyncParsableCommand {
         version: "0.1.0",
         subcommands: [
             List.self, Fetch.self, Delete.self, Explain.self, Connect.self, Providers.self, Check.self, Renew.self,
-            Keygen.self, StoreCertificate.self, SignCommand.self, KeysCommand.self, AccessTokenCommand.self,
+            Keygen.self, StoreCertificate.self, SignCommand.self, KeysCommand.self, RequestsCommand.self,
+            AccessTokenCommand.self,
             StoreCommand.self, Register.self, Unregister.self, Status.self,
             Update.self, Unlock.self,
             Lock.self,
