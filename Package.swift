@@ -222,6 +222,7 @@ let package = Package(
                 "CLinux", "CertificateProviding", "IdentityStore", "OpenSSLSupport", "Signing",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "X509", package: "swift-certificates"),
             ]),
         .target(
@@ -289,7 +290,7 @@ let package = Package(
             dependencies: [
                 "ACMEProvider", "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "OAuth",
                 "PEMFileProvider", "PKCS12FileProvider", "PluginHost",
-                "ProviderTransport", "RemoteMDMProvider",
+                "ProviderTransport", "RemoteMDMProvider", "SigningRequests",
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
                 .product(name: "Logging", package: "swift-log"),
             ]

@@ -9,6 +9,7 @@ package import Logon
 import OAuth
 package import PluginHost
 import RemoteMDMProvider
+import SigningRequests
 
 #if PKCS11
     import PKCS11TokenProvider
@@ -19,7 +20,7 @@ package struct BuiltIns: Sendable {
     package var providers = [PEMFileProvider.descriptor, PKCS12FileProvider.descriptor]
     package var keyStores = [SealedKeyStore.descriptor]
     /// Sections of the property file that rooms declare.
-    package var sections = [PeerTrust.settings, FilesExport.section]
+    package var sections = [PeerTrust.settings, FilesExport.section, RequestSettings.section]
     /// URI schemes that plugins must not have, also where this build does not have their key stores.
     package var reservedSchemes: Set = ["store"]
     package var pluginDirectories = PluginDirectories.standard

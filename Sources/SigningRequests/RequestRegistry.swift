@@ -1,0 +1,121 @@
+package import CertificateProviding
+import Glibc
+package import Signing
+
+/// Who may ask for signatures, and how requests are approved: the section `Signing.` of the property file.
+package struct RequestRegistry: Sendable {
+    /// An application that may ask.
+    package struct Client: Sendable {
+        package var number: UInt32
+        /// The name that the person sees.
+        package var name: String
+        package var key: SecretBytes
+        package var operations: Set<SigningOperation>
+        /// The schemes, in lower case, that the URL handler opens.
+        package var returnSchemes: Set<String>
+        /// The operations that need no person.
+        package var unattended: Set<SigningOperation>
+        package var unattendedPerHour: Int
+
+        package init(
+            number: UInt32, name: String, key: SecretBytes, operations: Set<SigningOperation>,
+            returnSchemes: Set<String> = [], unattended: Set<SigningOperation> = [], unattendedPerHour: Int = 60
+        ) {
+            self.number = number
+            self.name = name
+            self.key = key
+            self.operations = operations
+            self.returnSchemes = returnSchemes
+            self.unattended = unattended
+            self.unattendedPerHour = unattendedPerHour
+        }
+    }
+
+    package var clients: [UInt32: Client] = [:]
+    /// The maximum size of a document, in bytes.
+    package var maximumDocument = 32 << 20
+    /// The person's code; `nil` for the serial number of the certificate's subject.
+    package var userCode: String?
+    package var approvalTimeout = Duration.seconds(120)
+    /// Whether signatures of documents get a time stamp.
+    package var hasTimeStamp = false
+
+    package init(_ clients: [Client] = []) {
+        for client in clients { self.clients[client.number] = client }
+    }
+}
+
+extension RequestRegistry {
+    /// Reads the section, and the keys of the clients.
+    ///
+    /// - Parameter path: The property file, which others must not be able to change if it permits unattended approval.
+    /// - Throws: `configurationInvalid`, and errors of the keys' sources.
+    package init(_ settings: Parameters, secrets: SecretReader, path: String?) throws(CertificateProviderError) {
+        maximumDocument = settings[RequestSettings.maximumDocument]
+        userCode = settings[RequestSettings.userCode]
+        approvalTimeout = settings[RequestSettings.approvalTimeout]
+        hasTimeStamp = settings[RequestSettings.timeStampURL].map { $0 != RequestSettings.noTimeStamp } ?? false
+        for member in settings.members(of: RequestSettings.name) {
+            guard let number = UInt32(exactly: member) else {
+                throw settings.invalid(
+                    RequestSettings.name.of(member), "has a number over 4294967295, the highest of a client")
+            }
+            let operations = settings[RequestSettings.operations.of(member)]
+            if operations.contains(.signPDF), settings[RequestSettings.timeStampURL] == nil {
+                throw settings.invalid(
+                    RequestSettings.operations.of(member),
+                    "has sign-pdf, which needs Signing.time-stamp-url: a server, or none")
+            }
+            let keySource = RequestSettings.keySource.of(member)
+            let key = try settings.reading(keySource) { () throws(CertificateProviderError) in
+                try secrets.read(settings[keySource])
+            }
+            guard key.count > 0 else { throw settings.invalid(keySource, "names an empty key") }
+            let unattended = settings[RequestSettings.approval.of(member)].intersection(operations)
+            if !unattended.isEmpty, let path, FileOwnership.canBeChangedByOthers(path) {
+                throw settings.invalid(
+                    RequestSettings.approval.of(member),
+                    "permits signatures without a person, and other users can change the file or its directory; run: chmod go-w, or use ask"
+                )
+            }
+            clients[number] = Client(
+                number: number, name: settings[RequestSettings.name.of(member)], key: key, operations: operations,
+                returnSchemes: settings[RequestSettings.returnSchemes.of(member)], unattended: unattended,
+                unattendedPerHour: settings[RequestSettings.unattendedPerHour.of(member)])
+        }
+    }
+
+    /// Returns the time-stamp server of the section; `nil` without one.
+    ///
+    /// - Throws: `configurationInvalid`, and errors of the file with the anchors.
+    package static func timeStampServer(_ settings: Parameters) throws(CertificateProviderError) -> TimeStampServer? {
+        guard let url = settings[RequestSettings.timeStampURL], url != RequestSettings.noTimeStamp else { return nil }
+        guard let path = settings[RequestSettings.timeStampAnchors] else {
+            throw settings.invalid(RequestSettings.timeStampURL, "needs Signing.time-stamp-anchors")
+        }
+        let anchors = try settings.reading(RequestSettings.timeStampAnchors) { () throws(CertificateProviderError) in
+            try CertificateFile.read(path)
+        }
+        var server = try settings.reading(RequestSettings.timeStampURL) { () throws(CertificateProviderError) in
+            try TimeStampServer(url, anchors: anchors)
+        }
+        server.policy = settings[RequestSettings.timeStampPolicy]
+        return server
+    }
+}
+
+/// Whether a file is as its owner wrote it.
+enum FileOwnership {
+    /// Whether users other than this one and root can change the file, or put another one in its place.
+    static func canBeChangedByOthers(_ path: String) -> Bool {
+        let parent = path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
+        return isOpen(path, isDirectory: false) || isOpen(parent, isDirectory: true)
+    }
+
+    private static func isOpen(_ path: String, isDirectory: Bool) -> Bool {
+        var status = stat()
+        guard stat(path, &status) == 0, [0, geteuid()].contains(status.st_uid) else { return true }
+        // In a directory with the sticky bit, others cannot replace the file.
+        return status.st_mode & 0o022 != 0 && !(isDirectory && status.st_mode & UInt32(S_ISVTX) != 0)
+    }
+}
