@@ -54,6 +54,10 @@ package struct ReplyAddress: Sendable, Equatable {
     package let host: String
     /// Whether the registry has the scheme for the client that the request names: the URL handler opens no other one.
     package let isRegistered: Bool
+
+    package init(scheme: String, host: String, isRegistered: Bool) {
+        (self.scheme, self.host, self.isRegistered) = (scheme, host, isRegistered)
+    }
 }
 
 /// The order in which a request is examined: the first that does not hold gives the word of the reply.

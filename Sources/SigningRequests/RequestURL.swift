@@ -103,9 +103,15 @@ public struct RequestURL: Sendable, Equatable {
         return String(decoding: result, as: UTF8.self)
     }
 
+    /// The bytes that stand for themselves (RFC 3986, section 2.3).
+    private static let unreserved = (0...255).map { (byte: UInt8) in
+        isLetter(byte) || isDigit(byte) || "-._~".utf8.contains(byte)
+    }
+
     private static func encode(_ text: String, to bytes: inout [UInt8]) {
+        let plain = unreserved
         for byte in text.utf8 {
-            if isLetter(byte) || isDigit(byte) || "-._~".utf8.contains(byte) {
+            if plain[Int(byte)] {
                 bytes.append(byte)
             } else {
                 bytes.append(UInt8(ascii: "%"))

@@ -95,30 +95,7 @@ import Testing
         #expect(output.status == 0, "\(script): \(output)")
     }
 
-    private static let document = """
-        %PDF-1.7
-        1 0 obj
-        <</Type/Catalog/Pages 2 0 R>>
-        endobj
-        2 0 obj
-        <</Type/Pages/Kids[3 0 R]/Count 1>>
-        endobj
-        3 0 obj
-        <</Type/Page/Parent 2 0 R/MediaBox[0 0 595 842]>>
-        endobj
-        xref
-        0 4
-        0000000000 65535 f\u{20}
-        0000000009 00000 n\u{20}
-        0000000054 00000 n\u{20}
-        0000000105 00000 n\u{20}
-        trailer
-        <</Size 4/Root 1 0 R>>
-        startxref
-        170
-        %%EOF
-
-        """
+    private static let document = TestPDF.text
 
     private static let cms = "openssl cms -verify -cades -inform DER -binary -purpose any -CAfile $2 -out out"
 

@@ -199,33 +199,9 @@ import Testing
         .enabled(if: access(pyHanko, X_OK) == 0, "pyHanko was not run: make test installs it"))
     func timeStampedPDF() async throws {
         let stamps = try TimeStampAuthority.shared.get()
-        let document = """
-            %PDF-1.7
-            1 0 obj
-            <</Type/Catalog/Pages 2 0 R>>
-            endobj
-            2 0 obj
-            <</Type/Pages/Kids[3 0 R]/Count 1>>
-            endobj
-            3 0 obj
-            <</Type/Page/Parent 2 0 R/MediaBox[0 0 595 842]>>
-            endobj
-            xref
-            0 4
-            0000000000 65535 f\u{20}
-            0000000009 00000 n\u{20}
-            0000000054 00000 n\u{20}
-            0000000105 00000 n\u{20}
-            trailer
-            <</Size 4/Root 1 0 R>>
-            startxref
-            170
-            %%EOF
-
-            """
         let signed = try await Signer(authority.issue("signer"), timeStamps: stamps.server())
-            .signedPDF(of: Array(document.utf8))
-        #expect(signed.starts(with: document.utf8))
+            .signedPDF(of: TestPDF.bytes)
+        #expect(signed.starts(with: TestPDF.bytes))
         let folder = try TemporaryDirectory()
         try folder.write(signed, to: "signed.pdf")
         let anchors = stamps.anchors.map(\.pemRepresentation).joined() + authority.root.pemRepresentation
@@ -238,7 +214,7 @@ import Testing
             #expect(verdict.contains(part), "\(verdict)")
         }
         let refused = try Signer(authority.issue("signer"), timeStamps: stamps.server("other-nonce"))
-        #expect(await code { try await refused.signedPDF(of: Array(document.utf8)) } == .protocolError)
+        #expect(await code { try await refused.signedPDF(of: TestPDF.bytes) } == .protocolError)
     }
 
     @Test("Content that cannot be read is an error; too much for a key that takes no digest as well")

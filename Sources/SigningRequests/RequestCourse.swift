@@ -1,0 +1,82 @@
+/// The states of a request after the steps 1 to 14, as one pure function. ``RequestDesk`` does what a state says, and passes what
+/// came of it.
+///
+/// On every way there is one reply. The key is used only after the journal has a line for the request, and a signature leaves only
+/// after that line says so.
+package enum RequestState: Sendable, Equatable {
+    /// Find the certificate that would sign, and look whether it may.
+    case findingSigner
+    /// Take a place among the requests that wait.
+    case admitting
+    /// Ask the person.
+    case asking
+    /// Count the signatures of the last hour that no person approved.
+    case counting
+    /// Write the line of the journal, before the key is used.
+    case reserving(approver: String)
+    /// Sign.
+    case signing
+    /// Write into the line that there is a signature, or why there is none.
+    case recording(Outcome)
+    /// Write a line about a request that no key has signed.
+    case refusing(RequestWord, approver: String?)
+    /// Send the reply.
+    case replying(Outcome)
+
+    package enum Outcome: Sendable, Equatable {
+        case signed
+        case refused(RequestWord)
+    }
+}
+
+/// What came of a state.
+package enum RequestEvent: Sendable, CaseIterable {
+    case done
+    /// A signer whose requests no person approves is another way than one whose requests are asked about.
+    case doneUnattended
+    /// Of the certificate and the key: not there, not usable, no signature.
+    case signerFailed
+    case timeStampFailed
+    case tooMany
+    case declined
+    /// The person could not be asked, or did not answer in time.
+    case notAnswered
+    /// Anything else, such as a full disk.
+    case failed
+}
+
+extension RequestState {
+    /// Returns the state after this one.
+    ///
+    /// - Parameter approver: Of the prompt that asks.
+    package func next(
+        after event: RequestEvent, of operation: SigningOperation, approver: String
+    ) -> RequestState {
+        switch (self, event) {
+        case (.findingSigner, .done): .admitting
+        case (.findingSigner, .signerFailed): .refusing(operation.signingError, approver: nil)
+        case (.admitting, .done): .asking
+        case (.admitting, .doneUnattended): .counting
+        case (.asking, .done): .reserving(approver: approver)
+        case (.asking, .declined): .refusing(.operationCanceled, approver: approver)
+        case (.admitting, .tooMany), (.asking, .notAnswered), (.counting, .tooMany):
+            .refusing(.approveRequestError, approver: nil)
+        case (.counting, .done): .reserving(approver: Self.rule)
+        case (.reserving, .done): .signing
+        case (.signing, .done): .recording(.signed)
+        case (.signing, .signerFailed): .recording(.refused(operation.signingError))
+        case (.signing, .timeStampFailed): .recording(.refused(.timestampRequestError))
+        case (.signing, _): .recording(.refused(.internalError))
+        case (.recording(let outcome), .done): .replying(outcome)
+        case (.refusing(let word, _), .done): .replying(.refused(word))
+        // Without a line in the journal, no key is used and no signature leaves.
+        case (.reserving, _), (.recording, _), (.refusing, _): .replying(.refused(.internalError))
+        case (.replying, _): self
+        case (.findingSigner, _), (.admitting, _), (.asking, _), (.counting, _):
+            .refusing(.internalError, approver: nil)
+        }
+    }
+
+    /// The approver in the journal where a rule approves.
+    package static let rule = "unattended"
+}

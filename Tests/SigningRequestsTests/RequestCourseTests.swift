@@ -1,0 +1,63 @@
+import SigningRequests
+import Testing
+
+@Suite struct RequestCourseTests {
+    /// Every way from the start to the reply: the states, the last one first.
+    private func ways(_ operation: SigningOperation) -> [[RequestState]] {
+        var ways: [[RequestState]] = []
+        var open: [[RequestState]] = [[.findingSigner]]
+        while let way = open.popLast() {
+            if case .replying = way[0] {
+                ways.append(way)
+                continue
+            }
+            #expect(way.count < 10, "the way does not end")
+            guard way.count < 10 else { return ways }
+            for event in RequestEvent.allCases {
+                open.append([way[0].next(after: event, of: operation, approver: "terminal")] + way)
+            }
+        }
+        return ways
+    }
+
+    private func isReserving(_ state: RequestState) -> Bool { if case .reserving = state { true } else { false } }
+
+    @Test(
+        "On every way the journal has a line before the key is used, and says so before a signature leaves",
+        arguments: SigningOperation.allCases)
+    func everyWay(operation: SigningOperation) {
+        let ways = ways(operation)
+        #expect(ways.count > 100)
+        for way in ways.map({ Array($0.reversed()) }) {
+            if let signing = way.firstIndex(of: .signing) {
+                #expect(isReserving(way[signing - 1]))
+                #expect(way[..<signing].contains(.asking) || way[..<signing].contains(.counting))
+                #expect(way.filter { $0 == .signing }.count == 1)
+            }
+            if way.last == .replying(.signed) { #expect(way.dropLast().last == .recording(.signed)) }
+        }
+        #expect(ways.contains { $0[0] == .replying(.signed) })
+    }
+
+    @Test(
+        "Each end has its word",
+        arguments: [
+            ([RequestEvent.signerFailed, .done], SigningOperation.signPDF, RequestWord.signDocumentError),
+            ([.signerFailed, .done], .signChallenge, .signChallengeError),
+            ([.done, .tooMany, .done], .signPDF, .approveRequestError),
+            ([.done, .done, .declined, .done], .signPDF, .operationCanceled),
+            ([.done, .done, .notAnswered, .done], .signPDF, .approveRequestError),
+            ([.done, .doneUnattended, .tooMany, .done], .signPDF, .approveRequestError),
+            ([.done, .doneUnattended, .done, .failed], .signPDF, .internalError),
+            ([.done, .done, .done, .failed], .signPDF, .internalError),
+            ([.done, .done, .done, .done, .signerFailed, .done], .signPDF, .signDocumentError),
+            ([.done, .done, .done, .done, .timeStampFailed, .done], .signPDF, .timestampRequestError),
+            ([.done, .done, .done, .done, .failed, .done], .signPDF, .internalError),
+            ([.done, .done, .done, .done, .done, .failed], .signPDF, .internalError),
+            ([.done, .done, .declined, .failed], .signPDF, .internalError),
+        ])
+    func words(events: [RequestEvent], operation: SigningOperation, word: RequestWord) {
+        let end = events.reduce(RequestState.findingSigner) { $0.next(after: $1, of: operation, approver: "queue") }
+        #expect(end == .replying(.refused(word)))
+    }
+}
