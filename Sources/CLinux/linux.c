@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <spawn.h>
@@ -51,6 +52,17 @@ long certprov_write(int descriptor, const void *bytes, long count)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = code;
     return written;
+}
+
+int certprov_accept(int listener) { return accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK); }
+int certprov_peer(int descriptor, int *pid, unsigned *user)
+{
+    struct ucred peer = { 0 };
+    socklen_t size = sizeof peer;
+    if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return -1;
+    *pid = peer.pid;
+    *user = peer.uid;
+    return 0;
 }
 
 long certprov_keyring_id(int special) { return syscall(SYS_keyctl, KEYCTL_GET_KEYRING_ID, special, 0); }

@@ -35,7 +35,10 @@ struct CommandContext: Sendable {
         return .all
     }()
 
-    init(_ options: GlobalOptions) throws(CertificateProviderError) {
+    /// - Parameter executor: Runs what blocks. Most commands have one thing to do, on a thread of their own, which it may block.
+    init(
+        _ options: GlobalOptions, executor: BlockingExecutor = BlockingExecutor { job in job() }
+    ) throws(CertificateProviderError) {
         self.options = options
         let level: Logger.Level = options.verbose == 0 ? .warning : .trace
         let warnings = Warnings(collecting: options.json)
@@ -43,18 +46,18 @@ struct CommandContext: Sendable {
         var logger = Logger(label: "certprov") { _ in ConsoleLogHandler(warnings: warnings) }
         logger.logLevel = level
         self.logger = logger
-        // The command has one thing to do, on a thread of its own: what blocks may block it.
         composition = try Composition(
-            Self.builtIns, executor: BlockingExecutor { job in job() }, logger: logger, observer: PluginTrace.observer)
+            Self.builtIns, executor: executor, logger: logger, observer: PluginTrace.observer)
         ProcessEnd.watch(plugins)
     }
 
     /// Runs a subcommand without core dumps, reports its error on stderr, and exits with the status of the error.
     static func run(
-        _ options: GlobalOptions, _ body: (CommandContext) async throws(CertificateProviderError) -> ExitStatus
+        _ options: GlobalOptions, executor: BlockingExecutor = BlockingExecutor { job in job() },
+        _ body: (CommandContext) async throws(CertificateProviderError) -> ExitStatus
     ) async throws {
         try await guarded(json: options.json) { () async throws(CertificateProviderError) in
-            let context = try CommandContext(options)
+            let context = try CommandContext(options, executor: executor)
             do throws(CertificateProviderError) {
                 let status = try await body(context)
                 await context.plugins.shutdown()

@@ -1,0 +1,127 @@
+import CLinux
+package import CertificateProviding
+import Glibc
+
+/// A Unix socket at which requests arrive. Made here, or passed by systemd.
+package final class ListeningSocket: Sendable {
+    let descriptor: Int32
+    /// The file of the socket that was made here.
+    private let file: File?
+
+    private struct File {
+        let path: String
+        let device: dev_t
+        let number: ino_t
+
+        init?(_ path: String) {
+            var status = stat()
+            guard lstat(path, &status) == 0 else { return nil }
+            (self.path, device, number) = (path, status.st_dev, status.st_ino)
+        }
+    }
+
+    /// Takes a socket that another process has made, and removes.
+    init(passed descriptor: Int32) {
+        (self.descriptor, file) = (descriptor, nil)
+        _ = certprov_set_nonblocking(descriptor)
+    }
+
+    /// Makes a socket, with mode 0600 from its first moment. The file of a process that has ended is replaced.
+    ///
+    /// - Parameter path: Its file; `nil` for ``RequestSocket/defaultPath()``, whose directory is made.
+    /// - Throws: `alreadyExists` if another process listens there, or the file is not a socket of this user;
+    ///   `configurationInvalid`, `operationNotAllowed`, `storeWriteFailed`.
+    package init(at path: String?) throws(CertificateProviderError) {
+        let file = if let path { path } else { try Self.defaultFile() }
+        let name = file.withVisibleControls
+        func failed(_ code: Int32) -> CertificateProviderError {
+            CertificateProviderError(
+                .storeWriteFailed,
+                "The socket \(name) cannot be made: \(UnixSocket.text(code)); name another one with --socket.")
+        }
+        let descriptor = UnixSocket.make()
+        guard descriptor >= 0 else { throw failed(errno) }
+        var isDone = false
+        defer { if !isDone { close(descriptor) } }
+        // The file gets the mode of the descriptor: there is no moment at which others could connect.
+        guard certprov_set_nonblocking(descriptor) == 0, fchmod(descriptor, 0o600) == 0 else { throw failed(errno) }
+        // Of two processes that find the file of one that has ended, the second would remove the socket of the first.
+        let end = file.lastIndex(of: "/")
+        let directory = open(end.map { String(file[...$0]) } ?? ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard directory >= 0 else { throw failed(errno) }
+        defer { close(directory) }
+        guard flock(directory, LOCK_EX | LOCK_NB) == 0 else {
+            throw CertificateProviderError(
+                .operationNotAllowed, "Another process is about to make a socket at \(name); try again.", reason: .busy)
+        }
+        guard var code = UnixSocket.withAddress(file, { bind(descriptor, $0, $1) == 0 ? 0 : errno }) else {
+            throw UnixSocket.isNoAddress(file)
+        }
+        if code == EADDRINUSE {
+            try Self.removeRemains(file)
+            code = UnixSocket.withAddress(file, { bind(descriptor, $0, $1) == 0 ? 0 : errno }) ?? EINVAL
+        }
+        guard code == 0 else { throw failed(code) }
+        // The kernel bounds the number by net.core.somaxconn.
+        guard listen(descriptor, 4096) == 0 else { throw failed(errno) }
+        (self.descriptor, self.file) = (descriptor, File(file))
+        isDone = true
+    }
+
+    deinit {
+        removeFile()
+        close(descriptor)
+    }
+
+    /// Removes the file of a socket that was made here, if it still is that one. For the end of the process.
+    package func removeFile() {
+        // While the descriptor is open, no other process takes the file for one of a process that has ended.
+        guard let file, let now = File(file.path), now.device == file.device, now.number == file.number else { return }
+        unlink(file.path)
+    }
+
+    /// Removes the file of a socket whose process has ended.
+    private static func removeRemains(_ path: String) throws(CertificateProviderError) {
+        let name = path.withVisibleControls
+        var status = stat()
+        guard lstat(path, &status) == 0 else { return }
+        guard status.st_mode & S_IFMT == S_IFSOCK, status.st_uid == geteuid() else {
+            throw CertificateProviderError(
+                .alreadyExists, "\(name) exists, and is not a socket of this user; name another path with --socket.")
+        }
+        let descriptor = UnixSocket.make()
+        defer { if descriptor >= 0 { close(descriptor) } }
+        guard descriptor >= 0, certprov_set_nonblocking(descriptor) == 0,
+            UnixSocket.withAddress(path, { connect(descriptor, $0, $1) == 0 ? 0 : errno }) == ECONNREFUSED
+        else {
+            throw CertificateProviderError(
+                .alreadyExists,
+                "Another process listens for requests at \(name). End it, or where systemd does so, run: systemctl --user stop "
+                    + "certprov-requests.socket; or name another path with --socket.")
+        }
+        unlink(path)
+    }
+
+    /// Returns the default path, and makes the directory in the runtime directory, for this user alone.
+    private static func defaultFile() throws(CertificateProviderError) -> String {
+        let path = try RequestSocket.defaultPath()
+        guard let end = path.lastIndex(of: "/") else { return path }
+        let directory = String(path[..<end])
+        var status = stat()
+        if mkdir(directory, 0o700) != 0, errno != EEXIST {
+            throw CertificateProviderError(
+                .storeWriteFailed,
+                "The directory \(directory.withVisibleControls) cannot be made: \(UnixSocket.text(errno)); name a socket with "
+                    + "--socket.")
+        }
+        guard lstat(directory, &status) == 0, status.st_mode & S_IFMT == S_IFDIR, status.st_uid == geteuid(),
+            status.st_mode & 0o022 == 0
+        else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "\(directory.withVisibleControls) is not a directory of this user alone; remove it, or run: chmod go-w "
+                    + directory.shellQuoted)
+        }
+        return path
+    }
+}

@@ -1,0 +1,351 @@
+import CLinux
+package import CertificateProviding
+import Glibc
+package import Logging
+import Synchronization
+
+/// Answers the requests that arrive at a socket: one for each connection. The client writes the URL and closes its writing side, and
+/// gets the reply and the end.
+///
+/// One thread waits for all connections. Its bounds keep memory flat, and a client that is slow, silent or too large from
+/// costing others anything but its own place.
+package struct RequestListener: Sendable {
+    /// Answers a request. It is cancelled if the client goes; a reply is dropped then.
+    ///
+    /// - Parameters:
+    ///   - request: What the client has written. Of more bytes than the largest request has, one more than those.
+    ///   - peer: The client's program and process: a hint, since a process can become another program.
+    package typealias Handler = @Sendable (_ request: consuming [UInt8], _ peer: String) async -> String
+
+    package struct Limits: Sendable {
+        /// The connections at one time. Others wait in the backlog.
+        package var connections = 64
+        /// How long a client may take to write its request, and to read its reply.
+        package var time: Duration = .seconds(30)
+        /// The size, in bytes, beyond which one connection at a time may go on. Others wait at it, and their time does too.
+        package var shared = 1 << 20
+        /// The largest request that can be valid, in bytes.
+        package var largest: Int
+        /// The pause after a connection could not be taken, such as for want of descriptors.
+        package var pause: Duration = .seconds(1)
+
+        /// - Parameter largestDocument: The size of the largest document, in bytes.
+        package init(largestDocument: Int) {
+            // As base64, each character percent-encoded; beside it a logo, and texts.
+            largest = (largestDocument / 3 + 1) * 4 * 3 + 3 << 20
+        }
+    }
+
+    private let socket: ListeningSocket
+    private let limits: Limits
+    private let logger: Logger
+    private let handle: Handler
+
+    package init(_ socket: ListeningSocket, _ limits: Limits, logger: Logger, handle: @escaping Handler) {
+        (self.socket, self.limits, self.logger, self.handle) = (socket, limits, logger, handle)
+    }
+
+    /// Answers requests until the task is cancelled.
+    ///
+    /// - Throws: `unavailable` if the system cannot wait for connections.
+    package func run() async throws(CertificateProviderError) {
+        guard let wakeUp = WakeUp() else {
+            throw CertificateProviderError(
+                .unavailable, "The socket cannot be waited for: \(UnixSocket.text(errno)).")
+        }
+        let result = await withTaskCancellationHandler { () -> Result<Void, CertificateProviderError> in
+            do throws(CertificateProviderError) {
+                return .success(
+                    try await BlockingExecutor.threads(maximum: 1).run { () throws(CertificateProviderError) in
+                        try Connections(socket, limits, logger, handle, wakeUp).run()
+                    })
+            } catch { return .failure(error) }
+        } onCancel: {
+            wakeUp.stop()
+        }
+        try result.get()
+    }
+}
+
+/// Wakes the thread that waits for connections.
+private final class WakeUp: Sendable {
+    struct State {
+        var replies: [(connection: Int, text: String)] = []
+        var isStopped = false
+    }
+
+    let descriptor: Int32
+    private let state = Mutex(State())
+
+    init?() {
+        descriptor = certprov_event()
+        if descriptor < 0 { return nil }
+    }
+
+    deinit { close(descriptor) }
+
+    func reply(_ text: String, to connection: Int) {
+        state.withLock { $0.replies.append((connection, text)) }
+        wake()
+    }
+
+    func stop() {
+        state.withLock { $0.isStopped = true }
+        wake()
+    }
+
+    /// What has happened since the last call.
+    func news() -> State {
+        var count: UInt64 = 0
+        _ = read(descriptor, &count, 8)
+        return state.withLock { state in
+            defer { state.replies = [] }
+            return state
+        }
+    }
+
+    private func wake() {
+        var one: UInt64 = 1
+        _ = write(descriptor, &one, 8)
+    }
+}
+
+/// A request that its handler alone has: what a task captures lives as long as the task.
+private final class Taken: Sendable {
+    private let request: Mutex<[UInt8]>
+
+    init(_ request: [UInt8]) { self.request = Mutex(request) }
+
+    func take() -> [UInt8] {
+        request.withLock { request in
+            defer { request = [] }
+            return request
+        }
+    }
+}
+
+/// The connections, and the thread that waits for them.
+private struct Connections {
+    private struct Connection {
+        enum Phase {
+            case reads
+            /// Reads again when no other connection is beyond the shared size.
+            case waitsForRoom
+            case isHandled(Task<Void, Never>)
+            case writes(String, sent: Int)
+            /// The client has gone, and the handler has not returned yet: it counts until then.
+            case isGone
+        }
+
+        let number: Int
+        /// Below zero once it is closed.
+        var descriptor: Int32
+        let peer: String
+        var phase = Phase.reads
+        var request: [UInt8] = []
+        /// While it reads or writes.
+        var deadline: ContinuousClock.Instant?
+        /// Whether it is the one that may go beyond the shared size.
+        var isLarge = false
+
+        var isOver: Bool {
+            if descriptor >= 0 { return false }
+            if case .isGone = phase { return false }
+            return true
+        }
+
+        mutating func close() {
+            if descriptor >= 0 { Glibc.close(descriptor) }
+            descriptor = -1
+            deadline = nil
+            request = []
+            if case .isHandled(let task) = phase {
+                task.cancel()
+                phase = .isGone
+            } else {
+                phase = .reads
+            }
+        }
+    }
+
+    private let socket: ListeningSocket
+    private let limits: RequestListener.Limits
+    private let logger: Logger
+    private let handle: RequestListener.Handler
+    private let wakeUp: WakeUp
+
+    private var connections: [Connection] = []
+    private var count = 0
+    /// When connections are taken again.
+    private var pausedUntil: ContinuousClock.Instant?
+    private var buffer = [UInt8](repeating: 0, count: 1 << 16)
+
+    init(
+        _ socket: ListeningSocket, _ limits: RequestListener.Limits, _ logger: Logger,
+        _ handle: @escaping RequestListener.Handler,
+        _ wakeUp: WakeUp
+    ) {
+        (self.socket, self.limits, self.logger, self.handle, self.wakeUp) = (socket, limits, logger, handle, wakeUp)
+    }
+
+    /// Waits for what happens next, again and again, until it is stopped.
+    consuming func run() throws(CertificateProviderError) {
+        defer { for index in connections.indices { connections[index].close() } }
+        while true {
+            let accepts = connections.count < limits.connections && pausedUntil == nil
+            var events = [
+                pollfd(fd: wakeUp.descriptor, events: Int16(POLLIN), revents: 0),
+                pollfd(fd: accepts ? socket.descriptor : -1, events: Int16(POLLIN), revents: 0),
+            ]
+            // A closed one is none: the number of these is bounded by that of open files.
+            let open = connections.indices.filter { connections[$0].descriptor >= 0 }
+            for index in open {
+                events.append(
+                    pollfd(fd: connections[index].descriptor, events: Self.events(connections[index]), revents: 0))
+            }
+            let deadline = (connections.compactMap(\.deadline) + [pausedUntil].compactMap(\.self)).min()
+            guard poll(&events, nfds_t(events.count), deadline.map(milliseconds) ?? -1) >= 0 || errno == EINTR else {
+                throw CertificateProviderError(
+                    .unavailable, "The socket cannot be waited for: \(UnixSocket.text(errno)).")
+            }
+            if events[0].revents != 0 {
+                let news = wakeUp.news()
+                if news.isStopped { return }
+                for (number, text) in news.replies { answer(number, text) }
+            }
+            for (index, event) in zip(open, events.dropFirst(2)) where event.revents != 0 {
+                proceed(with: index, isGone: event.revents & Int16(POLLHUP | POLLERR) != 0)
+            }
+            let now = ContinuousClock.now
+            for index in connections.indices where connections[index].deadline.map({ $0 <= now }) == true {
+                connections[index].close()
+            }
+            if pausedUntil.map({ $0 <= now }) == true { pausedUntil = nil }
+            let before = connections.count
+            connections.removeAll(where: \.isOver)
+            if connections.count < before { pausedUntil = nil }
+            giveRoom()
+            if events[1].revents != 0 { accept() }
+        }
+    }
+
+    /// What a connection waits for. The end of both directions comes without being asked for: the end of one is that of a request.
+    private static func events(_ connection: Connection) -> Int16 {
+        switch connection.phase {
+        case .reads: Int16(POLLIN)
+        case .writes: Int16(POLLOUT)
+        case .waitsForRoom, .isHandled, .isGone: 0
+        }
+    }
+
+    private mutating func accept() {
+        while connections.count < limits.connections {
+            let descriptor = certprov_accept(socket.descriptor)
+            guard descriptor >= 0 else {
+                if [EAGAIN, EINTR, ECONNABORTED].contains(errno) { return }
+                // It stays ready meanwhile, and to ask at once would take a processor.
+                logger.warning("no connection can be taken now: \(UnixSocket.text(errno))")
+                pausedUntil = .now + limits.pause
+                return
+            }
+            guard let (process, user) = UnixSocket.peer(descriptor), user == geteuid() else {
+                close(descriptor)
+                continue
+            }
+            count += 1
+            connections.append(
+                Connection(
+                    number: count, descriptor: descriptor, peer: Self.describe(process), deadline: .now + limits.time))
+        }
+    }
+
+    private mutating func proceed(with index: Int, isGone: Bool) {
+        switch connections[index].phase {
+        case .writes: write(index)
+        // The reply could not reach a client that has closed both directions.
+        case _ where isGone: connections[index].close()
+        case .reads: read(index)
+        case .waitsForRoom, .isHandled, .isGone: break
+        }
+    }
+
+    private mutating func read(_ index: Int) {
+        let got = Glibc.read(connections[index].descriptor, &buffer, buffer.count)
+        guard got != 0 else { return begin(index) }
+        guard got > 0 else {
+            if errno != EAGAIN && errno != EINTR { connections[index].close() }
+            return
+        }
+        // A client that is read to its end gets a reply. What is too large is not kept.
+        let size = connections[index].request.count
+        connections[index].request += buffer[..<min(got, limits.largest + 1 - size)]
+        if size + got > limits.shared, !connections[index].isLarge {
+            connections[index].phase = .waitsForRoom
+            connections[index].deadline = nil
+        }
+    }
+
+    /// Lets one connection go beyond the shared size: the one that came first.
+    private mutating func giveRoom() {
+        guard !connections.contains(where: \.isLarge),
+            let index = connections.firstIndex(where: { if case .waitsForRoom = $0.phase { true } else { false } })
+        else { return }
+        connections[index].isLarge = true
+        connections[index].phase = .reads
+        connections[index].deadline = .now + limits.time
+        // Of this, what is never written takes no memory. An array that grows would be there twice.
+        connections[index].request.reserveCapacity(limits.largest + 1)
+    }
+
+    private mutating func begin(_ index: Int) {
+        let (number, peer) = (connections[index].number, connections[index].peer)
+        let request = Taken(connections[index].request)
+        connections[index].request = []
+        connections[index].deadline = nil
+        connections[index].phase = .isHandled(
+            Task { [handle, wakeUp] in wakeUp.reply(await handle(request.take(), peer), to: number) })
+    }
+
+    private mutating func answer(_ number: Int, _ text: String) {
+        guard let index = connections.firstIndex(where: { $0.number == number }) else { return }
+        guard connections[index].descriptor >= 0 else {
+            connections[index].phase = .reads
+            return
+        }
+        connections[index].phase = .writes(text, sent: 0)
+        connections[index].deadline = .now + limits.time
+        write(index)
+    }
+
+    private mutating func write(_ index: Int) {
+        guard case .writes(var text, let sent) = connections[index].phase else { return }
+        let descriptor = connections[index].descriptor
+        let (count, size) = text.withUTF8 { bytes in
+            (
+                send(descriptor, bytes.baseAddress.map { $0 + sent }, bytes.count - sent, Int32(MSG_NOSIGNAL)),
+                bytes.count
+            )
+        }
+        if count < 0 && (errno == EAGAIN || errno == EINTR) { return }
+        connections[index].phase = .writes(text, sent: sent + max(0, count))
+        // The kernel keeps what is written for the client.
+        if count < 0 || sent + count == size { connections[index].close() }
+    }
+
+    /// The name, the program and the number of a process, as far as they can be seen.
+    private static func describe(_ process: Int32) -> String {
+        var buffer = [UInt8](repeating: 0, count: 4096)
+        let length = readlink("/proc/\(process)/exe", &buffer, buffer.count)
+        let program = String(decoding: buffer.prefix(max(0, length)), as: UTF8.self)
+        var name = ""
+        let file = open("/proc/\(process)/comm", O_RDONLY | O_CLOEXEC)
+        if file >= 0 {
+            let length = Glibc.read(file, &buffer, 64)
+            // It ends a line.
+            name = String(decoding: buffer.prefix(max(0, length - 1)), as: UTF8.self)
+            close(file)
+        }
+        let known = [name, program].filter { !$0.isEmpty }.joined(separator: ", ")
+        return (known.isEmpty ? "process \(process)" : "\(known), process \(process)").withVisibleControls
+    }
+}
