@@ -1,5 +1,5 @@
 import CertificateProviding
-import Glibc
+package import Glibc
 import SystemPackage
 
 extension SafeDirectory {
@@ -12,7 +12,7 @@ extension SafeDirectory {
     private static let previous = temporaryPrefix + "previous"
 
     /// Reads the whole file `name`; `nil` if it does not exist.
-    func read(_ name: String, atMost limit: Int) throws(Refusal) -> [UInt8]? {
+    package func read(_ name: String, atMost limit: Int) throws(Refusal) -> [UInt8]? {
         guard let file = try openFile(name) else { return nil }
         defer { close(file) }
         do throws(RegularFile.Failure) {
@@ -66,7 +66,7 @@ extension SafeDirectory {
     /// - Parameters:
     ///   - owner: `nil` for that of the process.
     ///   - group: `nil` for that of the process.
-    func createFile(
+    package func createFile(
         _ name: String, _ bytes: [UInt8], mode: mode_t = 0o600, owner: UInt32? = nil, group: UInt32? = nil,
         _ files: FileSystem
     ) throws(Refusal) {
@@ -99,7 +99,8 @@ extension SafeDirectory {
         return true
     }
 
-    private func write(_ bytes: [UInt8], to file: Int32, _ files: FileSystem) throws(Refusal) {
+    /// Writes all bytes at the file's current position.
+    package func write(_ bytes: [UInt8], to file: Int32, _ files: FileSystem) throws(Refusal) {
         var remaining = bytes[...]
         while !remaining.isEmpty {
             let count = remaining.withUnsafeBytes { files.write(file, $0) }
@@ -116,11 +117,11 @@ extension SafeDirectory {
         }
     }
 
-    func flush(_ files: FileSystem) throws(Refusal) {
+    package func flush(_ files: FileSystem) throws(Refusal) {
         guard files.synchronize(descriptor) == 0 else { throw failure("\(path) cannot be flushed to disk") }
     }
 
-    func failure(_ what: String) -> Refusal { Refusal(reason: "\(what): \(errorText(errno))") }
+    package func failure(_ what: String) -> Refusal { Refusal(reason: "\(what): \(errorText(errno))") }
 
     /// Removes the temporary files of writers that died, as far as possible. Call it with the store's lock held.
     func removeAbandonedFiles(_ files: FileSystem) {
@@ -134,7 +135,7 @@ extension SafeDirectory {
     }
 
     /// Returns the names in the directory, without `.` and `..`.
-    func entries() throws(Refusal) -> [String] {
+    package func entries() throws(Refusal) -> [String] {
         let copy = openat(descriptor, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard copy >= 0 else { throw failure("\(path) cannot be listed") }
         guard let stream = fdopendir(copy) else {

@@ -1,33 +1,42 @@
-import Glibc
+package import Glibc
 import SystemPackage
 
 /// The system calls that change the disk, replaceable so that a test can make each of them fail.
 ///
 /// As in C, a negative result is a failure with the reason in `errno`.
-struct FileSystem: Sendable {
+package struct FileSystem: Sendable {
+    /// The calls themselves.
+    package static let system = FileSystem()
+
     /// Opens the file `name` for writing, and creates it with mode 0600 if it does not exist. With `O_EXCL` in `flags`
     /// it must not exist.
-    var create: @Sendable (_ directory: Int32, _ name: String, _ flags: Int32) -> Int32 = {
+    package var create: @Sendable (_ directory: Int32, _ name: String, _ flags: Int32) -> Int32 = {
         openat($0, $1, O_CREAT | O_CLOEXEC | O_NOFOLLOW | $2, 0o600)
     }
-    var write: @Sendable (_ descriptor: Int32, UnsafeRawBufferPointer) -> Int = {
+    package var write: @Sendable (_ descriptor: Int32, UnsafeRawBufferPointer) -> Int = {
         Glibc.write($0, $1.baseAddress, $1.count)
     }
-    var changeMode: @Sendable (_ descriptor: Int32, mode_t) -> Int32 = { fchmod($0, $1) }
-    var changeOwner: @Sendable (_ descriptor: Int32, UInt32, UInt32) -> Int32 = { fchown($0, $1, $2) }
-    var synchronize: @Sendable (_ descriptor: Int32) -> Int32 = { fsync($0) }
-    var rename: @Sendable (_ directory: Int32, _ from: String, _ to: String) -> Int32 = { renameat($0, $1, $0, $2) }
-    var link: @Sendable (_ directory: Int32, _ from: String, _ to: String) -> Int32 = { linkat($0, $1, $0, $2, 0) }
-    var symbolicLink: @Sendable (_ target: String, _ directory: Int32, _ name: String) -> Int32 = {
+    package var changeMode: @Sendable (_ descriptor: Int32, mode_t) -> Int32 = { fchmod($0, $1) }
+    package var changeOwner: @Sendable (_ descriptor: Int32, UInt32, UInt32) -> Int32 = { fchown($0, $1, $2) }
+    package var synchronize: @Sendable (_ descriptor: Int32) -> Int32 = { fsync($0) }
+    package var rename: @Sendable (_ directory: Int32, _ from: String, _ to: String) -> Int32 = {
+        renameat($0, $1, $0, $2)
+    }
+    package var link: @Sendable (_ directory: Int32, _ from: String, _ to: String) -> Int32 = {
+        linkat($0, $1, $0, $2, 0)
+    }
+    package var symbolicLink: @Sendable (_ target: String, _ directory: Int32, _ name: String) -> Int32 = {
         symlinkat($0, $1, $2)
     }
-    var unlink: @Sendable (_ directory: Int32, _ name: String) -> Int32 = { unlinkat($0, $1, 0) }
-    var makeDirectory: @Sendable (_ directory: Int32, _ name: String, mode_t) -> Int32 = { mkdirat($0, $1, $2) }
-    var removeDirectory: @Sendable (_ directory: Int32, _ name: String) -> Int32 = { unlinkat($0, $1, AT_REMOVEDIR) }
+    package var unlink: @Sendable (_ directory: Int32, _ name: String) -> Int32 = { unlinkat($0, $1, 0) }
+    package var makeDirectory: @Sendable (_ directory: Int32, _ name: String, mode_t) -> Int32 = { mkdirat($0, $1, $2) }
+    package var removeDirectory: @Sendable (_ directory: Int32, _ name: String) -> Int32 = {
+        unlinkat($0, $1, AT_REMOVEDIR)
+    }
 }
 
 /// Returns the text of an `errno` value.
-func errorText(_ code: Int32) -> String { String(cString: strerror(code)) }
+package func errorText(_ code: Int32) -> String { String(cString: strerror(code)) }
 
 /// Whether all users of this host may read the regular file at `path`.
 package func isReadableByEverybody(_ path: String) -> Bool {

@@ -1,12 +1,12 @@
-import CertificateProviding
+package import CertificateProviding
 import Glibc
 import SystemPackage
 
 /// An open directory that only this user can change. Its contents are accessed relative to the descriptor, so that a
 /// path that changes during the access cannot lead elsewhere.
-final class SafeDirectory: Sendable {
-    let descriptor: Int32
-    let path: String
+package final class SafeDirectory: Sendable {
+    package let descriptor: Int32
+    package let path: String
 
     private init(descriptor: Int32, path: String) {
         self.descriptor = descriptor
@@ -16,13 +16,15 @@ final class SafeDirectory: Sendable {
     deinit { close(descriptor) }
 
     /// The reason why a directory or file is not used: a clause with the next step.
-    struct Refusal: Error {
-        var reason: String
+    package struct Refusal: Error {
+        package var reason: String
         /// Whether another process or thread holds a lock.
-        var isBusy = false
+        package var isBusy = false
+
+        package init(reason: String, isBusy: Bool = false) { (self.reason, self.isBusy) = (reason, isBusy) }
 
         /// Returns the error with this code; while a lock is held, `operationNotAllowed`: the same call may succeed soon.
-        func error(
+        package func error(
             _ code: CertificateProviderError.Code, _ message: String, provider: ProviderID? = nil
         ) -> CertificateProviderError {
             CertificateProviderError(
@@ -32,17 +34,17 @@ final class SafeDirectory: Sendable {
     }
 
     /// Opens the directory at `path`; `nil` if it does not exist.
-    static func open(_ path: String) throws(Refusal) -> SafeDirectory? {
+    package static func open(_ path: String) throws(Refusal) -> SafeDirectory? {
         try open(path, at: AT_FDCWD, name: path)
     }
 
     /// Opens the subdirectory `name`; `nil` if it does not exist.
-    func directory(_ name: String) throws(Refusal) -> SafeDirectory? {
+    package func directory(_ name: String) throws(Refusal) -> SafeDirectory? {
         try Self.open(path + "/" + name, at: descriptor, name: name)
     }
 
     /// Creates the directory at the absolute `path` and its parents with mode 0700, and opens it.
-    static func create(_ path: String, _ files: FileSystem) throws(Refusal) -> SafeDirectory {
+    package static func create(_ path: String, _ files: FileSystem) throws(Refusal) -> SafeDirectory {
         var partial = ""
         for component in path.split(separator: "/") {
             partial += "/" + component
@@ -84,7 +86,7 @@ final class SafeDirectory: Sendable {
     }
 
     /// Creates the subdirectory `name` with mode 0700, and opens it.
-    func create(_ name: String, _ files: FileSystem) throws(Refusal) -> SafeDirectory {
+    package func create(_ name: String, _ files: FileSystem) throws(Refusal) -> SafeDirectory {
         try Self.make(name, in: descriptor, path: "\(path)/\(name)", mode: 0o700, files)
         guard let directory = try directory(name) else {
             throw Refusal(reason: "\(path)/\(name) was removed by another process")
@@ -93,7 +95,7 @@ final class SafeDirectory: Sendable {
     }
 
     /// Removes the file or directory `name` with all that is in it, if it exists. The caller must flush this directory.
-    func removeTree(_ name: String, _ files: FileSystem) throws(Refusal) {
+    package func removeTree(_ name: String, _ files: FileSystem) throws(Refusal) {
         if files.unlink(descriptor, name) == 0 || errno == ENOENT { return }
         guard errno == EISDIR || errno == EPERM, let inner = try directory(name) else {
             throw failure("\(path)/\(name) cannot be removed")
@@ -105,7 +107,7 @@ final class SafeDirectory: Sendable {
     }
 
     /// Opens the regular file `name` for reading; `nil` if it does not exist.
-    func openFile(_ name: String) throws(Refusal) -> Int32? {
+    package func openFile(_ name: String) throws(Refusal) -> Int32? {
         let file = openat(descriptor, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
         guard file >= 0 else {
             let code = errno
@@ -114,12 +116,17 @@ final class SafeDirectory: Sendable {
             throw Refusal(reason: "\(path)/\(name) cannot be opened: \(why)")
         }
         do throws(Refusal) {
-            try Self.check(file, path + "/" + name, isDirectory: false)
+            try check(file, name)
             return file
         } catch {
             close(file)
             throw error
         }
+    }
+
+    /// Refuses the open file `name` unless it is a regular file of this user that others can neither read nor write.
+    package func check(_ file: Int32, _ name: String) throws(Refusal) {
+        try Self.check(file, path + "/" + name, isDirectory: false)
     }
 
     private static func open(_ path: String, at parent: Int32, name: String) throws(Refusal) -> SafeDirectory? {

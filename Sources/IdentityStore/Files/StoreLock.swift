@@ -4,15 +4,15 @@ import SystemPackage
 
 /// The lock of writers to the store, held by one process and one thread at a time. Readers need no lock, because every
 /// change is one rename. The kernel releases the lock when its holder dies.
-final class StoreLock {
+package final class StoreLock {
     /// How long a writer waits for another one: many times the duration of a write on a slow disk.
-    static let timeout = Duration.seconds(10)
+    package static let timeout = Duration.seconds(10)
 
     private static let name = ".lock"
     private let descriptor: Int32
 
     /// Takes the lock, waiting at most `timeout`. Throws if the directory was removed during the wait.
-    init(
+    package init(
         in directory: SafeDirectory, timeout: Duration, _ files: FileSystem
     ) throws(SafeDirectory.Refusal) {
         // From here on `deinit` closes it, also when this initialiser throws.
