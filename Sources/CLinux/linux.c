@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <spawn.h>
+#include <string.h>
 #include <unistd.h>
 
 int certprov_set_dumpable(int dumpable) { return prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0); }
@@ -63,6 +64,11 @@ int certprov_peer(int descriptor, int *pid, unsigned *user)
     *pid = peer.pid;
     *user = peer.uid;
     return 0;
+}
+
+const void *certprov_find(const void *needle, long needle_count, const void *bytes, long count)
+{
+    return memmem(bytes, count, needle, needle_count);
 }
 
 long certprov_keyring_id(int special) { return syscall(SYS_keyctl, KEYCTL_GET_KEYRING_ID, special, 0); }

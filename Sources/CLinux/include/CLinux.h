@@ -18,6 +18,8 @@ int certprov_close_from(void *actions, int lowest);
 int certprov_take_descriptor(void);
 // Writes to a pipe without the SIGPIPE that the process would get when its reader has gone.
 long certprov_write(int descriptor, const void *bytes, long count);
+// memmem(3): the first place of a needle, or NULL.
+const void *certprov_find(const void *needle, long needle_count, const void *bytes, long count);
 
 // Takes a connection: a descriptor that does not block and that no program inherits. Swift has no accept4(2).
 int certprov_accept(int listener);

@@ -1,0 +1,158 @@
+import CertificateProviding
+package import FoundationEssentials
+import Glibc
+
+/// A line of the journal: a request that passed step 11, and what became of it. It has no document, key, PIN or client key.
+package struct JournalEntry: Sendable, Equatable {
+    /// What became of a request: `signed`, `interrupted`, or the word of the reply that refused it.
+    package struct Outcome: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
+        package let rawValue: String
+        package init(rawValue: String) { self.rawValue = rawValue }
+        package var description: String { rawValue }
+
+        /// The reply has the signature.
+        package static let signed = Self(rawValue: "signed")
+        /// The process ended, or lost its disk, while it signed. No reply has left.
+        package static let interrupted = Self(rawValue: "interrupted")
+
+        /// The request was refused with this word.
+        package init(_ word: RequestWord) { rawValue = word.rawValue }
+    }
+
+    /// The approver of a request that a rule approved.
+    package static let unattended = "unattended"
+
+    /// When it was written, in whole seconds.
+    package var time: Date
+    /// The number of the client in the registry.
+    package var client: Int
+    /// What the request says: untrusted text, cut.
+    package var requestID: String?
+    package var operation: SigningOperation
+    /// The SHA-256 of the data, in hexadecimal digits.
+    package var digest: String
+    package var outcome: Outcome
+    /// The prompt that got the approval, ``unattended``, or `nil` for a request that was not approved.
+    package var approver: String?
+    /// The SHA-256 of the certificate that signed or would have.
+    package var fingerprint: String?
+    /// Who sent the request, as far as the host knows: a hint, cut.
+    package var peer: String
+
+    /// - Parameter time: Without its fraction of a second.
+    package init(
+        time: Date, client: Int, requestID: String?, operation: SigningOperation, digest: String, outcome: Outcome,
+        approver: String?, fingerprint: String?, peer: String
+    ) {
+        self.time = Date(timeIntervalSince1970: time.timeIntervalSince1970.rounded(.down))
+        self.client = client
+        self.requestID = requestID?.cut(to: 128)
+        self.operation = operation
+        self.digest = digest
+        self.outcome = outcome
+        self.approver = approver
+        self.fingerprint = fingerprint
+        self.peer = peer.cut(to: 256)
+    }
+
+    /// The most bytes that a line has, with its end. In JSON a code point has at most six.
+    static let maximumSize = 4096
+}
+
+extension JournalEntry: Codable {
+    private enum Key: String, CodingKey {
+        case time, client, requestID, operation, digest, outcome, approver, fingerprint, peer
+    }
+
+    /// Each line has every key.
+    package func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: Key.self)
+        try container.encode(Self.text(of: time), forKey: .time)
+        try container.encode(client, forKey: .client)
+        try container.encode(requestID, forKey: .requestID)
+        try container.encode(operation, forKey: .operation)
+        try container.encode(digest, forKey: .digest)
+        try container.encode(outcome.rawValue, forKey: .outcome)
+        try container.encode(approver, forKey: .approver)
+        try container.encode(fingerprint, forKey: .fingerprint)
+        try container.encode(peer, forKey: .peer)
+    }
+
+    package init(from decoder: any Decoder) throws {
+        let container = try decoder.container(keyedBy: Key.self)
+        guard let time = Self.time(of: try container.decode(String.self, forKey: .time)) else {
+            throw DecodingError.dataCorruptedError(forKey: .time, in: container, debugDescription: "no time")
+        }
+        self.init(
+            time: time, client: try container.decode(Int.self, forKey: .client),
+            requestID: try container.decode(String?.self, forKey: .requestID),
+            operation: try container.decode(SigningOperation.self, forKey: .operation),
+            digest: try container.decode(String.self, forKey: .digest),
+            outcome: Outcome(rawValue: try container.decode(String.self, forKey: .outcome)),
+            approver: try container.decode(String?.self, forKey: .approver),
+            fingerprint: try container.decode(String?.self, forKey: .fingerprint),
+            peer: try container.decode(String.self, forKey: .peer))
+    }
+
+    /// The line with its end, and where in it the outcome begins.
+    ///
+    /// - Parameter width: The room for the outcome with its quotation marks: spaces follow it.
+    func line(width: Int) throws(CertificateProviderError) -> (bytes: [UInt8], outcome: Int) {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+        var bytes: [UInt8]
+        do { bytes = Array(try encoder.encode(self)) } catch {
+            throw CertificateProviderError(.internal, "A line of the journal cannot be made.", underlying: error)
+        }
+        // Within a text these quotation marks would have backslashes.
+        let key = Array(#""outcome":"#.utf8), value = Self.quoted(outcome)
+        guard let start = bytes.firstRange(of: key)?.upperBound, bytes[start...].starts(with: value) else {
+            throw CertificateProviderError(.internal, "A line of the journal has no outcome.")
+        }
+        bytes.insert(contentsOf: [UInt8](repeating: 0x20, count: max(0, width - value.count)), at: start + value.count)
+        bytes.append(UInt8(ascii: "\n"))
+        guard bytes.count <= Self.maximumSize else {
+            throw CertificateProviderError(.internal, "A line of the journal would have \(bytes.count) bytes.")
+        }
+        return (bytes, start)
+    }
+
+    /// The outcome as JSON: words need no escapes.
+    static func quoted(_ outcome: Outcome) -> [UInt8] { Array("\"\(outcome.rawValue)\"".utf8) }
+
+    // MARK: - Times
+
+    /// RFC 3339 in UTC, to the second. All texts have the same length, and the order of their times.
+    static func text(of time: Date) -> String {
+        // Years of four digits.
+        var seconds = time_t(min(max(time.timeIntervalSince1970, -62_135_596_800), 253_402_300_799).rounded(.down))
+        var parts = tm()
+        gmtime_r(&seconds, &parts)
+        func digits(_ value: Int32, _ width: Int) -> String {
+            String(String(repeating: "0", count: width) + String(value)).suffix(width).description
+        }
+        return digits(parts.tm_year + 1900, 4) + "-" + digits(parts.tm_mon + 1, 2) + "-" + digits(parts.tm_mday, 2)
+            + "T" + digits(parts.tm_hour, 2) + ":" + digits(parts.tm_min, 2) + ":" + digits(parts.tm_sec, 2) + "Z"
+    }
+
+    /// The time of a text that ``text(of:)`` has made; `nil` for another one.
+    static func time(of text: String) -> Date? {
+        let bytes = Array(text.utf8)
+        guard bytes.count == 20, bytes.enumerated().allSatisfy({ $1 == separators[$0] ?? $1 }) else { return nil }
+        var numbers: [Int32] = []
+        for (start, count) in [(0, 4), (5, 2), (8, 2), (11, 2), (14, 2), (17, 2)] {
+            let digits = bytes[start..<start + count]
+            guard digits.allSatisfy({ (0x30...0x39).contains($0) }) else { return nil }
+            numbers.append(digits.reduce(0) { $0 * 10 + Int32($1 - 0x30) })
+        }
+        var parts = tm()
+        (parts.tm_year, parts.tm_mon, parts.tm_mday) = (numbers[0] - 1900, numbers[1] - 1, numbers[2])
+        (parts.tm_hour, parts.tm_min, parts.tm_sec) = (numbers[3], numbers[4], numbers[5])
+        let date = Date(timeIntervalSince1970: Double(timegm(&parts)))
+        // A day that its month does not have.
+        return Self.text(of: date) == text ? date : nil
+    }
+
+    private static let separators: [Int: UInt8] = Dictionary(
+        uniqueKeysWithValues: zip([4, 7, 10, 13, 16, 19], "--T::Z".utf8))
+}
