@@ -30,24 +30,6 @@ package struct AuthenticRequest: Sendable {
     package var isUnattended: Bool { client.unattended.contains(operation) }
 }
 
-/// The image of a request.
-package struct RequestLogo: Sendable, Equatable {
-    package enum Kind: String, CaseIterable, Sendable { case png, jpeg, gif, webp }
-    package let kind: Kind
-    package let bytes: [UInt8]
-
-    static let maximumSize = 512_000
-
-    fileprivate var isOfKind: Bool {
-        switch kind {
-        case .png: bytes.starts(with: [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a])
-        case .jpeg: bytes.starts(with: [0xff, 0xd8, 0xff])
-        case .gif: bytes.starts(with: "GIF87a".utf8) || bytes.starts(with: "GIF89a".utf8)
-        case .webp: bytes.starts(with: "RIFF".utf8) && bytes.dropFirst(8).starts(with: "WEBP".utf8)
-        }
-    }
-}
-
 /// Where a reply goes: the scheme and the host of its URL.
 package struct ReplyAddress: Sendable, Equatable {
     package let scheme: String
@@ -70,7 +52,6 @@ package struct RequestSteps: Sendable {
     package static let maximumArgument = 131_071
     /// More than an update with a signature and its time stamp has, in base64.
     private static let roomForUpdate = 80 << 10
-    private static let maximumChallenge = 4096
     private static let known: Set = [
         "scheme", "document", "challenge", "document-name", "service-name", "client-id", "signature", "service-logo",
         "user-code", "request-id",
@@ -164,7 +145,7 @@ package struct RequestSteps: Sendable {
     }
 
     private func data(_ text: String, of operation: SigningOperation) throws(RequestRefusal) -> [UInt8] {
-        let limit = operation == .signPDF ? registry.maximumDocument : Self.maximumChallenge
+        let limit = operation == .signPDF ? registry.maximumDocument : SigningRequest.maximumChallenge
         guard text.decodedBase64Size <= limit else {
             throw refusal(3, operation.processingError, "the \(operation.dataItem) has more than \(limit) bytes")
         }
@@ -183,11 +164,10 @@ package struct RequestSteps: Sendable {
         guard base64.decodedBase64Size <= RequestLogo.maximumSize else {
             throw refusal(9, .wrongLogoSize, "service-logo has more than \(RequestLogo.maximumSize) bytes")
         }
-        guard let bytes = base64.strictBase64, case let logo = RequestLogo(kind: kind, bytes: bytes), logo.isOfKind
-        else {
+        guard let bytes = base64.strictBase64, kind.fits(bytes) else {
             throw refusal(10, .wrongLogoFormat, "service-logo is not base64 of a \(kind.rawValue) image")
         }
-        return logo
+        return RequestLogo(kind: kind, bytes: bytes)
     }
 
     private static func clientNumber(_ text: String) -> UInt32? {
@@ -259,8 +239,6 @@ package struct RequestSteps: Sendable {
 }
 
 extension String {
-    fileprivate var isBlank: Bool { allSatisfy(\.isWhitespace) }
-
     /// The name of a file without directories, of either kind.
     fileprivate var lastPathComponent: String? {
         split { $0 == "/" || $0 == "\\" }.last.map(String.init)

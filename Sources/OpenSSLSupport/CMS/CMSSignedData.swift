@@ -78,7 +78,7 @@ extension OpenSSLLibrary {
         return try CertificateStack(adopting: CMS_get1_certs(message.pointer)).derRepresentations()
     }
 
-    private static func digest(of signer: OpaquePointer) -> String {
+    static func digest(of signer: OpaquePointer) -> String {
         var algorithm: UnsafeMutablePointer<X509_ALGOR>?
         CMS_SignerInfo_get0_algs(signer, nil, nil, &algorithm, nil)
         guard let algorithm, let name = OBJ_nid2sn(OBJ_obj2nid(algorithm.pointee.algorithm)) else { return "" }

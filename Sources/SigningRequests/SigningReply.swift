@@ -1,0 +1,124 @@
+public import CertificateProviding
+public import FoundationEssentials
+import OpenSSLSupport
+
+/// A signer's reply that has been verified.
+public struct SigningReply: Sendable {
+    /// The signature of the challenge (ECDSA, DER), or the document with its signature.
+    public let data: [UInt8]
+    /// The certificate of the signature: from the reply, or from the signature of the document.
+    public let certificate: X509Certificate
+    /// The path from the certificate to an anchor, which is its last; `nil` if no anchors were given.
+    public let chain: [X509Certificate]?
+
+    /// Reads a reply, and verifies it: the signature of the challenge is by the certificate's key; the document begins with the one
+    /// that was sent, and what follows has a signature with SHA-2 over the whole file.
+    ///
+    /// What else follows a document, and its time stamp, is not looked at: a program that compares versions does that, such as
+    /// pyHanko. Takes time linear in the size of the reply.
+    ///
+    /// - Parameters:
+    ///   - reply: The URL, as it came.
+    ///   - data: The document or the challenge that was sent.
+    ///   - anchors: The certificate must lead to one of them; `nil` to accept any certificate. For a challenge, intermediates are
+    ///     anchors too: the reply has none.
+    ///   - date: The time at which the certificates must be valid, where there are anchors.
+    /// - Throws: An error whose reason is a word of the protocol, the first that fits: `empty-response`, `parse-url-error`,
+    ///   `wrong-operation-type`, the signer's own `message`, `certificate-parse-error`, `public-key-copy-error`,
+    ///   `signature-verification-error`.
+    public init(
+        _ reply: [UInt8], to operation: SigningOperation, of data: [UInt8], anchors: [X509Certificate]? = nil,
+        at date: Date = Date()
+    ) async throws(CertificateProviderError) {
+        guard reply.contains(where: { $0 != 0x0a && $0 != 0x0d }) else { throw RequestWord.emptyResponse.error() }
+        guard let url = RequestURL(reply) else { throw RequestWord.parseURLError.error() }
+        let message = url["message"]
+        guard url["status"] == "success" || message?.isEmpty == false else {
+            throw RequestWord.parseURLError.error("It has neither a success nor a message.")
+        }
+        guard url.host == operation.rawValue else {
+            throw RequestWord.wrongOperationType.error("The reply is for another operation.", code: .malformedData)
+        }
+        if url["status"] != "success" { throw RequestWord(rawValue: message ?? "").error() }
+        let parts =
+            operation == .signChallenge ? try Self.challenge(url, data) : try Self.document(url, data)
+        if let anchors {
+            chain = try await Self.chain(of: parts.certificate, among: parts.others, anchors, date)
+        } else {
+            chain = nil
+        }
+        (self.data, certificate) = (parts.data, parts.certificate)
+    }
+
+    private typealias Parts = (data: [UInt8], certificate: X509Certificate, others: [X509Certificate])
+
+    private static func challenge(_ url: RequestURL, _ challenge: [UInt8]) throws(CertificateProviderError) -> Parts {
+        let certificate = try certificate(url["certificate"]?.strictBase64)
+        guard certificate.publicKey.curve == "P-256",
+            OpenSSLLibrary().permits(.ecdsaP256SHA256, for: certificate.publicKey)
+        else {
+            throw RequestWord.publicKeyCopyError.error(
+                "A challenge is signed by a P-256 key; '\(certificate.subject)' has \(certificate.publicKey.displayName)."
+            )
+        }
+        guard let signature = url["signature"]?.strictBase64,
+            certificate.publicKey.isValidSignature(signature, for: challenge, using: .ecdsaP256SHA256)
+        else { throw RequestWord.signatureVerificationError.error() }
+        return (signature, certificate, [])
+    }
+
+    private static func document(_ url: RequestURL, _ sent: [UInt8]) throws(CertificateProviderError) -> Parts {
+        let error = RequestWord.signatureVerificationError
+        guard let document = url["document"]?.strictBase64 else {
+            throw error.error("The reply has no document that can be read.")
+        }
+        let isSent = document.starts(with: sent)
+        // Of another document too: a certificate that cannot be read comes first.
+        guard let found = PDFFileSignature(in: document, after: isSent ? sent.count : 0) else {
+            throw error.error("The document has no signature that covers it.")
+        }
+        let library = OpenSSLLibrary()
+        let signature: CMSDetachedSignature
+        do { signature = try CMSDetachedSignature(found.message, in: library) } catch {
+            throw RequestWord.signatureVerificationError.error("The signature is not one of CMS.", underlying: error)
+        }
+        let certificate = try certificate(signature.signerCertificate)
+        let key = certificate.publicKey
+        guard
+            [.ecdsaP256SHA256, .ecdsaP384SHA384, .ecdsaP521SHA512, .rsaPKCS1SHA256, .rsaPSSPSSSHA256].contains(where: {
+                library.permits($0, for: key)
+            })
+        else {
+            throw RequestWord.publicKeyCopyError.error("'\(certificate.subject)' has \(key.displayName).")
+        }
+        do { try signature.verify(found.content) } catch {
+            throw RequestWord.signatureVerificationError.error(underlying: error)
+        }
+        guard isSent else { throw error.error("The signed document does not begin with the one that was sent.") }
+        return (
+            document, certificate, signature.certificates.compactMap { try? X509Certificate(derRepresentation: $0) }
+        )
+    }
+
+    private static func certificate(_ der: [UInt8]?) throws(CertificateProviderError) -> X509Certificate {
+        do throws(CertificateProviderError) {
+            guard let der else { throw RequestWord.certificateParseError.error() }
+            return try X509Certificate(derRepresentation: der)
+        } catch { throw RequestWord.certificateParseError.error(underlying: error) }
+    }
+
+    private static func chain(
+        of leaf: X509Certificate, among others: [X509Certificate], _ anchors: [X509Certificate], _ date: Date
+    ) async throws(CertificateProviderError) -> [X509Certificate] {
+        let result: CertificateChain.Validation
+        do throws(CertificateProviderError) {
+            result = try await CertificateChain.validation(of: leaf, among: others, trusting: anchors, at: date)
+        } catch {
+            guard error.code != .userCancelled else { throw error }
+            throw RequestWord.signatureVerificationError.error(underlying: error)
+        }
+        if let path = result.path { return path }
+        throw RequestWord.signatureVerificationError.error(
+            "'\(leaf.subject)' does not lead to the anchors" + (result.obstacle.map { ": \($0)." } ?? "."))
+    }
+}
