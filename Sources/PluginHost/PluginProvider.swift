@@ -162,7 +162,7 @@ final class PluginProvider: CertificateProvider {
         guard let usage = IdentityUsage(rawValue: word) else {
             throw CertificateProviderError(
                 .protocolError,
-                "The 'usage' of an identity is '\(word.withVisibleControls.prefix(64))'; it must be client, server or both."
+                "The 'usage' of an identity is '\(word.withVisibleControls.prefix(64))'; it must be client, server, both or signature."
             )
         }
         return usage

@@ -76,7 +76,7 @@ import X509
         "A chain is of no use for a side of TLS that its intermediate's extended key usage lacks", arguments: purposes)
     func theIssuerRestrictsItsLeaves(purposes: [ExtendedKeyUsage.Usage], refused: [IdentityUsage: String]) throws {
         let authority = try TestAuthority(for: purposes.isEmpty ? nil : ExtendedKeyUsage(purposes))
-        for usage in IdentityUsage.allCases {
+        for usage in IdentityUsage.sidesOfTLS {
             let identity = try authority.issue("host", usage: usage)
             #expect(identity.status(at: Date()) == .valid)
             let expected = refused[usage].map {
@@ -91,7 +91,7 @@ import X509
     @Test("A leaf is of no use for a side of TLS that its extended key usage lacks", arguments: purposes.dropFirst())
     func theLeafNamesItsSides(purposes: [ExtendedKeyUsage.Usage], refused: [IdentityUsage: String]) throws {
         let authority = try TestAuthority()
-        for usage in IdentityUsage.allCases {
+        for usage in IdentityUsage.sidesOfTLS {
             let identity = try authority.issue("host", for: purposes, usage: usage)
             #expect(
                 identity.obstacle(at: Date())
@@ -100,6 +100,19 @@ import X509
                     })
             #expect(identity.certificate.permits(usage) == (refused[usage] == nil))
             #expect(identity.certificate.names(usage) == (refused[usage] == nil))
+        }
+    }
+
+    @Test("For signatures alone, no key purpose is needed, and one of TLS is not named")
+    func signatures() throws {
+        let authority = try TestAuthority()
+        for (purposes, isForTLS) in [
+            ([ExtendedKeyUsage.Usage.emailProtection], false), ([.emailProtection, .clientAuth], true), ([.any], true),
+        ] {
+            let identity = try authority.issue("person", for: purposes, usage: .signature)
+            #expect(identity.obstacle(at: Date()) == nil)
+            #expect(identity.certificate.permits(.signature) && identity.certificate.names(.signature) == !isForTLS)
+            #expect(identity.certificate.isForTLS == isForTLS)
         }
     }
 

@@ -68,16 +68,18 @@ import Testing
     }
 
     /// Has the fixtures' authority issue `signer.pem`.
-    private func certify(_ request: String, usage: String = "digitalSignature") throws {
+    private func certify(
+        _ request: String, usage: String = "digitalSignature", purposes: String = "clientAuth,emailProtection"
+    ) throws {
         let issued = try sandbox.shell(
             #"""
             set -e; cd "$1"
-            printf 'keyUsage=critical,%s\nextendedKeyUsage=clientAuth,emailProtection\n' "$4" >signer.ext
+            printf 'keyUsage=critical,%s\nextendedKeyUsage=%s\n' "$4" "$5" >signer.ext
             openssl x509 -req -in "$3" -CA "$2/intermediate.pem" -CAkey "$2/intermediate.key" -set_serial 77 \
                 -days 30 -extfile signer.ext -out signer.pem
             openssl x509 -in signer.pem -noout -pubkey >signer.pub
             cat "$2/intermediate.pem" >>signer.pem
-            """#, sandbox.path, Fixtures.path(""), request, usage)
+            """#, sandbox.path, Fixtures.path(""), request, usage, purposes)
         try #require(issued.status == 0, "\(issued)")
     }
 
@@ -270,6 +272,19 @@ import Testing
     func nonRepudiation() throws {
         let identity = try identity(.store, "p256")
         try certify(sandbox.path + "/signer.csr", usage: "nonRepudiation")
+        let signed = try sign(["cms", "--out", sandbox.path + "/signature", content] + identity)
+        #expect(signed.status == 0, "\(signed)")
+        try verify("\(Self.cms) -in signature -content content")
+    }
+
+    @Test("A certificate that is for signatures alone signs with usage=signature, and only so")
+    func signatureAlone() throws {
+        let identity = try identity(.store, "p256")
+        try certify(sandbox.path + "/signer.csr", usage: "nonRepudiation", purposes: "emailProtection")
+        let refused = try sign(["cms", "--out", sandbox.path + "/signature", content] + identity)
+        #expect(refused.status != 0 && refused.stderr.contains("usage=client"), "\(refused)")
+        let config = try sandbox.shell("echo CertificateProvider.pem.usage=signature >>\"$1\"", identity[1])
+        #expect(config.status == 0)
         let signed = try sign(["cms", "--out", sandbox.path + "/signature", content] + identity)
         #expect(signed.status == 0, "\(signed)")
         try verify("\(Self.cms) -in signature -content content")

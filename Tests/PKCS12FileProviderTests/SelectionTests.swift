@@ -116,7 +116,7 @@ import X509
         withExtendedLifetime((_file, _other)) {}
     }
 
-    @Test("The identity whose extended key usage permits the usage is taken", arguments: IdentityUsage.allCases)
+    @Test("The identity whose extended key usage permits the usage is taken", arguments: IdentityUsage.sidesOfTLS)
     func theOneForTheUsageIsTaken(usage: IdentityUsage) async throws {
         let authority = try Samples.authority.get()
         let purposes: [(String, [ExtendedKeyUsage.Usage])] = [

@@ -99,7 +99,7 @@ import X509
         let leaf = try leaf(by: issuing.get())
         let between = try root.get().certify(issuing.get(), isRoot ? [] : [forServers])
         let authorities = [try root.get().certify(nil, isRoot ? [forServers] : [])]
-        for usage in IdentityUsage.allCases {
+        for usage in IdentityUsage.sidesOfTLS {
             do {
                 let issued = try await IssuedCertificate(
                     [leaf, between], for: request, usage: usage, from: authorities, at: Date())

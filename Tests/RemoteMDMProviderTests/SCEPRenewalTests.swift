@@ -68,7 +68,8 @@ import X509
     }
 
     @Test(
-        "The request has the key purposes of the usage, with a challenge and without", arguments: IdentityUsage.allCases
+        "The request has the key purposes of the usage, with a challenge and without",
+        arguments: IdentityUsage.sidesOfTLS
     )
     func theUsageIsRequested(usage: IdentityUsage) async throws {
         let responder = try SCEPResponder()

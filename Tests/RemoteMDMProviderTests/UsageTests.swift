@@ -14,7 +14,7 @@ import X509
 
     @Test(
         "An enrolment asks for the key purposes of its usage, and so does its renewal",
-        arguments: IdentityUsage.allCases)
+        arguments: IdentityUsage.sidesOfTLS)
     func theUsageIsRequested(usage: IdentityUsage) async throws {
         let server = try ESTResponder(.basic)
         let provider = try server.provider(["usage": usage.rawValue])
@@ -43,7 +43,7 @@ import X509
 
     @Test("A server that issues for servers alone is of use to usage=server, and refused for the others")
     func aServerThatIssuesForServers() async throws {
-        for usage in IdentityUsage.allCases {
+        for usage in IdentityUsage.sidesOfTLS {
             let server = try ESTResponder(.basic)
             let provider = try server.provider(label: "fault-server-only", ["usage": usage.rawValue])
             guard usage != .server else {
@@ -68,7 +68,7 @@ import X509
     @Test("A wish of the server for an extended key usage is met with that of the usage")
     func theWishIsMetWithTheUsage() async throws {
         let server = try ESTResponder(.basic, .init(wishes: ["extension:2.5.29.37"], enforcesWishes: true))
-        for usage in IdentityUsage.allCases {
+        for usage in IdentityUsage.sidesOfTLS {
             let identity = try await server.provider(["usage": usage.rawValue]).getCertificate(person)
             #expect(identity.certificate.names(usage))
         }

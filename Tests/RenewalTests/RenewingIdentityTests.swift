@@ -257,7 +257,7 @@ import Testing
         #expect(service.current.certificate == first.certificate)
     }
 
-    @Test("A certificate without the key purposes of the usage is refused", arguments: IdentityUsage.allCases)
+    @Test("A certificate without the key purposes of the usage is refused", arguments: IdentityUsage.sidesOfTLS)
     func aCertificateForAnotherSideIsRefused(usage: IdentityUsage) async throws {
         let (authority, wall) = (provider.authority, clock.wall)
         provider.answer { _, _ throws(CertificateProviderError) in

@@ -43,6 +43,7 @@ struct RequestContent: Sendable {
             return try? Certificate.Extension(usage, critical: true)
         case .X509ExtensionID.extendedKeyUsage:
             if let given, let purposes = try? ExtendedKeyUsage(given), !purposes.isEmpty { return given }
+            guard !usage.purposes.isEmpty else { return nil }
             return try? Certificate.Extension(ExtendedKeyUsage(usage.purposes), critical: false)
         default: return given
         }

@@ -113,7 +113,9 @@ public struct CertificateRequest: Sendable {
             var all = attributes
             let alternatives = names.alternativesExtension
             var wanted = [alternatives].compactMap(\.self) + extensions.filter { $0.oid != alternatives?.oid }
-            if usage != .client, !wanted.contains(where: { $0.oid == .X509ExtensionID.extendedKeyUsage }) {
+            if usage != .client, !usage.purposes.isEmpty,
+                !wanted.contains(where: { $0.oid == .X509ExtensionID.extendedKeyUsage })
+            {
                 wanted.append(try Certificate.Extension(ExtendedKeyUsage(usage.purposes), critical: false))
             }
             if !wanted.isEmpty {
