@@ -60,9 +60,17 @@ public struct TimeStampServer: Sendable {
     ///
     /// - Parameter signature: The value of the signature.
     /// - Returns: The TimeStampToken, DER, verified.
-    /// - Throws: `unavailable`, `timedOut`, `rejected` if the server refuses, `protocolError` for an answer that is wrong,
+    /// - Throws: With the reason ``/CertificateProviding/CertificateProviderError/Reason/timeStamp``: `unavailable`, `timedOut`, `rejected` if the server refuses, `protocolError` for an answer that is wrong,
     ///   `serverNotTrusted` if its signer is not trusted, and errors of the connection.
     public func token(for signature: [UInt8]) async throws(CertificateProviderError) -> [UInt8] {
+        do throws(CertificateProviderError) { return try await stamp(of: signature) } catch {
+            var error = error
+            error.reason = .timeStamp
+            throw error
+        }
+    }
+
+    private func stamp(of signature: [UInt8]) async throws(CertificateProviderError) -> [UInt8] {
         let library = OpenSSLLibrary()
         let query: TimeStampQuery
         let body: [UInt8]
@@ -143,4 +151,9 @@ public struct TimeStampServer: Sendable {
             .protocolError, "The answer of the time-stamp server \(server.authority) is not accepted: \(reason).",
             underlying: error)
     }
+}
+
+extension CertificateProviderError.Reason {
+    /// The signature was made; its time stamp did not come, or is wrong.
+    public static let timeStamp = Self(rawValue: "timeStamp")
 }

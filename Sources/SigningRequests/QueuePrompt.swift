@@ -14,7 +14,8 @@ package struct QueuePrompt: ApprovalPrompt {
         threads = .threads(maximum: requests.maximum)
     }
 
-    package var name: String { "queue" }
+    static let name = "queue"
+    package var name: String { Self.name }
 
     /// Waits for the answer on a thread of its own. One that comes with the end of the time counts, or the one who gives it is told
     /// that it does not.

@@ -61,7 +61,7 @@ extension RequestState {
         case (.asking, .declined): .refusing(.operationCanceled, approver: approver)
         case (.admitting, .tooMany), (.asking, .notAnswered), (.counting, .tooMany):
             .refusing(.approveRequestError, approver: nil)
-        case (.counting, .done): .reserving(approver: Self.rule)
+        case (.counting, .done): .reserving(approver: JournalEntry.unattended)
         case (.reserving, .done): .signing
         case (.signing, .done): .recording(.signed)
         case (.signing, .signerFailed): .recording(.refused(operation.signingError))
@@ -76,7 +76,4 @@ extension RequestState {
             .refusing(.internalError, approver: nil)
         }
     }
-
-    /// The approver in the journal where a rule approves.
-    package static let rule = "unattended"
 }

@@ -204,15 +204,19 @@ package struct RequestSteps: Sendable {
             } catch {
                 return refusal(14, word, "the document cannot be signed: \(error.message)")
             }
-            guard isHandler else { return nil }
-            let reply = RequestURL(
-                scheme: address.scheme, host: address.host,
-                items: [.init("status", "success"), .init("document", request.data.base64)])
-            if reply.text.utf8.count + Self.roomForUpdate > Self.maximumArgument {
+            if !fits([.init("document", request.data.base64)], address, room: Self.roomForUpdate) {
                 return refusal(14, word, "the signed document does not fit into a URL of \(Self.maximumArgument) bytes")
             }
         }
         return nil
+    }
+
+    /// Whether a reply with these items can be opened, if it must be.
+    package func fits(_ items: [RequestURL.Item], _ address: ReplyAddress, room: Int = 0) -> Bool {
+        guard isHandler else { return true }
+        let reply = RequestURL(
+            scheme: address.scheme, host: address.host, items: [.init("status", "success")] + items)
+        return reply.text.utf8.count + room <= Self.maximumArgument
     }
 
     /// Whether a code is the person's: the one that is configured, else the subject's serialNumber, whole or after a prefix such as

@@ -29,11 +29,8 @@ package struct RequestListener: Sendable {
         /// The pause after a connection could not be taken, such as for want of descriptors.
         package var pause: Duration = .seconds(1)
 
-        /// - Parameter largestDocument: The size of the largest document, in bytes.
-        package init(largestDocument: Int) {
-            // As base64, each character percent-encoded; beside it a logo, and texts.
-            largest = (largestDocument / 3 + 1) * 4 * 3 + 3 << 20
-        }
+        /// - Parameter largest: The largest request that can be valid, in bytes.
+        package init(largest: Int) { self.largest = largest }
     }
 
     private let socket: ListeningSocket

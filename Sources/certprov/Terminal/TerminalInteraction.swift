@@ -30,6 +30,17 @@ struct TerminalInteraction: UserInteraction {
         return ["y", "yes"].contains(answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }.lowercased())
     }
 
+    /// Shows lines, and asks a question about them as ``confirm(_:)`` does.
+    ///
+    /// - Throws: As ``confirm(_:)``.
+    func confirm(_ question: String, after lines: [String]) async throws(CertificateProviderError) -> Bool {
+        let text = (lines + [question]).map(\.withVisibleControls).joined(separator: "\n") + " [y/N] "
+        let answer = try await ask(
+            lines: text, hidden: false, asking: question,
+            orElse: "set Signing.prompt to pinentry or queue, or use --prompt pinentry")
+        return ["y", "yes"].contains(answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }.lowercased())
+    }
+
     /// Asks for a text.
     ///
     /// - Throws: As ``requestSecret(_:)``.

@@ -29,28 +29,13 @@ struct RequestsServe: AsyncParsableCommand {
                 listening = try ListeningSocket(at: socket)
             }
             ProcessEnd.remove { listening.removeFile() }
-            let listener = RequestListener(
-                listening, .init(largestDocument: 32 << 20), logger: logger,
-                handle: { [logger] request, peer in
-                    let operation = RequestURL(request)?.host ?? ""
-                    let reply = RequestURL(
-                        scheme: "sima", host: SigningOperation(rawValue: operation)?.rawValue ?? "error",
-                        items: [.init("status", "error"), .init("message", RequestWord.internalError.rawValue)]
-                    ).text
-                    logger.notice("\(Self.summary(of: reply)), for \(peer)")
-                    return reply
-                })
+            let desk = try await context.requestDesk(logger)
+            let listener = RequestListener(listening, .init(largest: desk.maximumLength), logger: logger) {
+                request, peer in await desk.reply(to: request, from: peer, isHandler: false).url
+            }
             ServiceManager.reportReadiness()
             try await listener.run()
             return .done
         }
-    }
-
-    /// The operation of a reply, and its word. No data: that is a later item.
-    private static func summary(of reply: String) -> String {
-        let items = reply.utf8.split(separator: UInt8(ascii: "&"), maxSplits: 2).prefix(2)
-        let isRefusal = items.last?.starts(with: "message=".utf8) == true
-        let url = RequestURL(Array(items.prefix(isRefusal ? 2 : 1).joined(separator: "&".utf8)))
-        return "\(url?.host ?? "request"): \(url?["message"] ?? url?["status"] ?? "no reply")"
     }
 }

@@ -1,0 +1,84 @@
+import CertificateProviding
+import Glibc
+import IdentityStore
+import Logging
+import Logon
+import ProviderTransport
+import Signing
+import SigningRequests
+
+extension CommandContext {
+    /// Returns what answers signing requests, as the property file says.
+    func requestDesk(_ logger: Logger? = nil) async throws(CertificateProviderError) -> RequestDesk {
+        let configuration = try configuration()
+        let settings = configuration.settings
+        let registry = try RequestRegistry(settings, secrets: secrets, path: configuration.path)
+        guard !registry.clients.isEmpty else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "\(configuration.path.map { "\($0.withVisibleControls): " } ?? "")No application may ask for signatures; set Signing.client.<number>.name, "
+                    + "key-source and operations.")
+        }
+        var timeStamps = try RequestRegistry.timeStampServer(settings)
+        timeStamps?.proxy = .environment(secrets)
+        let directory = try StateDirectory.requests()
+        let prompt: any ApprovalPrompt =
+            switch settings[RequestSettings.prompt] {
+            case .queue: QueuePrompt(PendingRequests(directory: directory))
+            case .terminal, .pinentry: OnScreenPrompt(TerminalPrompt(), directory: directory)
+            }
+        let interaction = OnScreenInteraction(TerminalInteraction(), directory: directory)
+        let manager = try await manager(configuration, unlocking: interaction)
+        return RequestDesk(
+            registry, ManagedSigner(manager, interaction), timeStamps: timeStamps, prompt: prompt,
+            directory: directory, logger: logger ?? self.logger)
+    }
+}
+
+/// The identity of the Logon manager, for signing requests.
+private final class ManagedSigner: RequestSigner {
+    private let manager: LogonManager
+    private let interaction: any UserInteraction
+    /// The manager does one thing at a time.
+    private let turn = Turn()
+
+    init(_ manager: LogonManager, _ interaction: any UserInteraction) {
+        (self.manager, self.interaction) = (manager, interaction)
+    }
+
+    func certificate() async throws(CertificateProviderError) -> X509Certificate {
+        await turn.take()
+        defer { turn.give() }
+        if let stored = try await manager.storedIdentity() { return stored.certificate }
+        for provider in try await manager.activeProviders() {
+            if let chosen = try? await provider.listing?.listIdentities().choice?.get(),
+                let leaf = chosen.certificateChain.first
+            {
+                return leaf
+            }
+        }
+        // The choice depends on the person.
+        return try await manager.identity(interaction).certificate
+    }
+
+    func identity() async throws(CertificateProviderError) -> Identity {
+        await turn.take()
+        defer { turn.give() }
+        return try await manager.identity(interaction)
+    }
+}
+
+extension RequestReply {
+    /// The error that stands beside the word; `nil` for a signature.
+    var error: CertificateProviderError? {
+        word.map { word in
+            CertificateProviderError(
+                word.code, "\(word): \(reason ?? word.sentence)".endingWithPeriod,
+                reason: .init(rawValue: word.rawValue))
+        }
+    }
+}
+
+extension String {
+    fileprivate var endingWithPeriod: String { hasSuffix(".") ? self : self + "." }
+}

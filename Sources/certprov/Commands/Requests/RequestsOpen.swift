@@ -1,0 +1,70 @@
+import ArgumentParser
+import CertificateProviding
+import Glibc
+import SigningRequests
+
+struct RequestsOpen: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "open",
+        abstract: "Answer one request, which an application has handed over as a URL or a file.",
+        discussion: """
+            With --input the reply is on stdout. With a URL, as the desktop passes it, the reply is opened with xdg-open, if its \
+            scheme is one of the application's. Other users of the host can read a URL on a command line, and so the document \
+            or challenge in it.
+            """)
+
+    @OptionGroup var options: GlobalOptions
+
+    @Argument(help: ArgumentHelp("The URL of the request.", valueName: "url"))
+    var url: String?
+
+    @Option(
+        help: ArgumentHelp("Read the request from this file; - for stdin.", valueName: "file"), completion: .file())
+    var input: String?
+
+    func validate() throws {
+        guard (url == nil) != (input == nil) else {
+            throw ValidationError("Name a URL, or a file with --input: one of them.")
+        }
+    }
+
+    func run() async throws {
+        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            let desk = try await context.requestDesk()
+            let request: [UInt8]
+            if let input {
+                request = try Self.read(input, atMost: desk.maximumLength)
+            } else {
+                request = Array((url ?? "").utf8)
+            }
+            let reply = await desk.reply(
+                to: request, from: input.map { $0 == "-" ? "stdin" : "file" } ?? "url", isHandler: url != nil)
+            if url == nil { try Console.print(reply.url + "\n") }
+            if let error = reply.error { throw error }
+            return .done
+        }
+    }
+
+    /// Reads the request, and one byte more than it may have: the desk says what is wrong with it.
+    private static func read(_ path: String, atMost limit: Int) throws(CertificateProviderError) -> [UInt8] {
+        func failure(_ code: Int32) -> CertificateProviderError {
+            CertificateProviderError(
+                code == ENOENT ? .fileNotFound : .storeReadFailed,
+                "\(path == "-" ? "stdin" : path.withVisibleControls) cannot be read: \(String(cString: strerror(code)))."
+            )
+        }
+        let descriptor = path == "-" ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : open(path, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { throw failure(errno) }
+        defer { close(descriptor) }
+        var bytes: [UInt8] = []
+        var piece = [UInt8](repeating: 0, count: 1 << 16)
+        while bytes.count <= limit {
+            let count = Glibc.read(descriptor, &piece, piece.count)
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { throw failure(errno) }
+            if count == 0 { break }
+            bytes += piece[..<count]
+        }
+        return bytes
+    }
+}

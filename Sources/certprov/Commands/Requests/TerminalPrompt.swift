@@ -1,0 +1,39 @@
+import CertificateProviding
+import SigningRequests
+
+/// Asks about a request at the controlling terminal.
+struct TerminalPrompt: ApprovalPrompt {
+    let name = "terminal"
+
+    func answer(
+        to question: SigningQuestion, within time: Duration
+    ) async throws(CertificateProviderError) -> ApprovalAnswer {
+        let interaction = TerminalInteraction()
+        let asking = Task { () -> Result<Bool, CertificateProviderError> in
+            do throws(CertificateProviderError) {
+                return .success(try await interaction.confirm("Sign?", after: question.lines))
+            } catch { return .failure(error) }
+        }
+        let timer = Task {
+            try await Task.sleep(for: time)
+            asking.cancel()
+        }
+        defer { timer.cancel() }
+        let result = await withTaskCancellationHandler {
+            await asking.value
+        } onCancel: {
+            asking.cancel()
+        }
+        switch result {
+        case .success(let isApproved): return isApproved ? .approved : .declined
+        case .failure(let error) where error.code == .userCancelled: return asking.isCancelled ? .timedOut : .declined
+        case .failure(let error): throw error
+        }
+    }
+}
+
+extension SigningQuestion {
+    fileprivate var lines: [String] {
+        ["\(clientName): \(operation.rawValue), \(size) bytes, SHA-256 \(digest)", "Signer: \(signer)"]
+    }
+}
