@@ -458,6 +458,7 @@ let package = Package(
                 "CertificateProviding", "IdentityStore", "OpenSSLSupport", "Signing", "SigningRequests", "TestSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
             ]),
         .testTarget(
             name: "EnrolmentTests",
@@ -541,7 +542,7 @@ let package = Package(
         .testTarget(
             name: "CertificateTLSTests",
             dependencies: [
-                "CertificateTLS", "CertificateTLSAsyncHTTPClient", "TestSupport",
+                "CertificateTLS", "CertificateTLSAsyncHTTPClient", "SigningRequests", "TestSupport",
                 .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "MetricsTestKit", package: "swift-metrics"),

@@ -45,9 +45,9 @@ public struct RequestLogo: Sendable, Hashable {
     /// - Throws: `usage` with the reason `wrong-logo-format` or `wrong-logo-size`: the words that a signer would refuse it with.
     public init(_ image: [UInt8]) throws(CertificateProviderError) {
         guard let kind = Kind.allCases.first(where: { $0.fits(image) }) else {
-            throw RequestWord.wrongLogoFormat.error()
+            throw RequestWord.wrongLogoFormat.mistake()
         }
-        guard image.count <= Self.maximumSize else { throw RequestWord.wrongLogoSize.error() }
+        guard image.count <= Self.maximumSize else { throw RequestWord.wrongLogoSize.mistake() }
         self.init(kind: kind, bytes: image)
     }
 

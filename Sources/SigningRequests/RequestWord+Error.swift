@@ -1,19 +1,30 @@
 package import CertificateProviding
 
 extension RequestWord {
-    /// The error of a caller, with the word in front of its message and as its reason.
+    /// The error of a reply that refuses the request with this word.
+    package func refusal() -> CertificateProviderError { error("The signer refuses the request: \(sentence).") }
+
+    /// The error of a request that each signer would refuse with this word.
+    package func mistake(_ detail: String = "") -> CertificateProviderError {
+        error("Signers refuse the request: \(sentence)." + (detail.isEmpty ? "" : " \(detail)"))
+    }
+
+    /// The error of a reply that is not accepted, for which this word stands.
     ///
-    /// - Parameters:
-    ///   - detail: A sentence that says more.
-    ///   - code: Another code than the word's.
+    /// - Parameter detail: Says more than the word's own sentence.
+    package func failure(_ detail: String = "", underlying: (any Error)? = nil) -> CertificateProviderError {
+        let sentence = sentence.prefix(1).uppercased() + sentence.dropFirst()
+        return error("\(sentence)." + (detail.isEmpty ? "" : " \(detail)"), underlying: underlying)
+    }
+
+    /// An error with the word in front of its message and as its reason.
+    ///
+    /// - Parameter code: Another code than the word's.
     package func error(
-        _ detail: String? = nil, code: CertificateProviderError.Code? = nil, underlying: (any Error)? = nil
+        _ text: String, code: CertificateProviderError.Code? = nil, underlying: (any Error)? = nil
     ) -> CertificateProviderError {
-        let text = sentence
-        return CertificateProviderError(
-            code ?? self.code,
-            "\(shown): \(text.prefix(1).uppercased() + text.dropFirst())." + (detail.map { " \($0)" } ?? ""),
-            reason: .init(rawValue: shown), underlying: underlying)
+        CertificateProviderError(
+            code ?? self.code, "\(shown): \(text)", reason: .init(rawValue: shown), underlying: underlying)
     }
 
     /// A word of another signer is text from outside.

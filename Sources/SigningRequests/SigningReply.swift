@@ -30,16 +30,16 @@ public struct SigningReply: Sendable {
         _ reply: [UInt8], to operation: SigningOperation, of data: [UInt8], anchors: [X509Certificate]? = nil,
         at date: Date = Date()
     ) async throws(CertificateProviderError) {
-        guard reply.contains(where: { $0 != 0x0a && $0 != 0x0d }) else { throw RequestWord.emptyResponse.error() }
-        guard let url = RequestURL(reply) else { throw RequestWord.parseURLError.error() }
+        guard reply.contains(where: { $0 != 0x0a && $0 != 0x0d }) else { throw RequestWord.emptyResponse.failure() }
+        guard let url = RequestURL(reply) else { throw RequestWord.parseURLError.failure() }
         let message = url["message"]
         guard url["status"] == "success" || message?.isEmpty == false else {
-            throw RequestWord.parseURLError.error("It has neither a success nor a message.")
+            throw RequestWord.parseURLError.failure("It has neither a success nor a message.")
         }
         guard url.host == operation.rawValue else {
-            throw RequestWord.wrongOperationType.error("The reply is for another operation.", code: .malformedData)
+            throw RequestWord.wrongOperationType.error("The reply is for another operation than the request.", code: .malformedData)
         }
-        if url["status"] != "success" { throw RequestWord(rawValue: message ?? "").error() }
+        if url["status"] != "success" { throw RequestWord(rawValue: message ?? "").refusal() }
         let parts =
             operation == .signChallenge ? try Self.challenge(url, data) : try Self.document(url, data)
         if let anchors {
@@ -57,44 +57,43 @@ public struct SigningReply: Sendable {
         guard certificate.publicKey.curve == "P-256",
             OpenSSLLibrary().permits(.ecdsaP256SHA256, for: certificate.publicKey)
         else {
-            throw RequestWord.publicKeyCopyError.error(
+            throw RequestWord.publicKeyCopyError.failure(
                 "A challenge is signed by a P-256 key; '\(certificate.subject)' has \(certificate.publicKey.displayName)."
             )
         }
         guard let signature = url["signature"]?.strictBase64,
             certificate.publicKey.isValidSignature(signature, for: challenge, using: .ecdsaP256SHA256)
-        else { throw RequestWord.signatureVerificationError.error() }
+        else { throw RequestWord.signatureVerificationError.failure() }
         return (signature, certificate, [])
     }
 
     private static func document(_ url: RequestURL, _ sent: [UInt8]) throws(CertificateProviderError) -> Parts {
-        let error = RequestWord.signatureVerificationError
+        let word = RequestWord.signatureVerificationError
         guard let document = url["document"]?.strictBase64 else {
-            throw error.error("The reply has no document that can be read.")
+            throw word.failure("The reply has no document that can be read.")
         }
         let isSent = document.starts(with: sent)
         // Of another document too: a certificate that cannot be read comes first.
         guard let found = PDFFileSignature(in: document, after: isSent ? sent.count : 0) else {
-            throw error.error("The document has no signature that covers it.")
+            throw word.failure("The document has no signature that covers it.")
         }
         let library = OpenSSLLibrary()
         let signature: CMSDetachedSignature
         do { signature = try CMSDetachedSignature(found.message, in: library) } catch {
-            throw RequestWord.signatureVerificationError.error("The signature is not one of CMS.", underlying: error)
+            throw RequestWord.signatureVerificationError.failure("The signature is not one of CMS.", underlying: error)
         }
         let certificate = try certificate(signature.signerCertificate)
         let key = certificate.publicKey
-        guard
-            [.ecdsaP256SHA256, .ecdsaP384SHA384, .ecdsaP521SHA512, .rsaPKCS1SHA256, .rsaPSSPSSSHA256].contains(where: {
-                library.permits($0, for: key)
-            })
-        else {
-            throw RequestWord.publicKeyCopyError.error("'\(certificate.subject)' has \(key.displayName).")
+        let schemes: [SignatureScheme] = [
+            .ecdsaP256SHA256, .rsaPKCS1SHA256, .rsaPSSPSSSHA256, .rsaPSSPSSSHA384, .rsaPSSPSSSHA512,
+        ]
+        guard key.bits > 0, schemes.contains(where: { library.permits($0, for: key) }) else {
+            throw RequestWord.publicKeyCopyError.failure("'\(certificate.subject)' has \(key.displayName).")
         }
         do { try signature.verify(found.content) } catch {
-            throw RequestWord.signatureVerificationError.error(underlying: error)
+            throw RequestWord.signatureVerificationError.failure(underlying: error)
         }
-        guard isSent else { throw error.error("The signed document does not begin with the one that was sent.") }
+        guard isSent else { throw word.failure("The signed document does not begin with the one that was sent.") }
         return (
             document, certificate, signature.certificates.compactMap { try? X509Certificate(derRepresentation: $0) }
         )
@@ -102,9 +101,9 @@ public struct SigningReply: Sendable {
 
     private static func certificate(_ der: [UInt8]?) throws(CertificateProviderError) -> X509Certificate {
         do throws(CertificateProviderError) {
-            guard let der else { throw RequestWord.certificateParseError.error() }
+            guard let der else { throw RequestWord.certificateParseError.failure() }
             return try X509Certificate(derRepresentation: der)
-        } catch { throw RequestWord.certificateParseError.error(underlying: error) }
+        } catch { throw RequestWord.certificateParseError.failure(underlying: error) }
     }
 
     private static func chain(
@@ -115,10 +114,10 @@ public struct SigningReply: Sendable {
             result = try await CertificateChain.validation(of: leaf, among: others, trusting: anchors, at: date)
         } catch {
             guard error.code != .userCancelled else { throw error }
-            throw RequestWord.signatureVerificationError.error(underlying: error)
+            throw RequestWord.signatureVerificationError.failure(underlying: error)
         }
         if let path = result.path { return path }
-        throw RequestWord.signatureVerificationError.error(
+        throw RequestWord.signatureVerificationError.failure(
             "'\(leaf.subject)' does not lead to the anchors" + (result.obstacle.map { ": \($0)." } ?? "."))
     }
 }

@@ -43,14 +43,14 @@ public struct SigningRequest: Sendable {
     /// - Throws: For a request that each signer would refuse by its form, an error whose reason is the signer's word: `usage`, or
     ///   `malformedData` for a challenge that is too long.
     public func url(key: SecretBytes) throws(CertificateProviderError) -> RequestURL {
-        guard !data.isEmpty else { throw RequestWord.emptyData.error() }
+        guard !data.isEmpty else { throw RequestWord.emptyData.mistake() }
         guard operation != .signChallenge || data.count <= Self.maximumChallenge else {
-            throw RequestWord.challengeProcessingError.error("It has \(data.count) bytes.")
+            throw RequestWord.challengeProcessingError.mistake("It has \(data.count) bytes.")
         }
-        guard !serviceName.isBlank else { throw RequestWord.emptyService.error() }
-        guard operation != .signPDF || userCode?.isBlank == false else { throw RequestWord.emptyUserCode.error() }
+        guard !serviceName.isBlank else { throw RequestWord.emptyService.mistake() }
+        guard operation != .signPDF || userCode?.isBlank == false else { throw RequestWord.emptyUserCode.mistake() }
         guard returnScheme.map({ RequestURL.isScheme($0) }) != false else {
-            throw RequestWord.wrongOperationType.error("The scheme of the reply is not a scheme.")
+            throw RequestWord.wrongOperationType.mistake("The scheme of the reply is not a scheme.")
         }
         var items: [RequestURL.Item] = []
         func add(_ name: String, _ value: String?) { if let value { items.append(.init(name, value)) } }

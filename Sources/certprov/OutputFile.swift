@@ -25,9 +25,13 @@ struct OutputFile: Sendable {
 
     /// Writes the file.
     /// - Throws: `storeWriteFailed`; the file is then unchanged.
-    func write(_ text: String) throws(CertificateProviderError) {
+    func write(_ text: String) throws(CertificateProviderError) { try write(Array(text.utf8)) }
+
+    /// Writes the file.
+    /// - Throws: `storeWriteFailed`; the file is then unchanged.
+    func write(_ bytes: [UInt8]) throws(CertificateProviderError) {
         let file = try begin()
-        let result = Array(text.utf8).withUnsafeBytes { bytes in
+        let result = bytes.withUnsafeBytes { bytes in
             Result { () throws(CertificateProviderError) in try file.append(bytes) }
         }
         try result.get()

@@ -8,6 +8,8 @@ struct ErrorDocument: Document {
     let code: String
     let provider: Nullable<String>
     let message: String
+    /// What a caller may decide by beside the code, such as a word of a protocol; left out where there is none.
+    let reason: String?
     /// Seconds after which to try again; left out unless the server or the plugin has said so.
     let retryAfter: Double?
 
@@ -16,6 +18,7 @@ struct ErrorDocument: Document {
         code = error.code.rawValue
         provider = Nullable(error.provider?.rawValue)
         message = error.message
+        reason = error.reason?.rawValue
         retryAfter = error.retryAfter.map { $0 / .seconds(1) }
     }
 }

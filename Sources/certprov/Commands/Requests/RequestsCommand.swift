@@ -5,5 +5,5 @@ struct RequestsCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "requests",
         abstract: "Answer and send requests for signatures: authenticated, shown to a person, answered once.",
-        subcommands: [RequestsServe.self, RequestsOpen.self])
+        subcommands: [RequestsServe.self, RequestsOpen.self, RequestsSend.self])
 }

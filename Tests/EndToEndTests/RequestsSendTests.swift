@@ -1,0 +1,284 @@
+import CertificateProviding
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// `requests send`: the caller's side. Replies come from files, and from a socket of this test.
+@Suite struct RequestsSendTests {
+    private let sandbox: Sandbox
+    private static let key = "the client's own key"
+
+    init() throws {
+        sandbox = try Sandbox()
+        try sandbox.write(Self.key + "\n", to: "key")
+        try sandbox.write(Array(repeating: 7, count: 64), to: "challenge")
+        try sandbox.write(TestPDF.bytes, to: "contract.pdf")
+    }
+
+    private func path(_ name: String) -> String { sandbox.path + "/" + name }
+
+    private func exists(_ name: String) -> Bool { access(path(name), F_OK) == 0 }
+
+    private var request: [String] {
+        ["--client-id", "1", "--key-source", "file:\(path("key"))", "--service-name", "Bank"]
+    }
+
+    private func send(_ file: String, _ options: [String]) throws -> Output {
+        try sandbox.certprov(["requests", "send", path(file)] + options)
+    }
+
+    /// Verifies a reply, with JSON.
+    private func verify(_ reply: String, of file: String = "challenge", _ options: String...) throws -> Output {
+        let reply = try sandbox.write(reply, to: "reply")
+        return try send(file, ["--reply", reply, "--json"] + options)
+    }
+
+    /// The items of a reply to the challenge, signed by OpenSSL's command.
+    private func challengeItems(by fixture: String = "ec") throws -> String {
+        let made = try sandbox.shell(
+            """
+            printf 'signature=%s&certificate=%s' "$(openssl dgst -sha256 -sign "$2.key" "$1" | base64 -w0)" \
+                "$(openssl x509 -in "$2.pem" -outform DER | base64 -w0)"
+            """, path("challenge"), Fixtures.path(fixture))
+        try #require(made.status == 0, "\(made)")
+        return made.stdout
+    }
+
+    // MARK: - Words
+
+    static let words: [(String, Int32)] =
+        [
+            "wrong-operation-type", "empty-data", "empty-service", "empty-client-id", "empty-signature", "empty-user-code",
+            "wrong-logo-format", "wrong-logo-size",
+        ].map { ($0, 64) } + ["document-processing-error", "challenge-processing-error"].map { ($0, 65) }
+        + ["sign-document-error", "sign-challenge-error", "timestamp-request-error"].map { ($0, 69) }
+        + [("internal-error", 70)]
+        + [
+            "validate-request-error", "wrong-user-code", "operation-canceled", "approve-request-error", "another-word",
+        ].map { ($0, 77) }
+
+    @Test("Each word of a signer has a sentence and a status", arguments: words)
+    func signersWords(word: String, status: Int32) throws {
+        let reply = "sima://sign-challenge?status=error&message=\(word)"
+        let output = try verify(reply)
+        let error = try #require(try output.errorDocuments().first)
+        #expect(output.status == status && output.stdout.isEmpty, "\(output)")
+        #expect(error["reason"].string == word)
+        let message = error["message"].string ?? ""
+        #expect(message.hasPrefix("\(word): The signer refuses") && message.count > word.count + 30, "\(message)")
+        // On a terminal too.
+        let text = try send("challenge", ["--reply", path("reply")])
+        #expect(text.status == status && text.stderr.hasPrefix("certprov: \(word): "), "\(text)")
+    }
+
+    @Test("Each word of a caller has a sentence and a status")
+    func callersWords() throws {
+        let items = try challengeItems()
+        let p384 = try challengeItems(by: "p384")
+        let good = "sima://sign-challenge?status=success&" + items
+        let cases: [(String, String, Int32)] = [
+            ("", "empty-response", 69), ("\n", "empty-response", 69), ("no reply", "parse-url-error", 65),
+            (good + "%", "parse-url-error", 65), ("sima://sign-challenge", "parse-url-error", 65),
+            ("sima://sign-pdf?status=success&" + items, "wrong-operation-type", 65),
+            ("sima://sign-challenge?status=success&certificate=QUFB", "certificate-parse-error", 65),
+            ("sima://sign-challenge?status=success&" + p384, "public-key-copy-error", 65),
+            (good.replacing("signature=M", with: "signature=N"), "signature-verification-error", 65),
+        ]
+        for (reply, word, status) in cases {
+            let output = try verify(reply)
+            let error = try output.errorDocuments().first
+            #expect(output.status == status && error?["reason"].string == word, "\(output)")
+            #expect(error?["message"].string?.hasPrefix("\(word): ") == true, "\(output)")
+        }
+        let wrongAnchors = try verify(good, "--trust-anchors", Fixtures.path("p384.pem"))
+        #expect(wrongAnchors.status == 65 && wrongAnchors.stderr.contains("signature-verification-error"), "\(wrongAnchors)")
+        let valid = try verify(good, "--trust-anchors", Fixtures.path("intermediate.pem"))
+        #expect(valid.status == 0, "\(valid)")
+    }
+
+    @Test("What each signer would refuse by its form is not sent, with the signer's word")
+    func callersMistakes() throws {
+        let pdf = ["--user-code", "1", "--url"]
+        let big = RequestLogoFile.png + Array(repeating: 0, count: 512_001 - RequestLogoFile.png.count)
+        try sandbox.write(big, to: "big.png")
+        try sandbox.write(Array(big.dropLast()), to: "full.png")
+        try sandbox.write("<svg/>", to: "logo.svg")
+        try sandbox.write(Array(repeating: 7, count: 4097), to: "long")
+        try sandbox.write([], to: "empty")
+        let cases: [(String, [String], String, Int32)] = [
+            ("empty", ["--url"], "empty-data", 64), ("long", ["--url"], "challenge-processing-error", 65),
+            ("challenge", ["--url", "--service-name", " "], "empty-service", 64),
+            ("contract.pdf", ["--url"], "empty-user-code", 64), ("contract.pdf", ["--url", "--user-code", ""], "empty-user-code", 64),
+            ("contract.pdf", pdf + ["--logo", path("logo.svg")], "wrong-logo-format", 64),
+            ("contract.pdf", pdf + ["--logo", path("big.png")], "wrong-logo-size", 64),
+        ]
+        for (file, options, word, status) in cases {
+            let own = options.contains("--service-name") ? Array(request.prefix(4)) : request
+            let output = try send(file, own + options + ["--json"])
+            #expect(output.status == status && output.stdout.isEmpty, "\(output)")
+            #expect(try output.errorDocuments().first?["reason"].string == word, "\(output)")
+        }
+        #expect(try send("contract.pdf", request + pdf + ["--logo", path("full.png")]).status == 0)
+        // A word is for mistakes in a request, not on a command line.
+        for options in [
+            ["--client-id", "1"], ["--url", "--reply", "x"], ["--reply", "x", "--client-id", "1"],
+            request + ["--challenge", "--pdf"], request + ["--url", "--out", "x"], request.replacing("1", with: "-1"),
+            request.replacing("1", with: "4294967296"), request + ["--provider", "pem"], request + ["--force"],
+            request + ["--url", "--socket", "x"], request + ["--timeout", "1"],
+            ["--client-id", "1", "--service-name", "Bank", "--key-source", "prompt"],
+        ] {
+            let output = try send("challenge", options)
+            #expect(output.status == 64 && !output.stderr.contains("reason"), "\(options) \(output)")
+        }
+        let key = try send("challenge", ["--client-id", "1", "--service-name", "Bank", "--key-source", Self.key])
+        #expect(key.status == 64 && !key.description.contains(Self.key), "\(key)")
+    }
+
+    // MARK: - Requests
+
+    @Test("The HMAC of the URL is that of OpenSSL's pipeline, and the key is not in it")
+    func requestURL() throws {
+        let output = try send("contract.pdf", request + ["--url", "--user-code", "12 &+", "--scheme", "bank"])
+        let hmac = try sandbox.shell(
+            """
+            openssl dgst -sha256 -binary "$1" | openssl dgst -sha256 -mac HMAC -macopt "key:$2" -binary | base64
+            """, path("contract.pdf"), Self.key)
+        #expect(output.status == 0 && !output.description.contains(Self.key), "\(output)")
+        let url = try #require(URLComponents(string: output.stdout.filter { $0 != "\n" }))
+        let items = Dictionary((url.queryItems ?? []).map { ($0.name, $0.value ?? "") }) { _, _ in "twice" }
+        #expect(url.scheme == "sima" && url.host == "sign-pdf")
+        #expect(items["signature"] == hmac.stdout.filter { $0 != "\n" })
+        #expect(items["document"] == Data(TestPDF.bytes).base64EncodedString())
+        #expect(items["document-name"] == "contract.pdf" && items["user-code"] == "12 &+" && items["scheme"] == "bank")
+        #expect(items["request-id"].flatMap(UUID.init(uuidString:)) != nil)
+        let named = try send(
+            "contract.pdf",
+            request + ["--url", "--json", "--challenge", "--request-id", "A-1", "--document-name", "x"])
+        let document = try named.document("SigningRequest")
+        #expect(document["operation"].string == "sign-challenge" && document["requestID"].string == "A-1")
+        #expect(document["url"].string?.contains("document") == false)
+        let piped = try sandbox.run(
+            ["sh", "-c", "exec \"$CERTPROV\" requests send --url \"$@\" <\"$0\"", path("contract.pdf")] + request
+                + ["--user-code", "1"])
+        #expect(piped.status == 0 && !piped.stdout.contains("document-name"), "\(piped)")
+    }
+
+    // MARK: - Results
+
+    @Test("A verified reply gives the signer's subject, the signature and the certificate")
+    func challengeResults() throws {
+        let reply = "sima://sign-challenge?status=success&" + (try challengeItems())
+        let output = try verify(
+            reply, "--out", path("signature"), "--certificate-out", path("signer.pem"), "--trust-anchors",
+            Fixtures.path("intermediate.pem"))
+        let document = try output.document("SigningReply")
+        #expect(document["validated"].bool == true && document["warnings"].array.isEmpty)
+        #expect(document["file"].string == path("signature"))
+        let verified = try sandbox.shell(
+            """
+            openssl x509 -in "$1/signer.pem" -noout -pubkey >"$1/key.pem" &&
+                openssl dgst -sha256 -verify "$1/key.pem" -signature "$1/signature" "$1/challenge"
+            """, sandbox.path)
+        #expect(verified.status == 0, "\(verified)")
+        #expect(try Data(contents(path("signature"))).base64EncodedString() == document["signature"].string)
+        // Without anchors it says so.
+        let plain = try send("challenge", ["--reply", path("reply")])
+        #expect(plain.status == 0 && plain.stdout == (document["subject"].string ?? "") + "\n", "\(plain)")
+        #expect(plain.stderr.contains("not validated"), "\(plain)")
+        // What is there stays.
+        let again = try send("challenge", ["--reply", path("reply"), "--out", path("signature")])
+        #expect(again.status == 73, "\(again)")
+        for input in ["challenge", "reply"] {
+            let before = try contents(path(input))
+            let over = try send("challenge", ["--reply", path("reply"), "--out", path(input), "--force"])
+            #expect(try over.status == 64 && contents(path(input)) == before, "\(over)")
+        }
+    }
+
+    @Test("A signed document is written whole after it is verified, and not without")
+    func documentResults() throws {
+        let signed = path("signed.pdf")
+        let made = try sandbox.certprov(
+            ["sign", "pdf", path("contract.pdf"), "--out", signed] + adHoc(Fixtures.path("ec.p12")))
+        try #require(made.status == 0, "\(made)")
+        func reply(_ document: [UInt8]) -> String {
+            "sima://sign-pdf?status=success&document=\(Data(document).base64EncodedString())"
+        }
+        let bytes = try contents(signed)
+        let missing = try verify(reply(bytes), of: "contract.pdf")
+        #expect(missing.status == 64, "\(missing)")
+        var changed = bytes
+        changed[changed.count - 10] ^= 1
+        for document in [changed, Array(bytes.dropLast()), TestPDF.bytes] {
+            let output = try verify(reply(document), of: "contract.pdf", "--out", path("out.pdf"))
+            #expect(output.status == 65 && output.stderr.contains("signature-verification-error"), "\(output)")
+            #expect(!exists("out.pdf"))
+        }
+        let output = try verify(
+            reply(bytes), of: "contract.pdf", "--out", path("out.pdf"), "--trust-anchors", Fixtures.path("root.pem"))
+        let document = try output.document("SigningReply")
+        #expect(document["validated"].bool == true && document["signature"].isNull)
+        #expect(try contents(path("out.pdf")) == bytes)
+    }
+
+    // MARK: - The socket
+
+    /// Runs a signer that answers one request with the content of a file, or not at all.
+    private func withSigner(_ answer: String, _ body: (String) throws -> Void) throws {
+        let script = try sandbox.write(
+            """
+            import socket, sys
+            listener = socket.socket(socket.AF_UNIX)
+            listener.bind(sys.argv[1]); listener.listen()
+            print("ready", flush=True)
+            connection, _ = listener.accept()
+            request = b""
+            while piece := connection.recv(65536): request += piece
+            open(sys.argv[2], "wb").write(request)
+            if sys.argv[3] == "silence": connection.recv(1); sys.stdin.read()
+            if sys.argv[3] != "nothing": connection.sendall(open(sys.argv[3], "rb").read())
+            """, to: "signer.py")
+        let socket = path("socket")
+        unlink(socket)
+        let signer = try Subprocess(["python3", script, socket, path("request"), answer])
+        try #require(signer.readLine() == "ready")
+        try body(socket)
+        signer.stop()
+    }
+
+    @Test("A request goes to the socket, and its reply is verified")
+    func socket() throws {
+        try sandbox.write("sima://sign-challenge?status=success&" + (try challengeItems()), to: "reply")
+        try withSigner(path("reply")) { socket in
+            let output = try send("challenge", request + ["--socket", socket, "--json"])
+            #expect(try output.document("SigningReply")["subject"].string?.contains("ec") == true, "\(output)")
+        }
+        let sent = String(decoding: try contents(path("request")), as: UTF8.self)
+        #expect(sent.hasPrefix("sima://sign-challenge?challenge="), "\(sent)")
+    }
+
+    @Test("No reply, and none in time, is an empty response; without a signer, the unit to enable is named")
+    func noReply() throws {
+        for (answer, time) in [("nothing", "60s"), ("silence", "1s")] {
+            try withSigner(answer) { socket in
+                let output = try send("challenge", request + ["--socket", socket, "--timeout", time, "--json"])
+                #expect(output.status == 69, "\(output)")
+                #expect(try output.errorDocuments().first?["reason"].string == "empty-response", "\(output)")
+            }
+        }
+        let nowhere = try send("challenge", request + ["--socket", path("nowhere")])
+        #expect(nowhere.status == 69 && nowhere.stderr.contains("enable --now certprov-requests.socket"), "\(nowhere)")
+        // Before it is sent: a file that cannot be written.
+        let full = try send("challenge", request + ["--socket", path("nowhere"), "--out", path("no/such")])
+        #expect(full.status == 73, "\(full)")
+    }
+}
+
+private enum RequestLogoFile {
+    static let png: [UInt8] = [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]
+}
+
+extension [String] {
+    fileprivate func replacing(_ one: String, with other: String) -> [String] { map { $0 == one ? other : $0 } }
+}

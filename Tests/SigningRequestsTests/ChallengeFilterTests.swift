@@ -1,0 +1,366 @@
+import CertificateProviding
+import Crypto
+import Foundation
+import Signing
+import SigningRequests
+import SwiftASN1
+import Synchronization
+import TestSupport
+import Testing
+
+/// Each forgery is first shown to be valid where it counts, by a verifier that is not ours, and then refused. What a TLS handshake signs
+/// is taken from real handshakes in CertificateTLSTests.
+@Suite struct ChallengeFilterTests {
+    private static let authority = Result { try TestAuthority() }
+    private let authority: TestAuthority
+    private let raw: RawSigner
+    private let folder: TemporaryDirectory
+
+    init() throws {
+        authority = try Self.authority.get()
+        raw = try RawSigner(authority)
+        folder = try TemporaryDirectory()
+    }
+
+    private func expectRefused(
+        _ challenge: [UInt8], as text: String, _ sourceLocation: SourceLocation = #_sourceLocation
+    ) {
+        #expect(challenge.count <= SigningRequest.maximumChallenge, sourceLocation: sourceLocation)
+        #expect(
+            ChallengeFilter.refusal(of: challenge)?.contains(text) == true, "\(challenge.prefix(64))",
+            sourceLocation: sourceLocation)
+    }
+
+    @discardableResult
+    private func openssl(_ arguments: String...) throws -> String {
+        let output = try Subprocess(["openssl"] + arguments, in: folder.path, .captured()).wait()
+        guard output.status == 0 else { throw Subprocess.Failure(description: "\(arguments): \(output)") }
+        return output.stdout + output.stderr
+    }
+
+    /// An identity whose key shows what it signs.
+    private func watched() throws -> (identity: Identity, messages: Messages) {
+        let messages = Messages()
+        let identity = try raw.identity.with(
+            TestKey(raw.identity.key) { [raw] message, _ throws(CertificateProviderError) in
+                messages.add(message)
+                return try await raw.identity.key.signature(for: message, using: .ecdsaP256SHA256)
+            })
+        return (identity, messages)
+    }
+
+    private final class Messages: Sendable {
+        private let all = Mutex<[[UInt8]]>([])
+        func add(_ message: [UInt8]) { all.withLock { $0.append(message) } }
+        var only: [UInt8] { all.withLock { $0.count == 1 ? $0[0] : [] } }
+    }
+
+    @Test("A signature over the signed attributes of CMS, and it is a CMS signature")
+    func signedAttributes() async throws {
+        let (identity, messages) = try watched()
+        let content = Array("I owe you".utf8)
+        try folder.write(try await Signer(identity).detachedCMS(of: SigningContent(content)), to: "message")
+        try folder.write(content, to: "content")
+        try folder.write(authority.root.pemRepresentation.utf8, to: "ca.pem")
+        try openssl(
+            "cms", "-verify", "-cades", "-binary", "-inform", "DER", "-in", "message", "-content", "content", "-CAfile",
+            "ca.pem", "-purpose", "any", "-out", "/dev/null")
+        #expect(messages.only.first == 0x31)
+        expectRefused(messages.only, as: "DER")
+    }
+
+    @Test("A signature over the signed attributes of a PDF, and it is a signed PDF")
+    func signedDocument() async throws {
+        let (identity, messages) = try watched()
+        let path = try folder.write(try await Signer(identity).signedPDF(of: TestPDF.bytes), to: "signed.pdf")
+        try Subprocess.run(
+            ["sh", "-c", "mkdir nss && certutil -d sql:nss -N --empty-password"], in: folder.path)
+        let verdict = try Subprocess.run(["pdfsig", "-nssdir", "nss", path], in: folder.path)
+        #expect(String(decoding: verdict, as: UTF8.self).contains("Signature is Valid"))
+        expectRefused(messages.only, as: "DER")
+    }
+
+    /// A root of the raw key, `root.pem`, and a certificate below it, `leaf.der`.
+    private func makeCertificates() throws {
+        try raw.writeKey(to: folder, "key.der")
+        try openssl("pkey", "-inform", "DER", "-in", "key.der", "-out", "key.pem")
+        try openssl("req", "-x509", "-new", "-key", "key.pem", "-subj", "/CN=Root", "-days", "2", "-out", "root.pem")
+        try openssl(
+            "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-keyout", "leaf.key", "-subj",
+            "/CN=Mallory", "-out", "leaf.csr")
+        for form in ["DER", "PEM"] {
+            try openssl(
+                "x509", "-req", "-in", "leaf.csr", "-CA", "root.pem", "-CAkey", "key.pem", "-set_serial", "7", "-days",
+                "1", "-outform", form, "-out", "leaf.\(form.lowercased())")
+        }
+    }
+
+    @Test("A signature over a TBSCertificate, in DER and in BER, and it is a certificate")
+    func certificate() async throws {
+        try makeCertificates()
+        let leaf = try folder.read("leaf.der")
+        let content = try DERText.content(try DERText.elements(leaf)[0])
+        let length = bigEndian(content.count, 2)
+        let forms: [[UInt8]] = [
+            [0x30, 0x82] + length + content,
+            // The indefinite form, a length with more bytes than it needs, and a tag in the form of higher ones.
+            [0x30, 0x80] + content + [0, 0], [0x30, 0x85, 0, 0, 0] + length + content, [0x3f, 0x10, 0x82] + length + content,
+        ]
+        for form in forms {
+            let forged = try await raw.resign(leaf, content: form)
+            try folder.write(forged.structure, to: "forged.der")
+            // It keeps the bytes that it has read, and verifies these.
+            #expect(try openssl("verify", "-CAfile", "root.pem", "forged.der").contains("OK"))
+            expectRefused(forged.content, as: "DER")
+        }
+    }
+
+    @Test("A signature over a CertificationRequestInfo, and it is a certificate request")
+    func request() async throws {
+        try makeCertificates()
+        try openssl("req", "-new", "-key", "key.pem", "-subj", "/CN=x", "-outform", "DER", "-out", "request.der")
+        let forged = try await raw.resign(try folder.read("request.der"))
+        try folder.write(forged.structure, to: "forged.der")
+        #expect(try openssl("req", "-verify", "-inform", "DER", "-in", "forged.der", "-noout").contains("OK"))
+        expectRefused(forged.content, as: "DER")
+    }
+
+    @Test("A signature over a TBSCertList, and it is a revocation list")
+    func revocationList() async throws {
+        try makeCertificates()
+        let root = try #require(try CertificateFile.read(folder["root.pem"]).first)
+        let times = ["260101000000Z", "490101000000Z"].map { DERText.value(0x17, Array($0.utf8)) }
+        let content = DERText.value(
+            0x30, DERText.value(0x02, [1]), DERText.ecdsaWithSHA256, root.subjectDER, times[0], times[1])
+        let forged = try await raw.resign(
+            DERText.value(0x30, content, DERText.ecdsaWithSHA256, DERText.value(0x03, [0])))
+        try folder.write(forged.structure, to: "forged.der")
+        let verdict = try openssl("crl", "-inform", "DER", "-in", "forged.der", "-CAfile", "root.pem", "-noout")
+        #expect(verdict.contains("verify OK"))
+        expectRefused(content, as: "DER")
+    }
+
+    @Test("A signature over OCSP's ResponseData, and it is a response")
+    func response() async throws {
+        try makeCertificates()
+        try folder.write("V\t490101000000Z\t\t07\tunknown\t/CN=Mallory\n".utf8, to: "index")
+        try openssl("ocsp", "-issuer", "root.pem", "-cert", "leaf.pem", "-no_nonce", "-reqout", "request")
+        try openssl(
+            "ocsp", "-index", "index", "-CA", "root.pem", "-rsigner", "root.pem", "-rkey", "key.pem", "-reqin", "request",
+            "-respout", "response")
+        let parts = try DERText.elements(try folder.read("response"))
+        let body = try DERText.elements(try DERText.content(parts[1]))
+        let forged = try await raw.resign(try DERText.content(body[1]))
+        let wrapped = DERText.value(0x30, body[0], DERText.value(0x04, forged.structure))
+        try folder.write(DERText.value(0x30, parts[0], DERText.value(0xa0, wrapped)), to: "forged")
+        let verdict = try openssl(
+            "ocsp", "-respin", "forged", "-issuer", "root.pem", "-cert", "leaf.pem", "-CAfile", "root.pem", "-no_nonce")
+        #expect(verdict.contains("Response verify OK") && verdict.contains("leaf.pem: good"))
+        expectRefused(forged.content, as: "DER")
+    }
+
+    @Test("A signature over SSHSIG, and ssh-keygen verifies it")
+    func sshSignature() async throws {
+        let message = Array("I owe you\n".utf8)
+        let fields = SSH.string("file") + SSH.string("") + SSH.string("sha512")
+        let content = Array("SSHSIG".utf8) + fields + SSH.string(Array(SHA512.hash(data: message)))
+        let key = SSH.publicKey(raw.identity.key.publicKey)
+        let signature = try SSH.signature(try await raw.sign(content))
+        let blob = Array("SSHSIG".utf8) + bigEndian(1, 4) + SSH.string(key) + fields + SSH.string(signature)
+        let text = Data(blob).base64EncodedString(options: [.lineLength64Characters, .endLineWithLineFeed])
+        try folder.write("-----BEGIN SSH SIGNATURE-----\n\(text)\n-----END SSH SIGNATURE-----\n".utf8, to: "signature")
+        try folder.write("jean \(SSH.type) \(Data(key).base64EncodedString())\n".utf8, to: "signers")
+        try Subprocess.run(
+            ["ssh-keygen", "-Y", "verify", "-f", "signers", "-I", "jean", "-n", "file", "-s", "signature"],
+            input: message, in: folder.path)
+        expectRefused(content, as: "SSHSIG")
+    }
+
+    @Test("A signature over an SSH certificate, and ssh-keygen takes it for one")
+    func sshCertificate() async throws {
+        try raw.writeKey(to: folder, "key.der")
+        try openssl("pkey", "-inform", "DER", "-in", "key.der", "-out", "key.pem")
+        try Subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-N", "", "-f", "user"], in: folder.path)
+        try Subprocess.run(["ssh-keygen", "-q", "-s", "key.pem", "-I", "x", "-n", "jean", "user.pub"], in: folder.path)
+        let words = String(decoding: try folder.read("user-cert.pub"), as: UTF8.self).split(separator: " ")
+        let certificate = Array(try #require(Data(base64Encoded: String(words[1]))))
+        // Its last string is the signature; numbers stand between the others.
+        var place = 0
+        for size in [nil, nil, nil, nil, 8, 4, nil, nil, 8, 8, nil, nil, nil, nil] as [Int?] {
+            place += size ?? 4 + certificate[place..<(place + 4)].reduce(0) { $0 << 8 | Int($1) }
+        }
+        let content = Array(certificate[..<place])
+        var signature = try SSH.signature(try await raw.sign(content))
+        func write() throws {
+            let blob = Data(content + SSH.string(signature)).base64EncodedString()
+            try folder.write("\(words[0]) \(blob) x\n".utf8, to: "forged.pub")
+        }
+        try write()
+        let shown = try Subprocess.run(["ssh-keygen", "-L", "-f", "forged.pub"], in: folder.path)
+        #expect(String(decoding: shown, as: UTF8.self).contains("Principals: \n                jean"))
+        // It does verify.
+        signature[signature.count - 1] ^= 1
+        try write()
+        #expect(throws: Subprocess.Failure.self) {
+            try Subprocess.run(["ssh-keygen", "-L", "-f", "forged.pub"], in: folder.path)
+        }
+        expectRefused(content, as: "SSH")
+    }
+
+    @Test("Signatures over what SSH and TLS 1.2 sign verify with the certificate's key")
+    func bareBytes() async throws {
+        try raw.writeKey(to: folder, "key.der")
+        try openssl("pkey", "-inform", "DER", "-in", "key.der", "-pubout", "-out", "public.pem")
+        let key = raw.identity.key.publicKey
+        let session = [UInt8](repeating: 0x5a, count: 32)
+        let prove = SSH.string("hostkeys-prove-00@openssh.com") + SSH.string(session) + SSH.string(SSH.publicKey(key))
+        var contents: [([UInt8], String)] =
+            [
+                (SSH.authentication(key, session: session), "authentication"),
+                (SSH.hostAuthentication(key, session: session + session), "authentication"),
+                (prove, "host key"), (Array("SSHKRL\n\0".utf8) + bigEndian(1, 4), "revocation list"),
+                (OldHandshake.tls, "handshake"), (OldHandshake.datagram, "handshake"),
+                (OldHandshake.version2, "handshake"),
+            ]
+        contents += OldHandshake.keyExchanges.map { ($0, "key-exchange") }
+        for (content, text) in contents {
+            try folder.write(content, to: "content")
+            try folder.write(try await raw.sign(content), to: "signature")
+            try openssl("dgst", "-sha256", "-verify", "public.pem", "-signature", "signature", "content")
+            expectRefused(content, as: text)
+        }
+    }
+
+    @Test("A structure of DER is found in whatever form a verifier may read")
+    func forms() throws {
+        let algorithm = DERText.ecdsaWithSHA256
+        func nested(_ depth: Int, _ content: [UInt8]) -> [UInt8] {
+            (0..<depth).reduce(content) { inner, _ in DERText.value(0xa0, inner) }
+        }
+        let unending: [UInt8] = [0xa0, 0x80, 0xa0, 0x80, 0, 0, 0, 0]
+        let deep = (0..<1000).reduce([UInt8]()) { inner, _ in [0xa0, 0x80] + inner + [0, 0] }
+        // An identifier in the form of higher tags, and a length of many bytes.
+        let name = Array(algorithm.dropFirst(3))
+        let higherTag: [UInt8] = [0x30, 0x0b, 0x1f, 0x06] + name
+        let longLength: [UInt8] = [0x30, 0x8b] + [UInt8](repeating: 0, count: 10) + Array(algorithm.dropFirst())
+        // Constructed elements that hold no elements, in definite and in indefinite ones.
+        let opaque: [UInt8] = [0xa5, 3, 0xff, 0xff, 0xff]
+        let opaqueInUnending: [UInt8] = [0xa0, 0x80, 0xa5, 2, 0x30, 0x7f, 0, 0]
+        // Bytes behind the fields that a verifier knows.
+        let cut: [UInt8] = DERText.value(0x30, algorithm, [0x1f]) + [0xff]
+        let contents: [[UInt8]] = [
+            algorithm, nested(200, algorithm), unending + algorithm, deep + algorithm, opaque + algorithm,
+            opaqueInUnending + algorithm, algorithm + [0x30], algorithm + [0x04, 0x7f], cut, higherTag, longLength,
+        ]
+        for content in contents {
+            for tag: UInt8 in [0x30, 0x31] {
+                expectRefused(DERText.value(tag, content), as: "DER")
+                expectRefused([tag, 0x80] + content + [0, 0], as: "DER")
+            }
+        }
+    }
+
+    @Test("Near misses pass")
+    func nearMisses() {
+        let algorithm = DERText.ecdsaWithSHA256
+        let noise = (0..<64).map { UInt8(truncatingIfNeeded: $0 &* 167 &+ 13) }
+        let integer = DERText.value(0x02, [1])
+        let octets = DERText.value(0x04, algorithm)
+        let spaces = [UInt8](repeating: 0x20, count: 63)
+        let challenges: [[UInt8]] = [
+            [], [0x30], [0x31, 0x80], noise, [UInt8](repeating: 0, count: 128), spaces + noise, Array("SSHSI".utf8),
+            Array("transfer 5000 to DE02".utf8), algorithm + [0], [0] + algorithm, DERText.value(0x30, integer, octets), octets,
+            [1] + bigEndian(40, 3) + noise, OldHandshake.parameters(noise), OldHandshake.parameters([3, 0, 23], noise),
+            OldHandshake.parameters([3, 0, 23], OldHandshake.vector(65), [0]),
+            SSH.string(noise) + [51] + SSH.string("jean"),
+        ]
+        for challenge in challenges {
+            #expect(ChallengeFilter.refusal(of: challenge) == nil, "\(challenge)")
+        }
+    }
+
+    @Test("100,000 random challenges of 64 bytes pass")
+    func randomChallenges() {
+        var generator = SystemRandomNumberGenerator()
+        for _ in 0..<100_000 {
+            let challenge = (0..<8).flatMap { _ in bigEndian(Int(bitPattern: UInt(generator.next())), 8) }
+            #expect(ChallengeFilter.refusal(of: challenge) == nil, "\(challenge)")
+        }
+    }
+
+    /// One random challenge of 64 bytes in 2¹⁵ begins as a SEQUENCE or SET from its first to its last byte: fewer than one in 30,000 of
+    /// these may be refused.
+    @Test("Of random challenges of 64 bytes that begin as DER does, as few are refused as makes one in 10⁹ of all")
+    func randomStructures() {
+        var generator = SeededGenerator(seed: 42)
+        let count = 400_000
+        var refused = 0
+        for _ in 0..<count {
+            let noise = (0..<8).flatMap { _ in bigEndian(Int(bitPattern: UInt(generator.next())), 8) }
+            if ChallengeFilter.refusal(of: [0x30, 62] + noise.dropFirst(2)) != nil { refused += 1 }
+        }
+        #expect(Double(refused) / Double(count) < 1e-9 * 32_768)
+    }
+
+    private static let field = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent().deletingLastPathComponent().appending(path: "shared/testdata/sima").path
+
+    @Test(
+        "The requests of the folder pass or are refused as it says",
+        .enabled(if: FileManager.default.fileExists(atPath: field), "the folder is not there"))
+    func fieldFiles() throws {
+        var counts = [0, 0]
+        for name in try FileManager.default.contentsOfDirectory(atPath: Self.field)
+        where name.hasSuffix(".url") && (name.hasPrefix("sign-challenge") || name.hasPrefix("14-")) {
+            let bytes = Array(try Data(contentsOf: URL(filePath: Self.field + "/" + name)))
+            guard let url = RequestURL(bytes), let challenge = url["challenge"]?.strictBase64 else { continue }
+            let isRefused = ChallengeFilter.refusal(of: challenge) != nil
+            #expect(isRefused == name.hasPrefix("14-"), "\(name)")
+            counts[isRefused ? 1 : 0] += 1
+        }
+        #expect(counts == [15, 8])
+    }
+}
+
+/// Damaged forgeries, the same ones in every run.
+@Suite struct ChallengeFuzzTests {
+    /// Whether swift-asn1 finds an OBJECT IDENTIFIER in a SEQUENCE or SET.
+    private static func isStructure(_ bytes: [UInt8]) -> Bool {
+        guard let root = try? BER.parse(bytes), root.identifier == .sequence || root.identifier == .set else { return false }
+        return hasIdentifier(root)
+    }
+
+    private static func hasIdentifier(_ node: ASN1Node) -> Bool {
+        switch node.content {
+        case .constructed(let nodes): nodes.contains { hasIdentifier($0) }
+        case .primitive:
+            node.identifier == .objectIdentifier && (try? ASN1ObjectIdentifier(berEncoded: node)) != nil
+        }
+    }
+
+    @Test("What another reader of BER takes for a structure with an identifier is refused")
+    func structures() throws {
+        let authority = try TestAuthority()
+        let identity = try authority.issue("seed")
+        let key = identity.key.publicKey
+        let structures = try identity.certificateChain.map { try DERText.elements($0.derRepresentation)[0] }
+        let unending: [UInt8] = [0x30, 0x80] + DERText.ecdsaWithSHA256 + [0, 0]
+        let small: [[UInt8]] = [DERText.value(0x31, DERText.ecdsaWithSHA256), unending]
+        let others: [[UInt8]] = [
+            OldHandshake.tls, OldHandshake.datagram, OldHandshake.version2, SSH.authentication(key, session: [1, 2, 3]),
+            Array("SSHSIG".utf8), [UInt8](repeating: 0x20, count: 64),
+        ]
+        let seeds: [[UInt8]] = structures + small + small + others + OldHandshake.keyExchanges
+        var mutator = Mutator(seeds: seeds, seed: 9)
+        var rounds = FuzzRounds(atLeast: 20_000)
+        var found = 0
+        while rounds.next() {
+            let challenge = mutator.next()
+            let refusal = ChallengeFilter.refusal(of: challenge)
+            guard Self.isStructure(challenge) else { continue }
+            found += 1
+            #expect(refusal != nil, "\(challenge.hexEncoded)")
+        }
+        #expect(found > 50)
+    }
+}
