@@ -490,7 +490,8 @@ let package = Package(
                 "CertprovKit", "IdentityStore",
                 "Logon", "OAuth", "PKCS11TokenProvider",
                 "PEMFileProvider", "PKCS12FileProvider", "PluginHost", "PluginKit", "RemoteMDMProvider",
-                "ProviderTransport", "Renewal", "Signing", "TestSupport", "certprov", "certprov-plugin-launcher",
+                "ProviderTransport", "Renewal", "Signing", "SigningRequests", "TestSupport", "certprov",
+                "certprov-plugin-launcher",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
@@ -595,7 +596,7 @@ let package = Package(
             dependencies: [
                 "CertificateProviding", "Enrolment", "Greeter", "IdentityStore", "PKCS11TokenProvider",
                 "RemoteMDMProvider",
-                "SigningService", "TestPlugin", "TestSupport", "certprov",
+                "SigningRequests", "SigningService", "TestPlugin", "TestSupport", "certprov",
             ], exclude: ["validate-cms.py"]),
     ],
     swiftLanguageModes: [.v6]

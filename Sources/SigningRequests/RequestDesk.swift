@@ -3,7 +3,6 @@ package import FoundationEssentials
 import Crypto
 package import Logging
 package import Signing
-import X509
 
 /// The identity that answers requests.
 package protocol RequestSigner: Sendable {
@@ -16,8 +15,10 @@ package protocol RequestSigner: Sendable {
 
 /// A reply, and what the signer knows beside it.
 package struct RequestReply: Sendable {
-    /// The URL of the reply.
-    package let url: String
+    /// The reply.
+    package let location: RequestURL
+    /// The same as text.
+    package var url: String { location.text }
     /// `nil` for a signature.
     package let word: RequestWord?
     /// Why the request was refused, for the log of this host.
@@ -132,7 +133,7 @@ private final class RequestCourse {
             url.items = [.init("status", "error"), .init("message", refusal.rawValue)]
             word = refusal
         }
-        return RequestReply(url: url.text, word: word, reason: reason, isRegistered: address.isRegistered)
+        return RequestReply(location: url, word: word, reason: reason, isRegistered: address.isRegistered)
     }
 
     private func endExamination() {
@@ -216,8 +217,7 @@ private final class RequestCourse {
     private func findSigner(_ operation: SigningOperation) -> RequestEvent {
         do throws(CertificateProviderError) {
             guard let leaf = try leaf?.get() else { return .failed }
-            try Signer.requireUsable(leaf, at: desk.now())
-            try operation.requireUsable(leaf)
+            try operation.requireUsable(leaf, at: desk.now())
             return .done
         } catch { return failed(error, .signerFailed) }
     }
@@ -331,29 +331,5 @@ private final class RequestCourse {
             }
             return .done
         } catch { return failed(error) }
-    }
-}
-
-extension SigningOperation {
-    /// Checks what a certificate must have for this operation, beside what all signatures need.
-    ///
-    /// - Throws: `certificateNotUsable`.
-    fileprivate func requireUsable(_ leaf: X509Certificate) throws(CertificateProviderError) {
-        func refusal(_ reason: String) -> CertificateProviderError {
-            CertificateProviderError(.certificateNotUsable, "The certificate '\(leaf.subject)' cannot sign: \(reason).")
-        }
-        switch self {
-        case .signChallenge:
-            guard leaf.publicKey.algorithm == .ec, leaf.publicKey.curve == "P-256" else {
-                throw refusal("challenges are signed with a P-256 key, and its key is \(leaf.publicKey.displayName)")
-            }
-            guard (try? leaf.certificate().extensions.keyUsage)?.digitalSignature ?? true else {
-                throw refusal("its key usage does not permit digitalSignature")
-            }
-        case .signPDF:
-            guard [.ec, .rsa].contains(leaf.publicKey.algorithm) else {
-                throw refusal("readers of PDF do not verify \(leaf.publicKey.displayName)")
-            }
-        }
     }
 }

@@ -40,6 +40,9 @@ package struct RequestRegistry: Sendable {
     /// Whether signatures of documents get a time stamp.
     package var hasTimeStamp = false
 
+    /// What clients may have signed.
+    package var operations: Set<SigningOperation> { clients.values.reduce(into: []) { $0.formUnion($1.operations) } }
+
     package init(_ clients: [Client] = []) {
         for client in clients { self.clients[client.number] = client }
     }

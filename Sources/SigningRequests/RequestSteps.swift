@@ -48,8 +48,6 @@ package struct ReplyAddress: Sendable, Equatable {
 package struct RequestSteps: Sendable {
     /// The scheme of requests, and of replies to requests that name none.
     package static let ownScheme = "sima"
-    /// The longest URL that a program can be started with, in bytes: the kernel's limit, without the NUL.
-    package static let maximumArgument = 131_071
     /// More than an update with a signature and its time stamp has, in base64.
     private static let roomForUpdate = 80 << 10
     private static let known: Set = [
@@ -205,7 +203,8 @@ package struct RequestSteps: Sendable {
                 return refusal(14, word, "the document cannot be signed: \(error.message)")
             }
             if !fits([.init("document", request.data.base64)], address, room: Self.roomForUpdate) {
-                return refusal(14, word, "the signed document does not fit into a URL of \(Self.maximumArgument) bytes")
+                return refusal(
+                    14, word, "the signed document does not fit into a URL of \(ReplyOpener.longestURL) bytes")
             }
         }
         return nil
@@ -216,7 +215,7 @@ package struct RequestSteps: Sendable {
         guard isHandler else { return true }
         let reply = RequestURL(
             scheme: address.scheme, host: address.host, items: [.init("status", "success")] + items)
-        return reply.text.utf8.count + room <= Self.maximumArgument
+        return reply.text.utf8.count + room <= ReplyOpener.longestURL
     }
 
     /// Whether a code is the person's: the one that is configured, else the subject's serialNumber, whole or after a prefix such as

@@ -1,3 +1,8 @@
+package import CertificateProviding
+package import FoundationEssentials
+import Signing
+import X509
+
 /// The signature that a request is for: the host of its URL.
 public enum SigningOperation: String, CaseIterable, Sendable {
     /// A PDF gets a signature with a time stamp.
@@ -15,4 +20,29 @@ public enum SigningOperation: String, CaseIterable, Sendable {
 
     /// The word for a signature that cannot be made.
     package var signingError: RequestWord { self == .signPDF ? .signDocumentError : .signChallengeError }
+}
+
+extension SigningOperation {
+    /// Checks that a certificate is valid, and may make these signatures.
+    ///
+    /// - Throws: `certificateNotUsable`.
+    package func requireUsable(_ leaf: X509Certificate, at date: Date) throws(CertificateProviderError) {
+        try Signer.requireUsable(leaf, at: date)
+        func refusal(_ reason: String) -> CertificateProviderError {
+            CertificateProviderError(.certificateNotUsable, "The certificate '\(leaf.subject)' cannot sign: \(reason).")
+        }
+        switch self {
+        case .signChallenge:
+            guard leaf.publicKey.algorithm == .ec, leaf.publicKey.curve == "P-256" else {
+                throw refusal("challenges are signed with a P-256 key, and its key is \(leaf.publicKey.displayName)")
+            }
+            guard (try? leaf.certificate().extensions.keyUsage)?.digitalSignature ?? true else {
+                throw refusal("its key usage does not permit digitalSignature")
+            }
+        case .signPDF:
+            guard [.ec, .rsa].contains(leaf.publicKey.algorithm) else {
+                throw refusal("readers of PDF do not verify \(leaf.publicKey.displayName)")
+            }
+        }
+    }
 }

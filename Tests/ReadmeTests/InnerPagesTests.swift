@@ -14,7 +14,8 @@ import Testing
             "For services",
             [
                 "CertprovKit", "CertprovComposition", "Logon", "LogonSwiftConfiguration", "Renewal", "CertificateTLS",
-                "CertificateTLSAsyncHTTPClient", "IdentityStore", "NamedKeys", "Signing", "PDFUpdate",
+                "CertificateTLSAsyncHTTPClient", "IdentityStore", "NamedKeys", "Signing", "SigningRequests",
+                "PDFUpdate",
             ]
         ),
         ("For providers", ["ProviderTransport", "Enrolment", "OAuth", "SignedData", "CertificateProviderTesting"]),

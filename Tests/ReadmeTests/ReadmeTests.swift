@@ -17,7 +17,7 @@ import Testing
         ("Documentation/WritingAProvider.md", "ProviderExample"),
         ("Documentation/WritingAProvider.md", "EnrolmentExample"), ("Documentation/OAuth.md", "OAuthExample"),
         ("Documentation/Registration.md", "RegistrationExample"), ("Documentation/Signing.md", "NamedKeysExample"),
-        ("Documentation/Signing.md", "SigningExample"),
+        ("Documentation/Signing.md", "SigningExample"), ("Documentation/SigningRequests.md", "SigningRequestsExample"),
         ("Documentation/WritingAPlugin.md", "ConformanceExample"),
         ("Documentation/WritingAPlugin.md", "../ExamplePlugin/ExamplePlugin"),
     ])

@@ -4,6 +4,7 @@ import Glibc
 import IdentityStore
 import Logon
 import PluginHost
+import SigningRequests
 
 /// The result of one check.
 struct Finding: Sendable {
@@ -106,6 +107,7 @@ struct HostCheck {
             }
         }
         findings += TrustCheck(configuration, at: Date()).run(stored, failure: failure)
+        findings += await requests(configuration, manager, stored)
         for provider in manager.providers {
             let parameters = configuration.providers.first { $0.id == provider.id }?.parameters
             let plan = parameters?.plannedRenewal(provider: provider.id)
@@ -147,6 +149,39 @@ struct HostCheck {
         } catch {
             return [.error(what, error)]
         }
+    }
+
+    /// Checks what signing requests need, and that a signature for an application is of no use for TLS.
+    private func requests(
+        _ configuration: LogonConfiguration, _ manager: LogonManager, _ stored: Identity?
+    ) async -> [Finding] {
+        let what = "signing requests"
+        do throws(CertificateProviderError) {
+            let registry = try RequestRegistry(
+                configuration.settings, secrets: context.secrets, path: configuration.path)
+            guard !registry.clients.isEmpty else { return [] }
+            _ = try RequestRegistry.timeStampServer(configuration.settings)
+            var findings: [Finding] = [.ok(what, "\(registry.clients.count) applications may ask")]
+            let leaf =
+                if let stored { stored.certificate } else {
+                    await manager.chosenWithoutQuestion()?.certificateChain.first
+                }
+            guard let leaf else { return findings }
+            if leaf.isForTLS {
+                findings.append(
+                    .warning(
+                        what,
+                        "The certificate '\(leaf.subject)' may also be used for TLS: an application that gets a signature of another kind "
+                            + "than it shows could speak as its owner. Sign requests with one for signatures alone (usage=signature)."
+                    ))
+            }
+            for operation in registry.operations.sorted(by: { $0.rawValue < $1.rawValue }) {
+                do throws(CertificateProviderError) { try operation.requireUsable(leaf, at: Date()) } catch {
+                    findings.append(.error("\(what) \(operation.rawValue)", error))
+                }
+            }
+            return findings
+        } catch { return [.error(what, error)] }
     }
 
     /// Plugins that are installed and cannot be used. One that is configured has failed before.

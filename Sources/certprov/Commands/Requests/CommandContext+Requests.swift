@@ -50,13 +50,7 @@ private final class ManagedSigner: RequestSigner {
         await turn.take()
         defer { turn.give() }
         if let stored = try await manager.storedIdentity() { return stored.certificate }
-        for provider in try await manager.activeProviders() {
-            if let chosen = try? await provider.listing?.listIdentities().choice?.get(),
-                let leaf = chosen.certificateChain.first
-            {
-                return leaf
-            }
-        }
+        if let leaf = await manager.chosenWithoutQuestion()?.certificateChain.first { return leaf }
         // The choice depends on the person.
         return try await manager.identity(interaction).certificate
     }
@@ -65,6 +59,16 @@ private final class ManagedSigner: RequestSigner {
         await turn.take()
         defer { turn.give() }
         return try await manager.identity(interaction)
+    }
+}
+
+extension LogonManager {
+    /// The identity that would be obtained, as far as that needs no question.
+    func chosenWithoutQuestion() async -> ListedIdentity? {
+        for provider in (try? await activeProviders()) ?? [] {
+            if let chosen = try? await provider.listing?.listIdentities().choice?.get() { return chosen }
+        }
+        return nil
     }
 }
 

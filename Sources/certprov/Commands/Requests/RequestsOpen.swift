@@ -39,7 +39,17 @@ struct RequestsOpen: AsyncParsableCommand {
             }
             let reply = await desk.reply(
                 to: request, from: input.map { $0 == "-" ? "stdin" : "file" } ?? "url", isHandler: url != nil)
-            if url == nil { try Console.print(reply.url + "\n") }
+            if url == nil {
+                try Console.print(reply.url + "\n")
+            } else if reply.isRegistered {
+                do throws(CertificateProviderError) { try await ReplyOpener.open(reply.location) } catch {
+                    // Why there is no signature says more.
+                    throw reply.error ?? error
+                }
+            } else if reply.word == nil {
+                // Step 11 has looked.
+                throw CertificateProviderError(.internal, "The reply has a scheme that is not the client's.")
+            }
             if let error = reply.error { throw error }
             return .done
         }

@@ -1,0 +1,60 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// The page on signing requests: both sides by the command, and the caller in Python.
+@Suite(.enabled(if: TestLength.hasSeconds)) struct RequestsPageTests {
+    private let sandbox: Sandbox
+    private let page: Page
+
+    init() throws {
+        sandbox = try Sandbox()
+        page = try Page("Documentation/SigningRequests.md")
+        let properties = try #require(page.blocks("properties").first).replacing("/home/alice", with: sandbox.path)
+        let made = try sandbox.shell(
+            #"""
+            set -e; cd "$1"; umask 077
+            openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 90 -subj /O=Example/CN=CA -keyout ca.key -out ca.pem
+            openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -subj /O=Example/CN=alice -keyout signer.key -out signer.csr
+            printf 'keyUsage=critical,digitalSignature\nextendedKeyUsage=emailProtection\n' >ext
+            openssl x509 -req -in signer.csr -CA ca.pem -CAkey ca.key -days 30 -extfile ext -out signer.pem
+            openssl rand -hex 32 >bank.key
+            openssl rand -out challenge 64
+            printf '%s' "$2" >contract.pdf
+            mkdir -p "$XDG_CONFIG_HOME/certprov"
+            printf '%s\nSigning.client.1.approval = unattended\n' "$3" >"$XDG_CONFIG_HOME/certprov/clienthub.properties"
+            """#, sandbox.path, TestPDF.text, properties)
+        try #require(made.status == 0, "\(made)")
+    }
+
+    @Test func bothSidesByTheCommand() throws {
+        try sandbox.expect(
+            page.steps, after: "cp \(sandbox.path)/bank.key \(sandbox.path)/ca.pem \(sandbox.path)/contract.pdf .")
+        for file in ["signature", "signed.pdf", "person.pem"] {
+            #expect(FileManager.default.fileExists(atPath: "\(sandbox.path)/home/\(file)"))
+        }
+    }
+
+    @Test func theCallerInPython() throws {
+        let runtime = sandbox.path + "/run"
+        try FileManager.default.createDirectory(
+            atPath: runtime, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+        let signer = try sandbox.start([BuiltCommand.path, "requests", "serve"], with: ["XDG_RUNTIME_DIR": runtime])
+        defer { signer.kill() }
+        try sandbox.write(try #require(page.blocks("python").first).utf8, to: "ask.py")
+        let verified = try sandbox.shell(
+            #"""
+            set -e; cd "$1"
+            while ! [ -S "$XDG_RUNTIME_DIR/certprov/requests.sock" ]; do sleep 0.1; done
+            python3 ask.py challenge bank.key
+            openssl x509 -inform DER -in certificate -noout -pubkey >key.pub
+            openssl dgst -sha256 -verify key.pub -signature signature challenge
+            openssl verify -CAfile ca.pem certificate
+            # The same challenge again, which no person approves.
+            ! python3 ask.py challenge bank.key 2>refusal
+            cat refusal
+            """#, sandbox.path, with: ["XDG_RUNTIME_DIR": runtime])
+        #expect(verified.status == 0 && verified.stdout.contains("Verified OK"), "\(verified)")
+        #expect(verified.stdout.contains("validate-request-error"), "\(verified)")
+    }
+}
