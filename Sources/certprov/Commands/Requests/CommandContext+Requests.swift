@@ -63,10 +63,13 @@ private final class ManagedSigner: RequestSigner {
 }
 
 extension LogonManager {
-    /// The identity that would be obtained, as far as that needs no question.
+    /// The identity that would be obtained, as far as that needs no question. A token that wants its PIN first and has one identity
+    /// has no other one to choose.
     func chosenWithoutQuestion() async -> ListedIdentity? {
         for provider in (try? await activeProviders()) ?? [] {
-            if let chosen = try? await provider.listing?.listIdentities().choice?.get() { return chosen }
+            guard let list = await provider.listing?.listIdentities() else { continue }
+            if let chosen = try? list.choice?.get() { return chosen }
+            if list.identities.count == 1 { return list.identities[0] }
         }
         return nil
     }
