@@ -73,10 +73,12 @@ package final class RequestDesk: Sendable {
     ///   - bytes: The URL. Not held while the request waits.
     ///   - peer: Who sends it, as far as the host knows.
     ///   - isHandler: Whether the reply is opened as a URL.
+    ///   - whenExamined: Called once, when the request is held in memory no more, or is about to be answered.
     package func reply(
-        to bytes: consuming [UInt8], from peer: String, isHandler: Bool
+        to bytes: consuming [UInt8], from peer: String, isHandler: Bool,
+        whenExamined: @escaping @Sendable () -> Void = {}
     ) async -> RequestReply {
-        let course = RequestCourse(self, RequestSteps(registry, isHandler: isHandler), peer)
+        let course = RequestCourse(self, RequestSteps(registry, isHandler: isHandler), peer, whenExamined)
         let reply = await course.run(bytes)
         logger.notice(
             "answered a request",
@@ -101,9 +103,10 @@ private final class RequestCourse {
     private var items: [RequestURL.Item] = []
     private var reason: String?
     private var isExamining = false
+    private let whenExamined: @Sendable () -> Void
 
-    init(_ desk: RequestDesk, _ steps: RequestSteps, _ peer: String) {
-        (self.desk, self.steps, self.peer) = (desk, steps, peer)
+    init(_ desk: RequestDesk, _ steps: RequestSteps, _ peer: String, _ whenExamined: @escaping @Sendable () -> Void) {
+        (self.desk, self.steps, self.peer, self.whenExamined) = (desk, steps, peer, whenExamined)
     }
 
     var client: Int? { question?.client }
@@ -137,8 +140,10 @@ private final class RequestCourse {
     }
 
     private func endExamination() {
-        if isExamining { desk.examination.give() }
+        guard isExamining else { return }
         isExamining = false
+        desk.examination.give()
+        whenExamined()
     }
 
     private func outcome(of operation: SigningOperation, _ address: ReplyAddress) async -> RequestState.Outcome {

@@ -75,6 +75,20 @@ import Testing
             let output = try sandbox.run([Self.analyzer, "verify", "--man=no", path])
             #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
         }
+        for unit in ["certprov-requests.service", "certprov-requests.socket"] {
+            let path = prefix + "/lib/systemd/user/" + unit
+            let output = try sandbox.run(
+                [Self.analyzer, "verify", "--user", "--man=no", path], with: ["XDG_RUNTIME_DIR": sandbox.path])
+            #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+        }
+    }
+
+    @Test func desktopsTakeTheHandlerOfRequests() throws {
+        let path = prefix + "/share/applications/certprov-requests.desktop"
+        let output = try sandbox.run(["/usr/bin/desktop-file-validate", path])
+        #expect(output.status == 0 && output.stdout.isEmpty && output.stderr.isEmpty, "\(output)")
+        let text = String(decoding: try contents(path), as: UTF8.self)
+        #expect(text.contains("\nExec=\(prefix)/bin/certprov requests open "), "\(text)")
     }
 
     @Test("systemd takes the units and drop-ins of the book's pages on files for other programs and TPMs")

@@ -15,7 +15,12 @@ package struct RequestListener: Sendable {
     /// - Parameters:
     ///   - request: What the client has written. Of more bytes than the largest request has, one more than those.
     ///   - peer: The client's program and process: a hint, since a process can become another program.
-    package typealias Handler = @Sendable (_ request: consuming [UInt8], _ peer: String) async -> String
+    ///   - release: To be called when the request is held in memory no more, if that is before the reply: the next one may then
+    ///     go beyond the shared size.
+    package typealias Handler =
+        @Sendable (
+            _ request: consuming [UInt8], _ peer: String, _ release: @escaping @Sendable () -> Void
+        ) async -> String
 
     package struct Limits: Sendable {
         /// The connections at one time. Others wait in the backlog.
@@ -67,6 +72,8 @@ package struct RequestListener: Sendable {
 /// Wakes the thread that waits for connections.
 private final class WakeUp: Sendable {
     struct State {
+        /// The connections whose requests are held no more, without a reply yet or with one.
+        var released: [Int] = []
         var replies: [(connection: Int, text: String)] = []
         var isStopped = false
     }
@@ -86,6 +93,11 @@ private final class WakeUp: Sendable {
         wake()
     }
 
+    func release(_ connection: Int) {
+        state.withLock { $0.released.append(connection) }
+        wake()
+    }
+
     func stop() {
         state.withLock { $0.isStopped = true }
         wake()
@@ -96,7 +108,7 @@ private final class WakeUp: Sendable {
         var count: UInt64 = 0
         _ = read(descriptor, &count, 8)
         return state.withLock { state in
-            defer { state.replies = [] }
+            defer { (state.released, state.replies) = ([], []) }
             return state
         }
     }
@@ -208,6 +220,9 @@ private struct Connections {
             if events[0].revents != 0 {
                 let news = wakeUp.news()
                 if news.isStopped { return }
+                for index in connections.indices where news.released.contains(connections[index].number) {
+                    connections[index].isLarge = false
+                }
                 for (number, text) in news.replies { answer(number, text) }
             }
             for (index, event) in zip(open, events.dropFirst(2)) where event.revents != 0 {
@@ -300,7 +315,9 @@ private struct Connections {
         connections[index].request = []
         connections[index].deadline = nil
         connections[index].phase = .isHandled(
-            Task { [handle, wakeUp] in wakeUp.reply(await handle(request.take(), peer), to: number) })
+            Task { [handle, wakeUp] in
+                wakeUp.reply(await handle(request.take(), peer, { wakeUp.release(number) }), to: number)
+            })
     }
 
     private mutating func answer(_ number: Int, _ text: String) {

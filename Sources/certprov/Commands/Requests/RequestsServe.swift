@@ -31,7 +31,8 @@ struct RequestsServe: AsyncParsableCommand {
             ProcessEnd.remove { listening.removeFile() }
             let desk = try await context.requestDesk(logger)
             let listener = RequestListener(listening, .init(largest: desk.maximumLength), logger: logger) {
-                request, peer in await desk.reply(to: request, from: peer, isHandler: false).url
+                request, peer, release in
+                await desk.reply(to: request, from: peer, isHandler: false, whenExamined: release).url
             }
             ServiceManager.reportReadiness()
             try await listener.run()
