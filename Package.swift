@@ -452,10 +452,15 @@ let package = Package(
             name: "SigningTests",
             dependencies: ["CertificateProviding", "ProviderTransport", "SignedData", "Signing", "TestSupport"],
             exclude: ["tsa.py"]),
+        // Has requests that wait, and is killed.
+        .executableTarget(
+            name: "RequestWaiter", dependencies: ["CertificateProviding", "IdentityStore", "SigningRequests"],
+            path: "Tests/RequestWaiter"),
         .testTarget(
             name: "SigningRequestsTests",
             dependencies: [
-                "CertificateProviding", "IdentityStore", "OpenSSLSupport", "Signing", "SigningRequests", "TestSupport",
+                "CertificateProviding", "IdentityStore", "OpenSSLSupport", "RequestWaiter", "Signing",
+                "SigningRequests", "TestSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
@@ -595,7 +600,7 @@ let package = Package(
             name: "EndToEndTests",
             dependencies: [
                 "CertificateProviding", "Enrolment", "Greeter", "IdentityStore", "PKCS11TokenProvider",
-                "RemoteMDMProvider",
+                "RemoteMDMProvider", "RequestWaiter",
                 "SigningRequests", "SigningService", "TestPlugin", "TestSupport", "certprov",
             ], exclude: ["validate-cms.py"]),
     ],

@@ -17,6 +17,17 @@ extension String {
         guard unicodeScalars.contains(where: \.isControl) else { return self }
         return unicodeScalars.map { $0.isControl ? "\\" + String($0).utf8.hexEncoded : String($0) }.joined()
     }
+
+    /// A JSON text with the same meaning, in which the characters that ``DisplayText/visible(_:)`` replaces are escapes: encoders leave
+    /// those that are not ASCII.
+    package var withEscapedControls: String {
+        guard unicodeScalars.contains(where: { $0.isControl && $0 != "\n" }) else { return self }
+        return unicodeScalars.map { scalar in
+            guard scalar.isControl, scalar != "\n" else { return String(scalar) }
+            let digits = String(scalar.value, radix: 16)
+            return "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+        }.joined()
+    }
 }
 
 extension Unicode.Scalar {

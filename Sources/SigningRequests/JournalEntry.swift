@@ -101,7 +101,9 @@ extension JournalEntry: Codable {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
         var bytes: [UInt8]
-        do { bytes = Array(try encoder.encode(self)) } catch {
+        do {
+            bytes = Array(String(decoding: try encoder.encode(self), as: UTF8.self).withEscapedControls.utf8)
+        } catch {
             throw CertificateProviderError(.internal, "A line of the journal cannot be made.", underlying: error)
         }
         // Within a text these quotation marks would have backslashes.

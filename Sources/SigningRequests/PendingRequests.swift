@@ -152,6 +152,21 @@ package struct PendingRequests: Sendable {
 
         package var question: SigningQuestion
         package var state: State
+
+        /// Checks that the queue takes an answer.
+        ///
+        /// - Throws: `operationNotAllowed`.
+        package func requireAnswerable() throws(CertificateProviderError) {
+            switch state {
+            case .waiting: break
+            case .answered: throw PendingRequests.answered(question.id)
+            case .askedElsewhere:
+                throw CertificateProviderError(
+                    .operationNotAllowed,
+                    "The request \(question.id) is asked about elsewhere, at a terminal or by pinentry, and not by the queue; "
+                        + "answer it there.")
+            }
+        }
     }
 
     /// The requests that wait, by their deadlines. Removes what dead processes have left.
@@ -181,15 +196,7 @@ package struct PendingRequests: Sendable {
             waiting.question.digest == question.digest,
             let folder = try? directory.directory(id)
         else { throw Self.gone(id) }
-        switch waiting.state {
-        case .waiting: break
-        case .answered: throw Self.answered(id)
-        case .askedElsewhere:
-            throw CertificateProviderError(
-                .operationNotAllowed,
-                "The request \(id) is asked about elsewhere, at a terminal or by pinentry, not by the queue; answer it there."
-            )
-        }
+        try waiting.requireAnswerable()
         let pipe = Self.openPipe(folder, Self.waitingPipe, O_WRONLY)
         guard pipe >= 0 else { throw errno == ENOENT ? Self.answered(id) : Self.gone(id) }
         defer { close(pipe) }
@@ -317,7 +324,7 @@ package struct PendingRequests: Sendable {
                 + "there was none. See: certprov requests list, certprov requests log")
     }
 
-    private static func answered(_ id: String) -> CertificateProviderError {
+    fileprivate static func answered(_ id: String) -> CertificateProviderError {
         CertificateProviderError(
             .operationNotAllowed,
             "The request \(id) has its answer already, or its time is up; the first answer counts. See: certprov requests log"

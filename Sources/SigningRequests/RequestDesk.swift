@@ -164,10 +164,12 @@ private final class RequestCourse {
         }
         let (journal, steps, leaf) = (desk.journal, steps, try? leaf?.get())
         let (digest, client, now) = (request.digest, Int(request.client.number), desk.now())
+        let isUnattended = request.isUnattended
         do throws(CertificateProviderError) {
             let (before, refusal) = try await desk.executor.run { () throws(CertificateProviderError) in
                 let before = try journal.lastSigned(digest)
-                let wasSigned = try journal.wasSigned(digest, client: client, within: .seconds(86_400))
+                let wasSigned =
+                    isUnattended ? try journal.wasSigned(digest, client: client, within: .seconds(86_400)) : false
                 return (before, steps.refusal(of: request, to: address, wasSigned: wasSigned, signer: leaf))
             }
             question = SigningQuestion(

@@ -1,3 +1,4 @@
+import CertificateProviding
 import FoundationEssentials
 import Glibc
 
@@ -33,12 +34,13 @@ struct Enveloped<Body: Document>: Encodable {
 }
 
 extension Document {
-    /// The document as one line of JSON.
+    /// The document as one line of JSON, without characters that could do something at a terminal.
     /// - Parameter warnings: The warnings of the command; `nil` for a document without that key, such as an error.
     func json(warnings: [String]? = nil) throws -> String {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
         return String(decoding: try encoder.encode(Enveloped(self, warnings: warnings)), as: UTF8.self)
+            .withEscapedControls
     }
 }
 

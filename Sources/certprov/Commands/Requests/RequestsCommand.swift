@@ -5,5 +5,10 @@ struct RequestsCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "requests",
         abstract: "Answer and send requests for signatures: authenticated, shown to a person, answered once.",
-        subcommands: [RequestsServe.self, RequestsOpen.self, RequestsSend.self])
+        subcommands: [RequestsServe.self, RequestsOpen.self, RequestsSend.self, RequestsLog.self],
+        groupedSubcommands: [
+            CommandGroup(
+                name: "Requests that wait for a person",
+                subcommands: [RequestsList.self, RequestsShow.self, RequestsApprove.self, RequestsDecline.self])
+        ])
 }
