@@ -98,7 +98,7 @@ package enum RequestSettings {
     static let approval = Parameter<Set<SigningOperation>>(
         "Signing.client.<number>.approval", .list, absent: [], defaultValue: "ask",
         summary:
-            "ask: a person approves each request. unattended: none is asked. For one operation only: sign-challenge:unattended."
+            "ask: a person approves each request. unattended: no person is asked. For one operation only: sign-challenge:unattended."
     ) { text, _ throws(ParameterProblem) in
         let phrase = "must be ask or unattended, or such a word for an operation: sign-challenge:unattended"
         if text == "ask" { return [] }
