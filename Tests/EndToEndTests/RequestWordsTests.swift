@@ -165,6 +165,36 @@ import Testing
     }
 
     @Test(
+        "Killed at any moment: no reply has a signature that the journal does not know, and a lost one is asked for again"
+    )
+    func kills() throws {
+        let config = try configuration(["Signing.client.1.unattended-per-hour": "1000"])
+        for number in 0..<30 {
+            try sandbox.write(try Case(nil, 0).url(number).utf8, to: "request-\(number)")
+            try sandbox.write(Array("challenge \(number)".utf8), to: "challenge-\(number)")
+        }
+        let ran = try sandbox.shell(
+            #"""
+            cd "$1"; known=0; journal=state/certprov/requests/journal.jsonl
+            for number in $(seq 0 29); do
+                digest=$(sha256sum <challenge-$number | cut -d' ' -f1)
+                timeout -s KILL 0.$(printf %03d $((number * 7 + 1))) \
+                    "$CERTPROV" requests open --input request-$number --config "$2" >reply 2>/dev/null
+                lines=$(grep -c "\"digest\":\"$digest\"" $journal 2>/dev/null)
+                [ "${lines:-0}" -le 1 ] || { echo "$number: $lines lines"; exit 1; }
+                signed=$(grep "\"digest\":\"$digest\"" $journal 2>/dev/null | grep -c '"outcome":"signed"')
+                if grep -q status=success reply; then [ "$signed" = 1 ] || { echo "$number: not in the journal"; exit 2; }; fi
+                known=$((known + signed))
+                "$CERTPROV" requests open --input request-$number --config "$2" >reply
+                if [ "$signed" = 1 ]; then word=validate-request-error; else word=status=success; fi
+                grep -q $word reply || { echo "$number: $(cat reply)"; exit 3; }
+            done
+            echo "$known of 30"
+            """#, sandbox.path, config)
+        #expect(ran.status == 0, "\(ran)")
+    }
+
+    @Test(
         "A scheme that is not the client's is not opened, whatever the request is",
         arguments: ["other", "file", "sima", "http"])
     func schemes(scheme: String) throws {
