@@ -1,8 +1,9 @@
 /// Finds challenges that another protocol would take for its own: the key signs a challenge as it is, so that the signature would be
 /// valid there too.
 ///
-/// Knows what an ECDSA key signs in TLS 1.2 and 1.3, DTLS, CMS, PDF, X.509, PKCS#10 and SSH. It does not know the exchange hash that an
-/// SSH host key signs, which is a bare digest.
+/// Knows what an ECDSA key signs in TLS 1.2 and 1.3, DTLS, CMS, PDF, X.509, PKCS#10 and SSH. Two things cannot be known: the exchange
+/// hash that an SSH host key signs, which is a bare digest, and the content of a CMS signature without signed attributes, which is any text.
+/// Of the latter, a PDF is refused.
 package enum ChallengeFilter {
     /// Returns what a challenge would be elsewhere, as a clause without subject; `nil` if it may be signed.
     ///
@@ -17,6 +18,8 @@ package enum ChallengeFilter {
         if challenge.starts(with: "SSHKRL\n\0".utf8) { return "is a revocation list of SSH" }
         if isAuthentication(challenge) { return "is the content of an SSH authentication" }
         if hasNameOfSSH(challenge) { return "is a certificate, or a proof of a host key, of SSH" }
+        // Readers look for it in the first 1,024 bytes.
+        if challenge.prefix(1024 + 5).contains("%PDF-".utf8) { return "is a PDF" }
         if EncodedStructure.hasIdentifier(challenge) {
             return "is a DER structure with an OBJECT IDENTIFIER, as CMS, PDF, X.509 and PKCS#10 sign"
         }
@@ -115,7 +118,7 @@ private struct Fields {
 private enum EncodedStructure {
     /// Whether there is an OBJECT IDENTIFIER at any depth.
     ///
-    /// A constructed element whose content cannot be read is passed over by its length, since a verifier may not look into it. If the
+    /// A constructed element whose content cannot be read is skipped by its length, since a verifier may not look into it. If the
     /// outermost content cannot be read to its end, only identifiers under the arcs 1.2, 1.3, 2.5 and 2.16 count: lenient verifiers
     /// ignore what follows the fields that they know, and each structure that is signed has an algorithm or attribute under these.
     static func hasIdentifier(_ bytes: [UInt8]) -> Bool {
@@ -127,7 +130,7 @@ private enum EncodedStructure {
         } else {
             guard bytes.suffix(2) == [0, 0] else { return false }
         }
-        // What the position is in, outermost first. A stack of its own: the depth is the sender's choice.
+        // The elements around the position, outermost first. A stack of its own: the depth is the sender's choice.
         var open = [(end: bytes.count, hasLength: outermost.hasLength)]
         var position = outermost.content
         var (hasAny, hasUsual) = (false, false)

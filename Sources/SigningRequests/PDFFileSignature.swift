@@ -47,7 +47,7 @@ struct PDFFileSignature {
     }
 
     private static func precedes(_ name: String, _ bytes: ArraySlice<UInt8>) -> Bool {
-        let end = bytes.lastIndex { !isSpace($0) } ?? bytes.startIndex
+        guard let end = bytes.lastIndex(where: { !isSpace($0) }) else { return false }
         return bytes[...end].suffix(name.utf8.count).elementsEqual(name.utf8)
     }
 

@@ -14,8 +14,8 @@ public struct SigningReply: Sendable {
     /// Reads a reply, and verifies it: the signature of the challenge is by the certificate's key; the document begins with the one
     /// that was sent, and what follows has a signature with SHA-2 over the whole file.
     ///
-    /// What else follows a document, and its time stamp, is not looked at: a program that compares versions does that, such as
-    /// pyHanko. Takes time linear in the size of the reply.
+    /// The time stamp of a document is not verified, nor are other changes behind it looked for: a program that compares versions does so,
+    /// such as pyHanko. Takes time linear in the size of the reply.
     ///
     /// - Parameters:
     ///   - reply: The URL, as it came.
@@ -37,7 +37,8 @@ public struct SigningReply: Sendable {
             throw RequestWord.parseURLError.failure("It has neither a success nor a message.")
         }
         guard url.host == operation.rawValue else {
-            throw RequestWord.wrongOperationType.error("The reply is for another operation than the request.", code: .malformedData)
+            throw RequestWord.wrongOperationType.error(
+                "The reply is for another operation than the request.", code: .malformedData)
         }
         if url["status"] != "success" { throw RequestWord(rawValue: message ?? "").refusal() }
         let parts =

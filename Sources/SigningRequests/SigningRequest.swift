@@ -4,7 +4,7 @@ import Crypto
 /// A request for a signature, as the calling application makes it. Its URL goes to the signer by any carrier, and ``SigningReply``
 /// reads the answer.
 public struct SigningRequest: Sendable {
-    /// What is wanted.
+    /// The kind of signature.
     public var operation: SigningOperation
     /// The PDF, or the challenge: at most 4,096 bytes, which are signed as they are.
     public var data: [UInt8]

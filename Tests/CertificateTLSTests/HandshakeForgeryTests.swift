@@ -7,8 +7,8 @@ import Testing
 
 @testable import CertificateTLS
 
-/// What a key signs in handshakes with OpenSSL: if it came as a challenge, its signature would complete the handshake of another party.
-/// No request for a signature may have it.
+/// The messages that a key signs in handshakes with OpenSSL: if one came as a challenge, its signature would complete the handshake of
+/// another party.
 @Suite(.timeLimit(.minutes(20))) struct HandshakeForgeryTests {
     private final class Messages: Sendable {
         private let all = Mutex<[[UInt8]]>([])

@@ -49,7 +49,8 @@ import Testing
 
     static let words: [(String, Int32)] =
         [
-            "wrong-operation-type", "empty-data", "empty-service", "empty-client-id", "empty-signature", "empty-user-code",
+            "wrong-operation-type", "empty-data", "empty-service", "empty-client-id", "empty-signature",
+            "empty-user-code",
             "wrong-logo-format", "wrong-logo-size",
         ].map { ($0, 64) } + ["document-processing-error", "challenge-processing-error"].map { ($0, 65) }
         + ["sign-document-error", "sign-challenge-error", "timestamp-request-error"].map { ($0, 69) }
@@ -92,7 +93,9 @@ import Testing
             #expect(error?["message"].string?.hasPrefix("\(word): ") == true, "\(output)")
         }
         let wrongAnchors = try verify(good, "--trust-anchors", Fixtures.path("p384.pem"))
-        #expect(wrongAnchors.status == 65 && wrongAnchors.stderr.contains("signature-verification-error"), "\(wrongAnchors)")
+        #expect(
+            wrongAnchors.status == 65 && wrongAnchors.stderr.contains("signature-verification-error"), "\(wrongAnchors)"
+        )
         let valid = try verify(good, "--trust-anchors", Fixtures.path("intermediate.pem"))
         #expect(valid.status == 0, "\(valid)")
     }
@@ -109,7 +112,8 @@ import Testing
         let cases: [(String, [String], String, Int32)] = [
             ("empty", ["--url"], "empty-data", 64), ("long", ["--url"], "challenge-processing-error", 65),
             ("challenge", ["--url", "--service-name", " "], "empty-service", 64),
-            ("contract.pdf", ["--url"], "empty-user-code", 64), ("contract.pdf", ["--url", "--user-code", ""], "empty-user-code", 64),
+            ("contract.pdf", ["--url"], "empty-user-code", 64),
+            ("contract.pdf", ["--url", "--user-code", ""], "empty-user-code", 64),
             ("contract.pdf", pdf + ["--logo", path("logo.svg")], "wrong-logo-format", 64),
             ("contract.pdf", pdf + ["--logo", path("big.png")], "wrong-logo-size", 64),
         ]
@@ -186,7 +190,7 @@ import Testing
         let plain = try send("challenge", ["--reply", path("reply")])
         #expect(plain.status == 0 && plain.stdout == (document["subject"].string ?? "") + "\n", "\(plain)")
         #expect(plain.stderr.contains("not validated"), "\(plain)")
-        // What is there stays.
+        // An existing file stays.
         let again = try send("challenge", ["--reply", path("reply"), "--out", path("signature")])
         #expect(again.status == 73, "\(again)")
         for input in ["challenge", "reply"] {
@@ -220,6 +224,95 @@ import Testing
         let document = try output.document("SigningReply")
         #expect(document["validated"].bool == true && document["signature"].isNull)
         #expect(try contents(path("out.pdf")) == bytes)
+    }
+
+    // MARK: - With a signer
+
+    /// Options of a signer that approves by itself.
+    private func signer() throws -> [String] {
+        let file = try sandbox.write(
+            """
+            CertificateProvider = pkcs12
+            CertificateProvider.pkcs12.path = \(Fixtures.path("ec.p12"))
+            CertificateProvider.pkcs12.password-source = env:P12_PASSWORD
+            Signing.user-code = 1234567
+            Signing.time-stamp-url = none
+            Signing.client.1.name = Test Bank
+            Signing.client.1.key-source = file:\(path("key"))
+            Signing.client.1.operations = sign-pdf, sign-challenge
+            Signing.client.1.approval = unattended
+            """, to: "signer.properties")
+        return ["--config", file]
+    }
+
+    private func verifyByOthers(_ sourceLocation: SourceLocation = #_sourceLocation) throws {
+        let verified = try sandbox.shell(
+            """
+            cd "$1" && openssl x509 -in signer.pem -noout -pubkey >signer.key &&
+                openssl dgst -sha256 -verify signer.key -signature signature challenge &&
+                { [ -d nss ] || { mkdir nss && certutil -d sql:nss -N --empty-password; }; } && pdfsig -nssdir nss signed.pdf
+            """, sandbox.path)
+        #expect(
+            verified.status == 0 && verified.stdout.contains("Signature is Valid"), "\(verified)",
+            sourceLocation: sourceLocation)
+    }
+
+    private let person = ["--user-code", "1234567"]
+
+    private func results(_ file: String) -> [String] {
+        file == "challenge"
+            ? [
+                "--out", path("signature"), "--certificate-out", path("signer.pem"), "--trust-anchors",
+                Fixtures.path("intermediate.pem"),
+            ] : ["--out", path("signed.pdf"), "--trust-anchors", Fixtures.path("root.pem")]
+    }
+
+    @Test("Requests go to requests open as files, and its replies are valid for OpenSSL and pdfsig")
+    func byFile() throws {
+        let signer = try signer()
+        func answer(_ file: String, _ options: [String], expecting status: Int32) throws {
+            let url = try send(file, options + ["--url"])
+            #expect(url.status == 0, "\(url)")
+            let reply = try sandbox.certprov(
+                ["requests", "open", "--input", try sandbox.write(url.stdout, to: "request")] + signer)
+            #expect(reply.status == status, "\(reply)")
+            try sandbox.write(reply.stdout, to: "reply")
+            let output = try send(file, ["--reply", path("reply")] + results(file))
+            #expect(output.status == status, "\(output)")
+        }
+        try answer("challenge", request, expecting: 0)
+        try answer("contract.pdf", request + person, expecting: 0)
+        try verifyByOthers()
+        for name in ["signature", "signer.pem"] { unlink(path(name)) }
+        // A challenge is not signed again without a person.
+        try answer("challenge", request, expecting: 77)
+        try sandbox.write([UInt8](repeating: 0x20, count: 64) + Array("TLS 1.3".utf8), to: "challenge")
+        try answer("challenge", request, expecting: 65)
+        #expect(!exists("signature"))
+    }
+
+    @Test("Requests go to requests serve by its socket, each with the status of its word")
+    func bySocket() throws {
+        let socket = path("requests.sock")
+        let service = try sandbox.start(
+            [BuiltCommand.path, "requests", "serve", "--socket", socket] + (try signer()))
+        while access(socket, F_OK) != 0 { usleep(10_000) }
+        func expect(
+            _ status: Int32, _ file: String, _ options: [String], _ sourceLocation: SourceLocation = #_sourceLocation
+        ) throws {
+            let output = try send(file, options + results(file) + ["--socket", socket])
+            #expect(output.status == status, "\(output)", sourceLocation: sourceLocation)
+        }
+        try sandbox.write("another key", to: "other")
+        let other = request.replacing("file:\(path("key"))", with: "file:\(path("other"))")
+        try expect(77, "challenge", other)
+        try expect(77, "contract.pdf", request + ["--user-code", "7654321"])
+        try expect(65, "challenge", request + ["--pdf"] + person)
+        try expect(0, "challenge", request)
+        try expect(0, "contract.pdf", request + person)
+        try verifyByOthers()
+        kill(service.pid, SIGTERM)
+        _ = try service.wait()
     }
 
     // MARK: - The socket

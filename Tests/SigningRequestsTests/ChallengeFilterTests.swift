@@ -8,8 +8,8 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// Each forgery is first shown to be valid where it counts, by a verifier that is not ours, and then refused. What a TLS handshake signs
-/// is taken from real handshakes in CertificateTLSTests.
+/// Each forgery is first shown to be valid where it counts, by a verifier that is not ours, and then refused. CertificateTLSTests take
+/// those of TLS from real handshakes.
 @Suite struct ChallengeFilterTests {
     private static let authority = Result { try TestAuthority() }
     private let authority: TestAuthority
@@ -80,13 +80,62 @@ import Testing
         expectRefused(messages.only, as: "DER")
     }
 
+    @Test("A signature over a PDF without its /Contents, and it is a signed PDF: CMS without signed attributes")
+    func documentWithoutAttributes() async throws {
+        let room = 4096
+        let objects = [
+            "<< /Type /Catalog /Pages 2 0 R /AcroForm << /Fields [5 0 R] /SigFlags 3 >> >>",
+            "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 300 300] /Annots [5 0 R] >>",
+            "<< /Type /Sig /Filter /Adobe.PPKLite /SubFilter /adbe.pkcs7.detached /ByteRange [0 AAAA BBBB CCCC] /Contents |>>",
+            "<< /Type /Annot /Subtype /Widget /FT /Sig /T (S) /V 4 0 R /Rect [0 0 0 0] /F 132 /P 3 0 R >>",
+        ]
+        var text = "%PDF-1.7\n"
+        var table = "xref\n0 6\n0000000000 65535 f \n"
+        for (index, object) in objects.enumerated() {
+            // The value of /Contents stands before the fifth object.
+            let offset = String(text.utf8.count + (index == 4 ? room + 1 : 0))
+            table += String(repeating: "0", count: 10 - offset.count) + offset + " 00000 n \n"
+            text += "\(index + 1) 0 obj\n\(object)\nendobj\n"
+        }
+        let start = text.utf8.count + room + 1
+        text += table + "trailer\n<< /Size 6 /Root 1 0 R >>\nstartxref\n\(start)\n%%EOF\n"
+        let parts = text.split(separator: "|", maxSplits: 1).map(String.init)
+        let gap = parts[0].utf8.count
+        let numbers = [("AAAA", gap), ("BBBB", gap + room + 2), ("CCCC", parts[1].utf8.count)]
+        let (head, tail) = (
+            numbers.reduce(parts[0]) { text, number in
+                text.replacing(
+                    number.0, with: String(number.1) + String(repeating: " ", count: 4 - String(number.1).count))
+            }, parts[1]
+        )
+        let challenge = Array((head + tail).utf8)
+        try makeCertificates()
+        try folder.write(challenge, to: "challenge")
+        try openssl(
+            "cms", "-sign", "-binary", "-noattr", "-in", "challenge", "-signer", "root.pem", "-inkey", "key.pem",
+            "-outform",
+            "DER", "-out", "signature")
+        let signature = try folder.read("signature").hexEncoded
+        let value = "<" + signature + String(repeating: "0", count: room - signature.utf8.count) + ">"
+        let path = try folder.write((head + value + tail).utf8, to: "signed.pdf")
+        try Subprocess.run(
+            ["sh", "-c", "mkdir nss && certutil -d sql:nss -N --empty-password"], in: folder.path)
+        let verdict = String(
+            decoding: try Subprocess.run(["pdfsig", "-nssdir", "nss", path], in: folder.path), as: UTF8.self)
+        #expect(verdict.contains("Signature is Valid") && verdict.contains("Total document signed"), "\(verdict)")
+        expectRefused(challenge, as: "PDF")
+        expectRefused([UInt8](repeating: 0x20, count: 60) + challenge, as: "PDF")
+    }
+
     /// A root of the raw key, `root.pem`, and a certificate below it, `leaf.der`.
     private func makeCertificates() throws {
         try raw.writeKey(to: folder, "key.der")
         try openssl("pkey", "-inform", "DER", "-in", "key.der", "-out", "key.pem")
         try openssl("req", "-x509", "-new", "-key", "key.pem", "-subj", "/CN=Root", "-days", "2", "-out", "root.pem")
         try openssl(
-            "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-keyout", "leaf.key", "-subj",
+            "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-keyout", "leaf.key",
+            "-subj",
             "/CN=Mallory", "-out", "leaf.csr")
         for form in ["DER", "PEM"] {
             try openssl(
@@ -104,7 +153,8 @@ import Testing
         let forms: [[UInt8]] = [
             [0x30, 0x82] + length + content,
             // The indefinite form, a length with more bytes than it needs, and a tag in the form of higher ones.
-            [0x30, 0x80] + content + [0, 0], [0x30, 0x85, 0, 0, 0] + length + content, [0x3f, 0x10, 0x82] + length + content,
+            [0x30, 0x80] + content + [0, 0], [0x30, 0x85, 0, 0, 0] + length + content,
+            [0x3f, 0x10, 0x82] + length + content,
         ]
         for form in forms {
             let forged = try await raw.resign(leaf, content: form)
@@ -146,7 +196,8 @@ import Testing
         try folder.write("V\t490101000000Z\t\t07\tunknown\t/CN=Mallory\n".utf8, to: "index")
         try openssl("ocsp", "-issuer", "root.pem", "-cert", "leaf.pem", "-no_nonce", "-reqout", "request")
         try openssl(
-            "ocsp", "-index", "index", "-CA", "root.pem", "-rsigner", "root.pem", "-rkey", "key.pem", "-reqin", "request",
+            "ocsp", "-index", "index", "-CA", "root.pem", "-rsigner", "root.pem", "-rkey", "key.pem", "-reqin",
+            "request",
             "-respout", "response")
         let parts = try DERText.elements(try folder.read("response"))
         let body = try DERText.elements(try DERText.content(parts[1]))
@@ -269,7 +320,8 @@ import Testing
         let spaces = [UInt8](repeating: 0x20, count: 63)
         let challenges: [[UInt8]] = [
             [], [0x30], [0x31, 0x80], noise, [UInt8](repeating: 0, count: 128), spaces + noise, Array("SSHSI".utf8),
-            Array("transfer 5000 to DE02".utf8), algorithm + [0], [0] + algorithm, DERText.value(0x30, integer, octets), octets,
+            Array("transfer 5000 to DE02".utf8), algorithm + [0], [0] + algorithm, DERText.value(0x30, integer, octets),
+            octets,
             [1] + bigEndian(40, 3) + noise, OldHandshake.parameters(noise), OldHandshake.parameters([3, 0, 23], noise),
             OldHandshake.parameters([3, 0, 23], OldHandshake.vector(65), [0]),
             SSH.string(noise) + [51] + SSH.string("jean"),
@@ -326,7 +378,9 @@ import Testing
 @Suite struct ChallengeFuzzTests {
     /// Whether swift-asn1 finds an OBJECT IDENTIFIER in a SEQUENCE or SET.
     private static func isStructure(_ bytes: [UInt8]) -> Bool {
-        guard let root = try? BER.parse(bytes), root.identifier == .sequence || root.identifier == .set else { return false }
+        guard let root = try? BER.parse(bytes), root.identifier == .sequence || root.identifier == .set else {
+            return false
+        }
         return hasIdentifier(root)
     }
 
@@ -347,7 +401,8 @@ import Testing
         let unending: [UInt8] = [0x30, 0x80] + DERText.ecdsaWithSHA256 + [0, 0]
         let small: [[UInt8]] = [DERText.value(0x31, DERText.ecdsaWithSHA256), unending]
         let others: [[UInt8]] = [
-            OldHandshake.tls, OldHandshake.datagram, OldHandshake.version2, SSH.authentication(key, session: [1, 2, 3]),
+            OldHandshake.tls, OldHandshake.datagram, OldHandshake.version2,
+            SSH.authentication(key, session: [1, 2, 3]),
             Array("SSHSIG".utf8), [UInt8](repeating: 0x20, count: 64),
         ]
         let seeds: [[UInt8]] = structures + small + small + others + OldHandshake.keyExchanges

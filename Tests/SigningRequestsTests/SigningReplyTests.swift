@@ -13,7 +13,7 @@ import Testing
 
     init() throws { authority = try Self.authority.get() }
 
-    /// What may be wrong, in the order in which it is found.
+    /// The mistakes, in the order in which they are found.
     enum Mistake: Int, CaseIterable, Sendable {
         case url, host, message, certificate, key, signature
 
@@ -52,7 +52,9 @@ import Testing
 
     private func challengeReply(_ mistakes: Set<Mistake> = [], by signer: Identity? = nil) async throws -> [UInt8] {
         let identity =
-            if let signer { signer } else { try authority.issue("signer", kind: mistakes.contains(.key) ? .p384 : .p256) }
+            if let signer { signer } else {
+                try authority.issue("signer", kind: mistakes.contains(.key) ? .p384 : .p256)
+            }
         let scheme = try #require(identity.key.signatureSchemes.first)
         var signature = try await identity.key.signature(for: challenge, using: scheme)
         if mistakes.contains(.signature) { signature[signature.count - 1] ^= 1 }
@@ -144,7 +146,9 @@ import Testing
         url(.signPDF, [.init("document", document.base64)], mistakes)
     }
 
-    @Test("A signed document is verified: what this project signs", arguments: [TestAuthority.KeyKind.p256, .p384, .rsa2048])
+    @Test(
+        "A signed document is verified: what this project signs",
+        arguments: [TestAuthority.KeyKind.p256, .p384, .rsa2048])
     func validDocument(kind: TestAuthority.KeyKind) async throws {
         let identity = try authority.issue("signer", kind: kind)
         let signed = try await Signer(identity).signedPDF(of: TestPDF.bytes)
@@ -159,7 +163,8 @@ import Testing
         #expect(second.certificate.subject.contains("second"))
         for (document, sent) in [
             (signed, signed), (TestPDF.bytes, TestPDF.bytes), (signed, TestPDF.bytes + [0x20]),
-            (signed + [0x0a], TestPDF.bytes), (Array(signed.dropLast()), TestPDF.bytes), (twice, [UInt8]("%PDF-1.6".utf8)),
+            (signed + [0x0a], TestPDF.bytes), (Array(signed.dropLast()), TestPDF.bytes),
+            (twice, [UInt8]("%PDF-1.6".utf8)),
         ] {
             let error = await error(documentReply(document), to: .signPDF, of: sent)
             #expect(error?.reason?.rawValue == "signature-verification-error", "\(document.count) \(sent.count)")
@@ -187,7 +192,8 @@ import Testing
             name: String = "/Contents", text: (String) -> String = { $0 }
         ) throws -> [UInt8] {
             try Subprocess.run(
-                ["openssl", "req", "-x509", "-noenc", "-subj", "/CN=Foreign", "-keyout", "key", "-out", "certificate"] + key,
+                ["openssl", "req", "-x509", "-noenc", "-subj", "/CN=Foreign", "-keyout", "key", "-out", "certificate"]
+                    + key,
                 in: folder.path)
             let (document, room) = (TestPDF.bytes, 8192)
             let head = "1 0 obj << /Type /Sig \(name) "
@@ -200,7 +206,8 @@ import Testing
             try folder.write(document + Array((head + tail).utf8), to: "content")
             try Subprocess.run(
                 [
-                    "openssl", "cms", "-sign", "-binary", "-in", "content", "-signer", "certificate", "-inkey", "key", "-outform",
+                    "openssl", "cms", "-sign", "-binary", "-in", "content", "-signer", "certificate", "-inkey", "key",
+                    "-outform",
                     "DER", "-out", "signature",
                 ] + options, in: folder.path)
             let signature = text(try folder.read("signature").hexEncoded)
@@ -225,7 +232,8 @@ import Testing
 
     private static let badRanges: [@Sendable (Int, Int, Int) -> String] = [
         { "[0 \($0) \($1) \($2 - 1)]" }, { "[0 \($0) \($1) \($2 + 1)]" }, { "[1 \($0) \($1) \($2)]" },
-        { "[0 \($0 - 1) \($1) \($2)]" }, { "[0 \($0 + 1) \($1) \($2)]" }, { first, second, _ in "[0 \(first) \(second)]" },
+        { "[0 \($0 - 1) \($1) \($2)]" }, { "[0 \($0 + 1) \($1) \($2)]" },
+        { first, second, _ in "[0 \(first) \(second)]" },
         { "[0 \($0) \($1) \($2) 1]" }, { "[0 \($0) \($1) \($2)" }, { "[0 -\($0) \($1) \($2)]" },
         { first, second, _ in "[0 \(first) \(second) 99999999999999999999]" }, { "0 \($0) \($1) \($2)" },
         { "[0 \($1) \($0) \($2)]" },
@@ -248,6 +256,13 @@ import Testing
         #expect(await word(try foreign.sign(text: { $0 + "01" })) == bad)
         #expect(await word(try foreign.sign(text: { String($0.dropLast()) + "x" })) == bad)
         #expect(await word(try foreign.sign(text: { _ in "" })) == bad)
+        // The document that was sent ends where the value begins, in front of it, and behind it.
+        let whole = try foreign.sign()
+        let gap = try #require(whole.lastIndex(of: UInt8(ascii: "<")))
+        for count in [gap, whole.count - 1, whole.count, 0, gap + 1] + Array(gap - 12..<gap) {
+            let word = await error(documentReply(whole), to: .signPDF, of: Array(whole[..<count]))?.reason?.rawValue
+            #expect(word == (count <= gap - "/Contents ".count ? nil : bad), "\(count - gap)")
+        }
         // By a digest that can be forged; with content of its own; without attributes, which a raw signature would do for.
         #expect(await word(try foreign.sign(["-md", "sha1"])) == bad)
         #expect(await word(try foreign.sign(["-nodetach"])) == bad)
@@ -300,7 +315,8 @@ import Testing
         while rounds.next() {
             let document = documents.next()
             let replies: [(SigningOperation, [UInt8])] = [
-                (.signPDF, Array("a://sign-pdf?status=success&document=\(document.base64)".utf8)), (.signPDF, texts.next()),
+                (.signPDF, Array("a://sign-pdf?status=success&document=\(document.base64)".utf8)),
+                (.signPDF, texts.next()),
                 (
                     .signChallenge,
                     Array(

@@ -19,7 +19,8 @@ import Testing
                     "openssl dgst -sha256 -binary data | openssl dgst -sha256 -mac HMAC -macopt key:\"$1\" -binary | base64",
                     "sh", key,
                 ], in: folder.path)
-            let url = try SigningRequest(.signChallenge, data, serviceName: "Bank", clientID: 1).url(key: SecretBytes(utf8: key))
+            let url = try SigningRequest(.signChallenge, data, serviceName: "Bank", clientID: 1).url(
+                key: SecretBytes(utf8: key))
             #expect(url["signature"] == String(decoding: output, as: UTF8.self).filter { $0 != "\n" })
         }
     }
@@ -28,9 +29,12 @@ import Testing
         .deletingLastPathComponent().deletingLastPathComponent().appending(path: "shared/testdata/sima").path
 
     @Test(
-        "A request is that of the folder", .enabled(if: FileManager.default.fileExists(atPath: field), "it is not there"))
+        "A request is that of the folder",
+        .enabled(if: FileManager.default.fileExists(atPath: field), "it is not there"))
     func fieldFile() throws {
-        func read(_ name: String) throws -> [UInt8] { Array(try Data(contentsOf: URL(filePath: Self.field + "/" + name))) }
+        func read(_ name: String) throws -> [UInt8] {
+            Array(try Data(contentsOf: URL(filePath: Self.field + "/" + name)))
+        }
         let key = SecretBytes(copying: try read("client-1.key"))
         for (file, operation, data) in [
             ("sign-challenge-percent.url", SigningOperation.signChallenge, nil),
@@ -38,7 +42,8 @@ import Testing
         ] {
             let expected = try #require(RequestURL(try read(file)))
             let data = try data.map(read) ?? expected["challenge"]?.strictBase64 ?? []
-            let image = try #require(expected["service-logo"]?.split(separator: ",").last.map(String.init)?.strictBase64)
+            let image = try #require(
+                expected["service-logo"]?.split(separator: ",").last.map(String.init)?.strictBase64)
             let request = SigningRequest(
                 operation, data, serviceName: "Test Bank", clientID: 1, logo: try RequestLogo(image),
                 documentName: "contract.pdf", userCode: operation == .signPDF ? "1234567" : nil,
@@ -92,7 +97,9 @@ import Testing
     func logos() throws {
         let png = RequestLogo.blank.bytes
         #expect(try RequestLogo(png) == .blank)
-        for begin in ["GIF89a", "GIF87a", "RIFFabcdWEBP"] { #expect(try RequestLogo(Array(begin.utf8)).bytes.count > 0) }
+        for begin in ["GIF89a", "GIF87a", "RIFFabcdWEBP"] {
+            #expect(try RequestLogo(Array(begin.utf8)).bytes.count > 0)
+        }
         #expect(try RequestLogo([0xff, 0xd8, 0xff, 0xe0]).bytes.count == 4)
         for image in [[], Array("<svg/>".utf8), Array(png.dropFirst()), Array("RIFFabcdWAVE".utf8)] {
             #expect(failure { try RequestLogo(image) }?.reason?.rawValue == "wrong-logo-format")

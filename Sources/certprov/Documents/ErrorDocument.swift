@@ -8,7 +8,7 @@ struct ErrorDocument: Document {
     let code: String
     let provider: Nullable<String>
     let message: String
-    /// What a caller may decide by beside the code, such as a word of a protocol; left out where there is none.
+    /// The part that a caller may decide by beside the code, such as a word of a protocol; left out where there is none.
     let reason: String?
     /// Seconds after which to try again; left out unless the server or the plugin has said so.
     let retryAfter: Double?

@@ -1,6 +1,5 @@
 import ArgumentParser
 import CertificateProviding
-import Glibc
 import SigningRequests
 
 struct RequestsOpen: AsyncParsableCommand {
@@ -33,7 +32,8 @@ struct RequestsOpen: AsyncParsableCommand {
             let desk = try await context.requestDesk()
             let request: [UInt8]
             if let input {
-                request = try Self.read(input, atMost: desk.maximumLength)
+                // With one byte more than it may have, the desk refuses it.
+                request = try InputFile(input, named: "--input").prefix(desk.maximumLength + 1)
             } else {
                 request = Array((url ?? "").utf8)
             }
@@ -53,28 +53,5 @@ struct RequestsOpen: AsyncParsableCommand {
             if let error = reply.error { throw error }
             return .done
         }
-    }
-
-    /// Reads the request, and one byte more than it may have: the desk says what is wrong with it.
-    private static func read(_ path: String, atMost limit: Int) throws(CertificateProviderError) -> [UInt8] {
-        func failure(_ code: Int32) -> CertificateProviderError {
-            CertificateProviderError(
-                code == ENOENT ? .fileNotFound : .storeReadFailed,
-                "\(path == "-" ? "stdin" : path.withVisibleControls) cannot be read: \(String(cString: strerror(code)))."
-            )
-        }
-        let descriptor = path == "-" ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : open(path, O_RDONLY | O_CLOEXEC)
-        guard descriptor >= 0 else { throw failure(errno) }
-        defer { close(descriptor) }
-        var bytes: [UInt8] = []
-        var piece = [UInt8](repeating: 0, count: 1 << 16)
-        while bytes.count <= limit {
-            let count = Glibc.read(descriptor, &piece, piece.count)
-            if count < 0, errno == EINTR { continue }
-            guard count >= 0 else { throw failure(errno) }
-            if count == 0 { break }
-            bytes += piece[..<count]
-        }
-        return bytes
     }
 }

@@ -74,7 +74,9 @@ struct RequestsSend: AsyncParsableCommand {
             guard isRead else {
                 let (url, requestID) = try request.url(operation, data, file, context)
                 if self.url {
-                    try context.show(SigningRequestDocument(operation: operation.rawValue, requestID: requestID, url: url)) {
+                    try context.show(
+                        SigningRequestDocument(operation: operation.rawValue, requestID: requestID, url: url)
+                    ) {
                         url + "\n"
                     }
                     return .done
@@ -109,10 +111,13 @@ struct RequestsSend: AsyncParsableCommand {
     ) async throws(CertificateProviderError) -> ExitStatus {
         // Whatever is wrong with these is found before a person is asked.
         let outputs = try reply.outputs(operation, inputs: [file, reply.reply])
-        let anchors = try reply.trustAnchors.map { path throws(CertificateProviderError) in try CertificateFile.read(path) }
+        let anchors = try reply.trustAnchors.map { path throws(CertificateProviderError) in
+            try CertificateFile.read(path)
+        }
         let verified = try await SigningReply(try await receive(), to: operation, of: data, anchors: anchors)
         if anchors == nil {
-            context.remark("the signer's certificate is not validated; name the PEM file of its CAs with --trust-anchors")
+            context.remark(
+                "the signer's certificate is not validated; name the PEM file of its CAs with --trust-anchors")
         }
         try outputs.data?.write(verified.data)
         try outputs.certificate?.write(Array(verified.certificate.pemRepresentation.utf8))
@@ -123,7 +128,7 @@ struct RequestsSend: AsyncParsableCommand {
     }
 }
 
-/// What a request says.
+/// The items of a request.
 struct RequestOptions: ParsableArguments {
     @Option(help: ArgumentHelp("The number that the signer has for this client.", valueName: "number"))
     var clientID: UInt32?
@@ -173,7 +178,8 @@ struct RequestOptions: ParsableArguments {
     /// An option that is given.
     var given: String? {
         [
-            ("--client-id", clientID != nil), ("--key-source", keySource != nil), ("--service-name", serviceName != nil),
+            ("--client-id", clientID != nil), ("--key-source", keySource != nil),
+            ("--service-name", serviceName != nil),
             ("--logo", logo != nil), ("--user-code", userCode != nil), ("--request-id", requestID != nil),
             ("--document-name", documentName != nil), ("--scheme", scheme != nil),
         ].first { $0.1 }?.0
@@ -203,7 +209,7 @@ struct RequestOptions: ParsableArguments {
     }
 }
 
-/// What is done with a reply.
+/// The reply, and the files for its parts.
 struct ReplyOptions: ParsableArguments {
     @Option(
         help: ArgumentHelp("Read the reply from this file, and send nothing; - is stdin.", valueName: "file"),
@@ -234,16 +240,22 @@ struct ReplyOptions: ParsableArguments {
 
     func validate() throws {
         for (name, path) in [
-            ("--reply", reply), ("--trust-anchors", trustAnchors), ("--out", out), ("--certificate-out", certificateOut),
+            ("--reply", reply), ("--trust-anchors", trustAnchors), ("--out", out),
+            ("--certificate-out", certificateOut),
         ] where path?.isEmpty == true { throw ValidationError("\(name) needs the name of a file.") }
-        if out != nil, out == certificateOut { throw ValidationError("--out and --certificate-out name the same file.") }
-        if force, out == nil, certificateOut == nil { throw ValidationError("--force needs --out or --certificate-out.") }
+        if out != nil, out == certificateOut {
+            throw ValidationError("--out and --certificate-out name the same file.")
+        }
+        if force, out == nil, certificateOut == nil {
+            throw ValidationError("--force needs --out or --certificate-out.")
+        }
     }
 
     /// An option that is given.
     var given: String? {
         [
-            ("--trust-anchors", trustAnchors != nil), ("--out", out != nil), ("--certificate-out", certificateOut != nil),
+            ("--trust-anchors", trustAnchors != nil), ("--out", out != nil),
+            ("--certificate-out", certificateOut != nil),
         ].first { $0.1 }?.0
     }
 
@@ -267,49 +279,6 @@ struct ReplyOptions: ParsableArguments {
             return file
         }
         return (try output(out), try output(certificateOut))
-    }
-}
-
-/// A file, or stdin, that is read whole.
-struct InputFile {
-    private let path: String?
-    private let option: String
-
-    /// - Parameters:
-    ///   - path: `nil` and `-` are stdin.
-    ///   - option: The name of the argument, for messages.
-    init(_ path: String?, named option: String) { (self.path, self.option) = (path == "-" ? nil : path, option) }
-
-    /// Blocks until the end of the file.
-    ///
-    /// - Throws: `fileNotFound`, `storeReadFailed`, `malformedData` for more than `limit` bytes.
-    func read(atMost limit: Int) throws(CertificateProviderError) -> [UInt8] {
-        let name = path?.withVisibleControls ?? "stdin"
-        func failure(_ code: Int32) -> CertificateProviderError {
-            CertificateProviderError(
-                code == ENOENT ? .fileNotFound : .storeReadFailed,
-                "\(name) (\(option)) cannot be read: \(String(cString: strerror(code))).")
-        }
-        let descriptor = path.map { open($0, O_RDONLY | O_CLOEXEC | O_NOCTTY) } ?? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
-        guard descriptor >= 0 else { throw failure(errno) }
-        defer { close(descriptor) }
-        var bytes: [UInt8] = []
-        var status = stat()
-        if fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG {
-            bytes.reserveCapacity(min(limit, Int(status.st_size)) + 1)
-        }
-        let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 16, alignment: 16)
-        defer { buffer.deallocate() }
-        while true {
-            let count = Glibc.read(descriptor, buffer.baseAddress, buffer.count)
-            if count < 0, errno == EINTR { continue }
-            guard count >= 0 else { throw failure(errno) }
-            if count == 0 { return bytes }
-            guard bytes.count + count <= limit else {
-                throw CertificateProviderError(.malformedData, "\(name) (\(option)) has more than \(limit) bytes.")
-            }
-            bytes.append(contentsOf: buffer[..<count])
-        }
     }
 }
 

@@ -1,0 +1,54 @@
+import CertificateProviding
+import Glibc
+
+/// A file that the user has named for input, or stdin, which is read whole.
+struct InputFile {
+    private let path: String?
+    private let name: String
+
+    /// - Parameters:
+    ///   - path: `nil` and `-` are stdin.
+    ///   - argument: Its name on the command line, for messages.
+    init(_ path: String?, named argument: String) {
+        self.path = path == "-" ? nil : path
+        name = "\(self.path?.withVisibleControls ?? "stdin") (\(argument))"
+    }
+
+    /// Reads the file. Blocks until its end.
+    ///
+    /// - Throws: `fileNotFound`, `storeReadFailed`, `malformedData` for more than `limit` bytes.
+    func read(atMost limit: Int) throws(CertificateProviderError) -> [UInt8] {
+        let bytes = try prefix(limit + 1)
+        guard bytes.count <= limit else {
+            throw CertificateProviderError(.malformedData, "\(name) has more than \(limit) bytes; name another file.")
+        }
+        return bytes
+    }
+
+    /// Reads the first `count` bytes, or fewer of a shorter file. Blocks.
+    ///
+    /// - Throws: `fileNotFound`, `storeReadFailed`.
+    func prefix(_ count: Int) throws(CertificateProviderError) -> [UInt8] {
+        let descriptor =
+            path.map { open($0, O_RDONLY | O_CLOEXEC | O_NOCTTY) } ?? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
+        guard descriptor >= 0 else { throw failure(errno) }
+        defer { close(descriptor) }
+        var bytes: [UInt8] = []
+        let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 16, alignment: 16)
+        defer { buffer.deallocate() }
+        while bytes.count < count {
+            let size = Glibc.read(descriptor, buffer.baseAddress, min(buffer.count, count - bytes.count))
+            if size < 0, errno == EINTR { continue }
+            guard size >= 0 else { throw failure(errno) }
+            if size == 0 { break }
+            bytes.append(contentsOf: buffer[..<size])
+        }
+        return bytes
+    }
+
+    private func failure(_ code: Int32) -> CertificateProviderError {
+        CertificateProviderError(
+            code == ENOENT ? .fileNotFound : .storeReadFailed,
+            "\(name) cannot be read: \(String(cString: strerror(code))).")
+    }
+}
