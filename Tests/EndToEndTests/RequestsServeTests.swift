@@ -3,7 +3,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// `requests serve`, and applications at its socket. What requests are answered with is the matter of others.
+/// `requests serve`, and applications at its socket.
 @Suite struct RequestsServeTests {
     private let sandbox: Sandbox
     private var socket: String { sandbox.path + "/run/certprov/requests.sock" }

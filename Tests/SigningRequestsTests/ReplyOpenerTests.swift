@@ -6,7 +6,7 @@ import Testing
 
 /// The way of a reply to the application, by xdg-open.
 @Suite struct ReplyOpenerTests {
-    /// Where xdg-open finds the application, in a process of its own.
+    /// The folder with the application, in a process of its own.
     private static let home = ProcessInfo.processInfo.environment["CERTPROV_TEST_APPLICATIONS"]
     private static let isAlone = home != nil
 

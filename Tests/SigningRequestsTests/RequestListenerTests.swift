@@ -296,7 +296,7 @@ import Testing
             try await silent.write("x")
             silent.finish()
             #expect(try await Application.exchange("next", at: path) == "rrrrrrrrrr")
-            // What the kernel had taken, and then the end.
+            // The part that the kernel had taken, and then the end.
             #expect(try await silent.reply().count < 8 << 20)
         }
     }
@@ -387,7 +387,7 @@ import Testing
     }
 }
 
-/// An application with one connection. What blocks has a thread of its own.
+/// An application with one connection. Calls that block have a thread of their own.
 final class Application: Sendable {
     private let descriptor: Mutex<Int32>
     private let threads = BlockingExecutor.threads(maximum: 1)
@@ -461,7 +461,7 @@ final class Application: Sendable {
     }
 }
 
-/// What a task waits for until another one has done its part.
+/// A task waits here until another one has done its part.
 final class Gate: Sendable {
     private let state = Mutex<(isOpen: Bool, waiting: [CheckedContinuation<Void, Never>])>((false, []))
 

@@ -103,7 +103,7 @@ private final class WakeUp: Sendable {
         wake()
     }
 
-    /// What has happened since the last call.
+    /// Returns the events since the last call.
     func news() -> State {
         var count: UInt64 = 0
         _ = read(descriptor, &count, 8)
@@ -241,7 +241,7 @@ private struct Connections {
         }
     }
 
-    /// What a connection waits for. The end of both directions comes without being asked for: the end of one is that of a request.
+    /// Returns the events that a connection waits for. The end of both directions comes without being asked for: the end of one is that of a request.
     private static func events(_ connection: Connection) -> Int16 {
         switch connection.phase {
         case .reads: Int16(POLLIN)
@@ -251,11 +251,12 @@ private struct Connections {
     }
 
     private mutating func accept() {
-        while connections.count < limits.connections {
+        // A bounded number at a time: those of other users take no place, and there may be many.
+        for _ in 0..<limits.connections where connections.count < limits.connections {
             let descriptor = certprov_accept(socket.descriptor)
             guard descriptor >= 0 else {
                 if [EAGAIN, EINTR, ECONNABORTED].contains(errno) { return }
-                // It stays ready meanwhile, and to ask at once would take a processor.
+                // The socket stays ready. To ask at once, again and again, would take a processor.
                 logger.warning("no connection can be taken now: \(UnixSocket.text(errno))")
                 pausedUntil = .now + limits.pause
                 return
@@ -288,7 +289,7 @@ private struct Connections {
             if errno != EAGAIN && errno != EINTR { connections[index].close() }
             return
         }
-        // A client that is read to its end gets a reply. What is too large is not kept.
+        // A client that is read to its end gets a reply. The bytes that are too many are dropped.
         let size = connections[index].request.count
         connections[index].request += buffer[..<min(got, limits.largest + 1 - size)]
         if size + got > limits.shared, !connections[index].isLarge {
@@ -305,7 +306,7 @@ private struct Connections {
         connections[index].isLarge = true
         connections[index].phase = .reads
         connections[index].deadline = .now + limits.time
-        // Of this, what is never written takes no memory. An array that grows would be there twice.
+        // Pages that are never written take no memory. An array that grows would be there twice.
         connections[index].request.reserveCapacity(limits.largest + 1)
     }
 
@@ -342,7 +343,7 @@ private struct Connections {
         }
         if count < 0 && (errno == EAGAIN || errno == EINTR) { return }
         connections[index].phase = .writes(text, sent: sent + max(0, count))
-        // The kernel keeps what is written for the client.
+        // The kernel stores the rest for the client.
         if count < 0 || sent + count == size { connections[index].close() }
     }
 

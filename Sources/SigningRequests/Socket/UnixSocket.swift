@@ -28,7 +28,7 @@ enum UnixSocket {
     /// The longest path, in bytes.
     static let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
 
-    /// Returns the error for a path that is no address of a socket.
+    /// Returns the error for a path that cannot be the address of a socket.
     static func isNoAddress(_ path: String) -> CertificateProviderError {
         CertificateProviderError(
             .configurationInvalid,
