@@ -1,6 +1,6 @@
 package import CertificateProviding
 
-/// What became of a question.
+/// The result of a question.
 package enum ApprovalAnswer: Sendable, Equatable {
     case approved
     case declined

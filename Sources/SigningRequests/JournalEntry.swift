@@ -4,7 +4,7 @@ import Glibc
 
 /// A line of the journal: a request that passed step 11, and what became of it. It has no document, key, PIN or client key.
 package struct JournalEntry: Sendable, Equatable {
-    /// What became of a request: `signed`, `interrupted`, or the word of the reply that refused it.
+    /// The outcome of a request: `signed`, `interrupted`, or the word of the reply that refused it.
     package struct Outcome: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
         package let rawValue: String
         package init(rawValue: String) { self.rawValue = rawValue }
@@ -26,7 +26,7 @@ package struct JournalEntry: Sendable, Equatable {
     package var time: Date
     /// The number of the client in the registry.
     package var client: Int
-    /// What the request says: untrusted text, cut.
+    /// The id that the request gives itself: untrusted text, cut.
     package var requestID: String?
     package var operation: SigningOperation
     /// The SHA-256 of the data, in hexadecimal digits.
@@ -36,7 +36,7 @@ package struct JournalEntry: Sendable, Equatable {
     package var approver: String?
     /// The SHA-256 of the certificate that signed or would have.
     package var fingerprint: String?
-    /// Who sent the request, as far as the host knows: a hint, cut.
+    /// The sender of the request, as far as the host knows: a hint, cut.
     package var peer: String
 
     /// - Parameter time: Without its fraction of a second.

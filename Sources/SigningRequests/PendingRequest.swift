@@ -57,7 +57,7 @@ package final class PendingRequest: Sendable {
         guard isFirst else { return }
         let gone = PendingRequests.gonePrefix + question.id
         _ = files.rename(directory.descriptor, question.id, gone)
-        // What is left, the next process that looks removes.
+        // The next process that looks removes the rest.
         try? directory.removeTree(gone, files)
     }
 }

@@ -242,7 +242,7 @@ package struct PendingRequests: Sendable {
     private static let answeredPipe = "answered"
     private static let newPrefix = ".new-"
     static let gonePrefix = ".gone-"
-    /// In code points. What is shown is cut to less.
+    /// In code points. A question shows less of it.
     private static let maximumText = 1024
     private static let maximumQuestion = 1 << 17
     static let logoKinds = ["png", "jpeg", "gif", "webp"]

@@ -1,5 +1,5 @@
-/// The states of a request after the steps 1 to 14, as one pure function. ``RequestDesk`` does what a state says, and passes what
-/// came of it.
+/// The states of a request after the steps 1 to 14, as one pure function. ``RequestDesk`` acts on each state, and passes the
+/// result.
 ///
 /// On every way there is one reply. The key is used only after the journal has a line for the request, and a signature leaves only
 /// after that line says so.
@@ -29,7 +29,7 @@ package enum RequestState: Sendable, Equatable {
     }
 }
 
-/// What came of a state.
+/// The result of a state.
 package enum RequestEvent: Sendable, CaseIterable {
     case done
     /// A signer whose requests no person approves is another way than one whose requests are asked about.

@@ -90,7 +90,7 @@ package final class RequestDesk: Sendable {
     }
 }
 
-/// The course of one request: does what its state says.
+/// The course of one request: acts on its state.
 private final class RequestCourse {
     private let desk: RequestDesk
     private let steps: RequestSteps

@@ -259,7 +259,7 @@ package struct RequestJournal: Sendable {
         }
         throw CertificateProviderError(
             .storeReadFailed,
-            "The journal of signing requests has grown too fast to tell what was signed: its newest \(window >> 20) MiB do not "
+            "The journal of signing requests has grown too fast to find earlier signatures: its newest \(window >> 20) MiB do not "
                 + "reach back to \(JournalEntry.text(of: limit)). Find out which client sends so many requests: "
                 + "certprov requests log")
     }

@@ -2,7 +2,7 @@ package import CertificateProviding
 import Glibc
 package import Signing
 
-/// Who may ask for signatures, and how requests are approved: the section `Signing.` of the property file.
+/// The applications that may ask for signatures, and how requests are approved: the section `Signing.` of the property file.
 package struct RequestRegistry: Sendable {
     /// An application that may ask.
     package struct Client: Sendable {
@@ -40,7 +40,7 @@ package struct RequestRegistry: Sendable {
     /// Whether signatures of documents get a time stamp.
     package var hasTimeStamp = false
 
-    /// What clients may have signed.
+    /// The operations that any client may ask for.
     package var operations: Set<SigningOperation> { clients.values.reduce(into: []) { $0.formUnion($1.operations) } }
 
     package init(_ clients: [Client] = []) {

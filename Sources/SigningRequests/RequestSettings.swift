@@ -74,7 +74,7 @@ package enum RequestSettings {
     }
     static let operations = Parameter<Set<SigningOperation>>(
         "Signing.client.<number>.operations", .list, absent: nil,
-        summary: "What it may have signed: sign-pdf, sign-challenge, or both."
+        summary: "The operations that it may ask for: sign-pdf, sign-challenge, or both."
     ) { text, _ throws(ParameterProblem) in
         let operations = members(of: text).map { SigningOperation(rawValue: $0) }
         guard !operations.isEmpty, !operations.contains(nil) else {

@@ -30,7 +30,7 @@ package struct AuthenticRequest: Sendable {
     package var isUnattended: Bool { client.unattended.contains(operation) }
 }
 
-/// Where a reply goes: the scheme and the host of its URL.
+/// The address of a reply: the scheme and the host of its URL.
 package struct ReplyAddress: Sendable, Equatable {
     package let scheme: String
     package let host: String

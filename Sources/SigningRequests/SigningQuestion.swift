@@ -9,7 +9,7 @@ package struct SigningQuestion: Sendable, Codable, Equatable {
     /// The number and the name that the registry has for the client.
     package var client: Int
     package var clientName: String
-    /// What the request says, and nothing has checked: untrusted text.
+    /// The service as the request names it, which nothing has checked: untrusted text.
     package var serviceName: String
     /// The last component only; `nil` for a challenge, and for a request without it.
     package var documentName: String?
@@ -23,7 +23,7 @@ package struct SigningQuestion: Sendable, Codable, Equatable {
     package var fingerprint: String
     /// When the data was signed before, by this journal.
     package var signedBefore: Date?
-    /// Who sends the request, as far as the host knows: a hint.
+    /// The sender of the request, as far as the host knows: a hint.
     package var peer: String
     /// The read-only copy of the document, and the logo, while the request waits.
     package var documentPath: String?

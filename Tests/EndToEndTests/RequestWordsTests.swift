@@ -148,7 +148,7 @@ import Testing
         try check(String(decoding: reply, as: UTF8.self), "socket")
         signer.send(SIGTERM)
         let end = signer.wait()
-        // No key of a client in what is shown, and no data.
+        // The output has no key of a client, and no data.
         #expect(!"\(file)\(end)".contains("the key"))
     }
 

@@ -42,7 +42,7 @@ import Testing
         ]
     }
 
-    /// What becomes of a request, by all steps.
+    /// The refusal of a request, by all steps.
     private static func word(
         _ bytes: [UInt8], registry: RequestRegistry = registry, isHandler: Bool = false, wasSigned: Bool = false,
         signer: X509Certificate? = nil

@@ -27,7 +27,8 @@ struct RequestsLog: AsyncParsableCommand {
             let (entries, damaged) = try RequestJournal(directory: directory).entries(newest: last)
             if damaged > 0 {
                 context.remark(
-                    "\(damaged) lines of \(directory.withVisibleControls)/\(RequestJournal.name) are damaged, and not shown.")
+                    "\(damaged) lines of \(directory.withVisibleControls)/\(RequestJournal.name) are damaged, and not shown."
+                )
             }
             try context.show(RequestLogDocument(items: entries.map { RequestLogItem($0) })) {
                 guard !entries.isEmpty else { return "" }
