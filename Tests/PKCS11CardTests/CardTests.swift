@@ -54,6 +54,50 @@ struct CardTests {
         }
     }
 
+    /// 9c has a P-256 key, which wants its PIN for each signature; 9a an RSA key.
+    @Test(arguments: [Card.Slot.authentication, .signature]) func aSigningRequestIsAnswered(slot: Card.Slot) throws {
+        let folder = try TemporaryDirectory()
+        let configuration = """
+            CertificateProvider = pkcs11
+            CertificateProvider.pkcs11.module-path = \(try #require(Card.module))
+            CertificateProvider.pkcs11.uri = \(card.uri(slot))
+            CertificateProvider.pkcs11.pin-source = file:\(card.file("pin"))
+            Signing.time-stamp-url = none
+            Signing.user-code = 17
+            Signing.client.1.name = Bank
+            Signing.client.1.key-source = env:CLIENT_KEY
+            Signing.client.1.operations = sign-pdf, sign-challenge
+            Signing.client.1.approval = unattended
+
+            """
+        try folder.write(configuration.utf8, to: "requests.properties")
+        try folder.write(TestPDF.bytes, to: "contract.pdf")
+        try folder.write((0..<64).map { UInt8($0) }, to: "challenge")
+        func run(_ arguments: [String], to file: String = "output") throws -> Output {
+            let output = try certprov.start(
+                ["CLIENT_KEY=the key", certprov.program("certprov"), "requests"] + arguments
+            ).wait()
+            try folder.write(output.stdoutBytes, to: file)
+            return output
+        }
+        for (file, isSigned) in [("contract.pdf", true), ("challenge", slot == .signature)] {
+            let made = try run(
+                [
+                    "send", folder[file], "--client-id", "1", "--key-source", "env:CLIENT_KEY", "--service-name", "S",
+                    "--user-code", "17", "--url",
+                ],
+                to: "request")
+            #expect(made.status == 0, "\(made)")
+            let answered = try run(
+                ["open", "--input", folder["request"], "--config", folder["requests.properties"]], to: "reply")
+            #expect(answered.status == (isSigned ? 0 : 69), "\(file): \(answered)")
+            // OpenSSL verifies the document's signature.
+            let verified = try run(["send", folder[file], "--reply", folder["reply"]])
+            #expect(verified.status == (isSigned ? 0 : 69), "\(file): \(verified)")
+            #expect(verified.stdout.contains("CN=holder1-" + slot.rawValue) == isSigned, "\(verified)")
+        }
+    }
+
     /// Messages that OpenSSL's command has encrypted. OpenSC removes the padding itself, and knows both hashes.
     @Test(arguments: [Card.Slot.authentication, .keyManagement]) func aKeyDecrypts(slot: Card.Slot) async throws {
         let publicKey = try await card.identity(slot).key.publicKey
