@@ -12,13 +12,23 @@ struct Certprov: AsyncParsableCommand {
         abstract: "Get the X.509 identity of a service for mutual TLS, from a file, a token or an enrolment server.",
         discussion: "Results go to stdout, everything else to stderr. Secrets are never taken from the command line.",
         version: "0.1.0",
-        subcommands: [
-            List.self, Fetch.self, Delete.self, Explain.self, Connect.self, Providers.self, Check.self, Renew.self,
-            Keygen.self, StoreCertificate.self, SignCommand.self, KeysCommand.self, RequestsCommand.self,
-            AccessTokenCommand.self,
-            StoreCommand.self, Register.self, Unregister.self, Status.self,
-            Update.self, Unlock.self,
-            Lock.self,
-            Passcode.self, Password.self, VaultCommand.self, PluginCommand.self,
+        groupedSubcommands: [
+            CommandGroup(
+                name: "Identity",
+                subcommands: [
+                    List.self, Fetch.self, Renew.self, Delete.self, Explain.self, Connect.self, Check.self,
+                    Providers.self, StoreCommand.self,
+                ]),
+            CommandGroup(
+                name: "Key", subcommands: [Keygen.self, StoreCertificate.self, KeysCommand.self]),
+            CommandGroup(
+                name: "Signature", subcommands: [SignCommand.self, RequestsCommand.self]),
+            CommandGroup(
+                name: "Application",
+                subcommands: [
+                    Register.self, Unregister.self, Status.self, Update.self, Unlock.self, Lock.self, Passcode.self,
+                    Password.self, VaultCommand.self, AccessTokenCommand.self,
+                ]),
+            CommandGroup(name: "Plugin", subcommands: [PluginCommand.self]),
         ])
 }

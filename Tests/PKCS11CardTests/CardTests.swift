@@ -92,7 +92,9 @@ struct CardTests {
                 ["open", "--input", folder["request"], "--config", folder["requests.properties"]], to: "reply")
             #expect(answered.status == (isSigned ? 0 : 69), "\(file): \(answered)")
             // OpenSSL verifies the document's signature.
-            let verified = try run(["send", folder[file], "--reply", folder["reply"]])
+            let verified = try run([
+                "send", folder[file], "--reply", folder["reply"], "--out", folder["signed-" + file],
+            ])
             #expect(verified.status == (isSigned ? 0 : 69), "\(file): \(verified)")
             #expect(verified.stdout.contains("CN=holder1-" + slot.rawValue) == isSigned, "\(verified)")
         }
