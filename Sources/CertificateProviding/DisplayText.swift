@@ -1,7 +1,8 @@
 /// Text for people: data from outside in messages, prompts and listings.
 public enum DisplayText {
-    /// Returns the text with every control character, and every mark that changes the direction of text, as `\xx`:
-    /// the hexadecimal digits of its UTF-8. A name in a certificate, say, then cannot send commands to a terminal.
+    /// Returns the text with every control character, every mark that cannot be seen, such as one that changes the direction of
+    /// text or has no width, and the separators of lines and paragraphs as `\xx`: the hexadecimal digits of its UTF-8. A name in a
+    /// certificate, say, then cannot send commands to a terminal.
     public static func visible(_ text: String) -> String { text.withVisibleControls }
 
     /// Returns the text quoted as one word of a POSIX shell, for a command that a message advises.
@@ -24,17 +25,24 @@ extension String {
         guard unicodeScalars.contains(where: { $0.isControl && $0 != "\n" }) else { return self }
         return unicodeScalars.map { scalar in
             guard scalar.isControl, scalar != "\n" else { return String(scalar) }
-            let digits = String(scalar.value, radix: 16)
-            return "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+            // Two for a character beyond U+FFFF.
+            return String(scalar).utf16.map { unit in
+                let digits = String(unit, radix: 16)
+                return "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+            }.joined()
         }.joined()
     }
 }
 
 extension Unicode.Scalar {
-    /// Whether this is a C0 or C1 control, or a mark that changes the direction of text.
+    /// Whether this is a C0 or C1 control, a format character (category Cf: directions of text, no width, tags), or a separator of
+    /// lines or paragraphs.
     var isControl: Bool {
-        value < 0x20 || (0x7f...0x9f).contains(value) || (0x202a...0x202e).contains(value)
-            || (0x2066...0x2069).contains(value)
+        if value < 0xa0 { return value < 0x20 || value >= 0x7f }
+        switch properties.generalCategory {
+        case .format, .lineSeparator, .paragraphSeparator: return true
+        default: return false
+        }
     }
 }
 

@@ -33,6 +33,20 @@ import Testing
         #expect(DisplayText.visible("a\u{1b}[2Jb\n\u{202e}c") == "a\\1b[2Jb\\0a\\e280aec")
     }
 
+    @Test("Characters without width, tags, and separators of lines are escaped in text and in JSON")
+    func invisibleCharactersAreVisible() {
+        for (character, visible, escaped) in [
+            ("\u{200b}", "\\e2808b", "\\u200b"), ("\u{200f}", "\\e2808f", "\\u200f"), ("\u{61c}", "\\d89c", "\\u061c"),
+            ("\u{2028}", "\\e280a8", "\\u2028"), ("\u{2029}", "\\e280a9", "\\u2029"),
+            ("\u{feff}", "\\efbbbf", "\\ufeff"), ("\u{9b}", "\\c29b", "\\u009b"),
+            ("\u{e0041}", "\\f3a08181", "\\udb40\\udc41"),
+        ] {
+            #expect(DisplayText.visible("a\(character)b") == "a\(visible)b")
+            #expect("\"a\(character)b\"".withEscapedControls == "\"a\(escaped)b\"")
+        }
+        #expect(DisplayText.visible("é e\u{301} 漢 🙂") == "é e\u{301} 漢 🙂")
+    }
+
     @Test func bytesAreHexadecimal() {
         #expect(DisplayText.hexadecimal([]) == "" && DisplayText.hexadecimal([0, 0x0f, 0xa0] as [UInt8]) == "000fa0")
     }
