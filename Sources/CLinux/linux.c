@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <spawn.h>
 #include <string.h>
@@ -28,6 +29,38 @@ int certprov_process(int pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
 int certprov_close_from(void *actions, int lowest)
 {
     return posix_spawn_file_actions_addclosefrom_np(actions, lowest);
+}
+int certprov_spawn_bound(const char *program, char *const arguments[], char *const variables[], const int streams[3],
+    int *process)
+{
+    // posix_spawn(3) cannot set what happens when the parent ends. No handler may run in the child before its program does: until
+    // then it has the memory of this process.
+    sigset_t all, none, before;
+    sigfillset(&all);
+    sigemptyset(&none);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    pid_t parent = getpid();
+    volatile int code = 0;
+    pid_t child = vfork();
+    if (child == 0) {
+        struct sigaction usual = { .sa_handler = SIG_DFL };
+        for (int number = 1; number < NSIG; number++) sigaction(number, &usual, NULL);
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && setsid() >= 0 && dup2(streams[0], 0) >= 0
+            && dup2(streams[1], 1) >= 0 && dup2(streams[2], 2) >= 0) {
+            closefrom(3);
+            sigprocmask(SIG_SETMASK, &none, NULL);
+            execve(program, arguments, variables);
+        }
+        code = errno;
+        _exit(127);
+    }
+    if (child < 0) code = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (child > 0 && code != 0) {
+        while (waitpid(child, NULL, 0) < 0 && errno == EINTR) continue;
+    }
+    *process = child;
+    return code;
 }
 int certprov_event(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
 int certprov_set_nonblocking(int descriptor)

@@ -9,6 +9,7 @@ import Logging
 import Logon
 import NIOCore
 import PluginHost
+import SigningRequests
 
 /// The context of a subcommand: its options, the installed providers and the output streams.
 struct CommandContext: Sendable {
@@ -23,6 +24,10 @@ struct CommandContext: Sendable {
     var secrets: SecretReader { composition.secrets }
     /// Logs to stderr; from `trace` with `--verbose`, else from `warning`.
     let logger: Logger
+    /// Asks the user, as `--prompt` says.
+    let interaction: any UserInteraction
+    /// The program for questions with `--prompt pinentry`. It ends with this process.
+    let pinentry: Pinentry
     private let warnings: Warnings
 
     /// The built-in parts. A debug build leaves tokens and enrolment to plugins if a test says so: `make test-plugged`.
@@ -48,6 +53,9 @@ struct CommandContext: Sendable {
         self.logger = logger
         composition = try Composition(
             Self.builtIns, executor: executor, logger: logger, observer: PluginTrace.observer)
+        pinentry = Self.pinentry(options, composition.registry)
+        interaction = options.prompt == .pinentry ? PinentryInteraction(pinentry) : TerminalInteraction()
+        ProcessEnd.atEnd { [pinentry] in pinentry.end() }
         ProcessEnd.watch(plugins)
     }
 

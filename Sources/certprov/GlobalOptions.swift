@@ -35,6 +35,14 @@ struct GlobalOptions: ParsableArguments, Sendable {
             "The PKCS#11 URI of an identity or a token: short for --provider pkcs11 --set uri=URI.", valueName: "uri"))
     var uri: String?
 
+    @Option(
+        help: ArgumentHelp(
+            "How to ask for PINs, passwords and consent: terminal or pinentry.",
+            discussion: """
+                Default: terminal. The pinentry is the program of Signing.prompt-program in the property file, else pinentry in PATH.
+                """, valueName: "way"))
+    var prompt: Prompter?
+
     @Flag(help: "Write the result as one JSON document, and errors as JSON on stderr.")
     var json = false
 

@@ -66,12 +66,12 @@ enum ProcessEnd {
     }
     private static let watched = Mutex<(plugins: PluginHost?, directory: String?)>((nil, nil))
 
-    /// Calls `removal` at a normal exit and on a signal. It removes a file of this process, such as a socket's.
-    static func remove(_ removal: @escaping @Sendable () -> Void) { removals.withLock { $0.append(removal) } }
-    private static let removals = Mutex<[@Sendable () -> Void]>([])
+    /// Calls `last` at a normal exit and on a signal. It removes a file of this process, such as a socket's, or ends a program.
+    static func atEnd(_ last: @escaping @Sendable () -> Void) { lasts.withLock { $0.append(last) } }
+    private static let lasts = Mutex<[@Sendable () -> Void]>([])
 
     private static func endModules() {
-        for removal in removals.withLock({ $0 }) { removal() }
+        for last in lasts.withLock({ $0 }) { last() }
         let watched = watched.withLock { $0 }
         if let plugins = watched.plugins, plugins.hasProcesses {
             let ended = DispatchSemaphore(value: 0)

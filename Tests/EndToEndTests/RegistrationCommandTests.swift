@@ -253,8 +253,8 @@ import Testing
             let refused = try run("register", config: file)
             #expect(refused.status == 77 && refusals() == 1, "\(refused)")
         }
-        #expect(try run("register", config: file).stderr.contains("certprov register --prompt"))
-        let asking = try run("register", "--prompt", config: file)
+        #expect(try run("register", config: file).stderr.contains("certprov register --ask"))
+        let asking = try run("register", "--ask", config: file)
         #expect(asking.status == 77 && asking.stderr.contains("[interactionRequired]") && refusals() == 1, "\(asking)")
         try sandbox.write(PlatformServer.user.1, to: "password")
         #expect(try run("register", config: file).status == 0)

@@ -192,7 +192,7 @@ import Testing
         #expect(try code { try vault().unlock(wrong, isAutomatic: true) } == .wrongPassword)
         for secret in [wrong, passcode] {
             let error = try error { try vault().unlock(secret, isAutomatic: true) }
-            #expect(error.code == .storeWriteFailed && error.message.contains("unlock --prompt"), "\(error)")
+            #expect(error.code == .storeWriteFailed && error.message.contains("unlock --ask"), "\(error)")
         }
         #expect(try vault().attemptsLeft() == 9)
         // A user may try.

@@ -14,6 +14,10 @@ int certprov_move_up(int descriptor);
 int certprov_process(int pid);
 // Has a program that is started not get the descriptors from this one on. `actions` is a posix_spawn_file_actions_t.
 int certprov_close_from(void *actions, int lowest);
+// Starts a program that the kernel kills when the calling thread ends, also by SIGKILL of this process: in a session of its own, with
+// these descriptors as 0 to 2 and no others. They must be above 2. Returns 0 or an error of errno(3).
+int certprov_spawn_bound(const char *program, char *const arguments[], char *const variables[], const int streams[3],
+    int *process);
 // A descriptor, the lowest that is free, that can be neither read nor written. Swift has no O_PATH.
 int certprov_take_descriptor(void);
 // Writes to a pipe without the SIGPIPE that the process would get when its reader has gone.

@@ -43,7 +43,7 @@ extension DataVault {
             {
                 throw CertificateProviderError(
                     .wrongPassword,
-                    "The passcode was rejected before, and is not tried again; correct it, or run: certprov unlock --prompt"
+                    "The passcode was rejected before, and is not tried again; correct it, or run: certprov unlock --ask"
                 )
             }
             let limit = max(0, policy(stored).maximumAttempts)
@@ -51,7 +51,7 @@ extension DataVault {
             if limit > 0, count + 1 >= limit {
                 throw CertificateProviderError(
                     .wrongPassword,
-                    "A wrong passcode would now destroy the vault, so none is tried without a user; run: certprov unlock --prompt"
+                    "A wrong passcode would now destroy the vault, so none is tried without a user; run: certprov unlock --ask"
                 )
             }
         } catch let error as CertificateProviderError { throw error } catch let refusal as SafeDirectory.Refusal {
@@ -65,7 +65,7 @@ extension DataVault {
                 throw CertificateProviderError(
                     .storeWriteFailed,
                     "The passcode is not tried: if it is wrong, that cannot be noted (\(error.reason)). Make room on the disk, or run: "
-                        + "certprov unlock --prompt")
+                        + "certprov unlock --ask")
             }
         }
         do throws(CertificateProviderError) { return try attempt(secrets, in: directory) } catch {

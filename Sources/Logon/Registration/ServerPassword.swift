@@ -144,7 +144,7 @@ struct ServerPassword: Sendable {
         let (vault, credentials) = (registrar.vault, Self.credentials(of: run, at: place))
         return onTrial(
             password, of: run.username ?? "", credentials, isAutomatic: run.isPasswordAutomatic,
-            toTryEarlier: "certprov register --prompt"
+            toTryEarlier: "certprov register --ask"
         ) {
             try? await registrar.executor.run { () throws(CertificateProviderError) in
                 try ConnectionRecord.rejectedPasswords(in: vault).insert(credentials, for: "")
@@ -158,7 +158,7 @@ struct ServerPassword: Sendable {
         throw CertificateProviderError(
             .rejected,
             "The server has rejected the password of '\(run.username ?? "")' before, so it is not sent again; correct it in "
-                + "Registration.password-source, or run: certprov register --prompt")
+                + "Registration.password-source, or run: certprov register --ask")
     }
 
     private static func credentials(of run: RegistrationRun, at place: String) -> SecretBytes {

@@ -16,7 +16,7 @@ struct AccessTokenCommand: AsyncParsableCommand {
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
             let manager = try await context.manager(try context.configuration())
-            let token = try await BuiltIns.accessToken(for: manager, TerminalInteraction())
+            let token = try await BuiltIns.accessToken(for: manager, context.interaction)
             let text = token.value.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
             try context.show(AccessTokenDocument(accessToken: text, scopes: Nullable(token.scopes))) { text + "\n" }
             return .done

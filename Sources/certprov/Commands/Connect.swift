@@ -56,7 +56,7 @@ struct Connect: AsyncParsableCommand {
             // Also one that has expired: what the server says about it is of interest.
             let stored = try await manager.storedIdentity()
             let identity =
-                if let stored { stored } else { try await manager.obtainIdentity(TerminalInteraction()) }
+                if let stored { stored } else { try await manager.obtainIdentity(context.interaction) }
             let chain = identity.certificateChain
             if let obstacle = CertificateChain.obstacle(in: chain, for: .client, at: Date()) {
                 // It may do so only when it answers a request.

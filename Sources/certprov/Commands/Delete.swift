@@ -43,24 +43,19 @@ struct Delete: AsyncParsableCommand {
             let providers = try await manager.activeProviders()
             if !yes {
                 let names = providers.map(\.id.rawValue).joined(separator: ", ")
-                guard isatty(STDIN_FILENO) == 1 else {
-                    throw CertificateProviderError(
-                        .interactionRequired,
-                        "Deleting the stored identity of \(names) needs a confirmation, and stdin is not a terminal; "
-                            + "use --yes.")
-                }
+                try context.requirePerson(for: "Deleting the stored identity of \(names)")
                 let destroyed = try await Self.announcement(manager)
                 let more = revoke ? " Its certificate is revoked first." : ""
                 let account = force ? " The ACME account is closed for good, also for other identities." : ""
                 guard
-                    try await TerminalInteraction().confirm(
+                    try await context.interaction.confirm(
                         "Delete the stored identity of \(names)?\(more)\(account)\(destroyed)")
                 else {
                     throw CertificateProviderError(.userCancelled, "Nothing was deleted.")
                 }
             }
             defer { context.log(manager.decisions) }
-            let interaction = TerminalInteraction()
+            let interaction = context.interaction
             if revoke {
                 try await manager.revokeStoredCertificate(RevocationReason(rawValue: reason ?? 0), interaction)
                 context.remark("the certificate is revoked.")

@@ -30,7 +30,7 @@ struct Fetch: AsyncParsableCommand {
             let configuration = try context.configuration()
             let manager = try await context.manager(configuration)
             defer { context.log(manager.decisions) }
-            let interaction = TerminalInteraction()
+            let interaction = context.interaction
             let exports = [try context.filesExport(configuration), try files.export(context.secrets)].compactMap(\.self)
             for export in exports { try export.prepare() }
             let identity = try await force ? manager.obtainIdentity(interaction) : manager.identity(interaction)

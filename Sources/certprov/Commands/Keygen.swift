@@ -86,7 +86,7 @@ struct Keygen: AsyncParsableCommand {
                 }
             let file = out.map { OutputFile(path: $0, replacing: force) }
             try file?.check()
-            let interaction = TerminalInteraction()
+            let interaction = context.interaction
             let label = label ?? names.commonName ?? subject ?? ""
             try await context.makeKey(in: store, keyType ?? .p256, label: label, names, into: file, interaction) {
                 key, request throws(CertificateProviderError) in
@@ -118,7 +118,7 @@ extension Keygen {
         let file = out.map { OutputFile(path: $0, replacing: force) }
         try file?.check()
         let (store, provider) = try await context.keyStore(place, ofKey: uri)
-        let (key, certificate) = try await Self.key(uri, in: store, provider, TerminalInteraction())
+        let (key, certificate) = try await Self.key(uri, in: store, provider, context.interaction)
         try await context.requireUnnamed(key.publicKey)
         if let certificate, names == nil { names = try CertificateRequest.Names(of: certificate) }
         guard let names else {

@@ -40,7 +40,7 @@ struct Renew: AsyncParsableCommand {
                 manager.renewalSchedule(for: stored).isDue(at: now) ? .due : .notDue
             var files: [String]?
             if !dryRun {
-                let interaction = TerminalInteraction()
+                let interaction = context.interaction
                 identity = try await manager.renewIdentityIfDue(at: now, interaction)
                 // Also what an earlier run could not do, or a service has renewed. Not after the discarding: without the new one,
                 // other programs go on with what it replaces.

@@ -27,7 +27,7 @@ struct StoreCertificate: AsyncParsableCommand {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
             let (store, provider) = try await context.keyStore(place)
             let certificates = try CertificateFile.read(file)
-            let interaction = TerminalInteraction()
+            let interaction = context.interaction
             let (leaf, key) = try await Self.leaf(of: certificates, store, provider, interaction)
             try await context.requireUnnamed(key.publicKey)
             let chain = CertificateChain.build(from: leaf, among: certificates)

@@ -88,13 +88,9 @@ struct StoreCommand: AsyncParsableCommand {
                         "The identity '\(found.path)' was stored with another property file, which may still lead to it; delete it "
                             + "with: certprov store delete --config \(file) \(found.path)")
                 }
-                let interaction = TerminalInteraction()
+                let interaction = context.interaction
                 if !yes {
-                    guard isatty(STDIN_FILENO) == 1 else {
-                        throw CertificateProviderError(
-                            .interactionRequired,
-                            "Deleting '\(found.path)' needs a confirmation, and stdin is not a terminal; use --yes.")
-                    }
+                    try context.requirePerson(for: "Deleting '\(found.path)'")
                     let file = found.propertyFile.map { ", stored with \($0.withVisibleControls)," } ?? ""
                     let subject = (try? found.identity.get())?.certificateChain.first?.subject ?? found.path
                     let key = keepKey ? "" : " and its key"

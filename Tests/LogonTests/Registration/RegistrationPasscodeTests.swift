@@ -123,7 +123,7 @@ import Testing
         // The right one is not tried as the last one either, but by a user.
         let manager = try host.restarted()
         let error = await failure { try await manager.unlock(NoUserInteraction()) }
-        #expect(error?.code == .wrongPassword && error?.message.contains("unlock --prompt") == true)
+        #expect(error?.code == .wrongPassword && error?.message.contains("unlock --ask") == true)
         try await manager.unlock(passcode: SecretBytes(utf8: RegistrationHost.passcode))
         #expect(try host.vault.attemptsLeft() == 5)
         let single = try host.restarted(["Passcode.max-attempts": "1"])

@@ -33,7 +33,7 @@ import Testing
         // Nor by another process.
         let next = await failure { try await host.restarted().register(host.person) }
         #expect(
-            next?.message.contains("register --prompt") == true && refusals(host) == 1, "\(String(describing: next))")
+            next?.message.contains("register --ask") == true && refusals(host) == 1, "\(String(describing: next))")
         // The user may always try; this password is known as wrong, too.
         host.person.answer("Password", with: "wrong as well")
         #expect(await failure { try await host.manager.register(host.person, asksForSecrets: true) }?.code == .rejected)
@@ -251,7 +251,7 @@ import Testing
         #expect(try await runs() == [code, code, .operationNotAllowed, .operationNotAllowed])
         #expect(refusals(host) == 2)
         let waiting = await failure { try await host.manager.register(host.person) }
-        #expect(waiting?.message.contains("2 times") == true && waiting?.message.contains("--prompt") == true)
+        #expect(waiting?.message.contains("2 times") == true && waiting?.message.contains("--ask") == true)
         #expect(waiting?.retryAfter == .seconds(3600))
         clock.pass(3600)
         #expect(try await runs() == [code, .operationNotAllowed, .operationNotAllowed, .operationNotAllowed])

@@ -30,7 +30,7 @@ struct KeysCreate: AsyncParsableCommand {
             let name = pair.name
             let keys = try await context.namedKeys(pin.source, in: new.place)
             let made = try await keys.create(
-                name, type: type ?? .rsa2048, in: new.place, isConfirmed: new.confirm, TerminalInteraction())
+                name, type: type ?? .rsa2048, in: new.place, isConfirmed: new.confirm, context.interaction)
             try context.show(NamedKeyDocument(key: NamedKeyItem(made))) { made.publicKeyBase64 + "\n" }
             return .done
         }
@@ -70,7 +70,7 @@ struct KeysImport: AsyncParsableCommand {
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
             let name = pair.name
-            let interaction = TerminalInteraction()
+            let interaction = context.interaction
             let keys = try await context.namedKeys(pin.source, in: new.place)
             let pem = try PEMFile(path: file)
             var status = stat()
@@ -111,7 +111,7 @@ struct KeysDelete: AsyncParsableCommand {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
             let name = pair.name
             let keys = try await context.namedKeys(pin.source)
-            let existed = try await keys.delete(name, keepingKey: keepKey, TerminalInteraction())
+            let existed = try await keys.delete(name, keepingKey: keepKey, context.interaction)
             try context.show(DeletedKeyDocument(name: name.description, existed: existed)) { "\(existed)\n" }
             return .done
         }

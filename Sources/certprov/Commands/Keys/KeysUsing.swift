@@ -132,7 +132,7 @@ struct KeysSign: AsyncParsableCommand {
             let descriptor = try path.map { path throws(CertificateProviderError) in try Self.open(path) }
             defer { if let descriptor { close(descriptor) } }
             let content = SigningContent(descriptor: descriptor ?? STDIN_FILENO, name: path ?? "stdin")
-            let signature = try await keys.sign(content, with: name, hash: algorithm, TerminalInteraction())
+            let signature = try await keys.sign(content, with: name, hash: algorithm, context.interaction)
             let base64 = Data(signature).base64EncodedString()
             let document = SignatureDocument(
                 name: name.description, scheme: scheme.description, signature: base64)

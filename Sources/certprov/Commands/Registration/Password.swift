@@ -20,7 +20,7 @@ struct Password: AsyncParsableCommand {
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
             let (manager, vault) = try context.application()
-            let interaction = TerminalInteraction()
+            let interaction = context.interaction
             try await context.unlock(vault, of: manager, interaction)
             try await manager.requirePassword()
             let password = try await context.secret(

@@ -20,14 +20,14 @@ struct Register: AsyncParsableCommand {
     @OptionGroup var options: GlobalOptions
 
     @Flag(help: "Ask for the password and the activation code, though the property file has their sources.")
-    var prompt = false
+    var ask = false
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
             let (manager, vault) = try context.application()
             try await context.unlock(vault, of: manager)
             defer { context.log(manager.decisions) }
-            let connection = try await manager.register(TerminalInteraction(), asksForSecrets: prompt)
+            let connection = try await manager.register(context.interaction, asksForSecrets: ask)
             let document = RegistrationDocument(
                 application: vault.applicationID, connectionID: connection.id.description, isNew: connection.isNew)
             try context.show(document) {
@@ -70,7 +70,7 @@ struct Unregister: AsyncParsableCommand {
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
             let (manager, vault) = try context.application()
-            let interaction = TerminalInteraction()
+            let interaction = context.interaction
             do throws(CertificateProviderError) {
                 try await context.unlock(vault, of: manager, force ? nil : interaction)
             } catch {
@@ -83,10 +83,9 @@ struct Unregister: AsyncParsableCommand {
                 guard force, error.code == .storeReadFailed else { throw error }
             }
             if state != .notRegistered {
-                try await confirm(
+                try await context.confirm(
                     "Unregister \(vault.applicationID)? This deletes its identity"
-                        + (state == .registeredLocked ? ", unread," : "") + " and everything in its vault.", yes,
-                    interaction)
+                        + (state == .registeredLocked ? ", unread," : "") + " and everything in its vault.", yes)
             }
             defer { context.log(manager.decisions) }
             let pairs = state == .registeredUnlocked ? await context.pairsOutside(manager) : []
@@ -140,14 +139,13 @@ struct Update: AsyncParsableCommand {
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
             let (manager, vault) = try context.application()
-            let interaction = TerminalInteraction()
+            let interaction = context.interaction
             try await context.unlock(vault, of: manager, interaction)
             if try await manager.registrationState() == .registeredUnlocked, !manager.providers.isEmpty {
                 let objects = try await manager.announcedDeletions()
                 let destroyed = objects.isEmpty ? "" : " This permanently destroys: \(objects.joined(separator: "; "))."
-                try await confirm(
-                    "Delete the identity of \(vault.applicationID) before there is a new one?\(destroyed)", yes,
-                    interaction)
+                try await context.confirm(
+                    "Delete the identity of \(vault.applicationID) before there is a new one?\(destroyed)", yes)
             }
             defer { context.log(manager.decisions) }
             let identity = ListedIdentity(try await manager.updateCertificate(interaction), isStored: true)
@@ -168,18 +166,15 @@ private struct UpdateDocument: Document {
     let identity: IdentityDocument
 }
 
-/// Asks for a consent, unless `isGiven`.
-///
-/// - Throws: `interactionRequired` without a terminal, `userCancelled` for a no.
-private func confirm(
-    _ question: String, _ isGiven: Bool, _ interaction: TerminalInteraction
-) async throws(CertificateProviderError) {
-    guard !isGiven else { return }
-    guard isatty(STDIN_FILENO) == 1 else {
-        throw CertificateProviderError(
-            .interactionRequired, "This needs a confirmation, and stdin is not a terminal; use --yes.")
-    }
-    guard try await interaction.confirm(question) else {
-        throw CertificateProviderError(.userCancelled, "Nothing was changed.")
+extension CommandContext {
+    /// Asks for a consent, unless `isGiven`.
+    ///
+    /// - Throws: `interactionRequired` without a person, `userCancelled` for a no.
+    fileprivate func confirm(_ question: String, _ isGiven: Bool) async throws(CertificateProviderError) {
+        guard !isGiven else { return }
+        try requirePerson(for: "This")
+        guard try await interaction.confirm(question) else {
+            throw CertificateProviderError(.userCancelled, "Nothing was changed.")
+        }
     }
 }

@@ -18,14 +18,14 @@ struct Unlock: AsyncParsableCommand {
     var time: SpanOfTime?
 
     @Flag(help: "Ask for the passcode, though Passcode.source has one.")
-    var prompt = false
+    var ask = false
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
             let (manager, vault) = try await context.registeredApplication()
             // By a passcode, and not by what the session keeps.
-            let interaction = TerminalInteraction()
-            if prompt {
+            let interaction = context.interaction
+            if ask {
                 let passcode = try await interaction.requestSecret("Passcode of \(vault.applicationID)")
                 try await manager.unlock(passcode: passcode, interaction)
             } else {
@@ -84,7 +84,7 @@ struct Passcode: AsyncParsableCommand {
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
             let (manager, vault) = try await context.registeredApplication()
-            let interaction = TerminalInteraction()
+            let interaction = context.interaction
             let source = manager.configuration.registration.passcodeSource ?? .prompt
             var old: SecretBytes?
             if try !vault.hasNoPasscode() {
@@ -113,7 +113,7 @@ private struct PasscodeDocument: Document {
 extension CommandContext {
     /// Reads a secret, or asks for it.
     func secret(
-        _ source: SecretSource, _ prompt: String, _ interaction: TerminalInteraction
+        _ source: SecretSource, _ prompt: String, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> SecretBytes {
         source == .prompt ? try await interaction.requestSecret(prompt) : try secrets.read(source)
     }

@@ -66,9 +66,9 @@ struct VaultCommand: AsyncParsableCommand {
                 let vault = try await context.openedVault()
                 let value: SecretBytes
                 if let source = source.flatMap({ SecretSource($0) }) {
-                    value = try await context.secret(source, "Value of \(name)", TerminalInteraction())
+                    value = try await context.secret(source, "Value of \(name)", context.interaction)
                 } else if isatty(STDIN_FILENO) == 1 {
-                    value = try await context.secret(.prompt, "Value of \(name)", TerminalInteraction())
+                    value = try await context.secret(.prompt, "Value of \(name)", context.interaction)
                 } else {
                     value = try Self.standardInput()
                 }
@@ -140,7 +140,7 @@ extension CommandContext {
     /// - Throws: `notFound` if the application is not registered, `vaultLocked`, and errors of the passcode.
     fileprivate func openedVault() async throws(CertificateProviderError) -> DataVault {
         let (manager, vault) = try await registeredApplication()
-        try await unlock(vault, of: manager, TerminalInteraction())
+        try await unlock(vault, of: manager, interaction)
         return vault
     }
 }

@@ -22,12 +22,17 @@ extension CommandContext {
         var timeStamps = try RequestRegistry.timeStampServer(settings)
         timeStamps?.proxy = .environment(secrets)
         let directory = try StateDirectory.requests()
-        let prompt: any ApprovalPrompt =
-            switch settings[RequestSettings.prompt] {
-            case .queue: QueuePrompt(PendingRequests(directory: directory))
-            case .terminal, .pinentry: OnScreenPrompt(TerminalPrompt(), directory: directory)
-            }
-        let interaction = OnScreenInteraction(TerminalInteraction(), directory: directory)
+        let prompt: any ApprovalPrompt
+        // A PIN is asked for as approvals are, unless the option says otherwise.
+        var interaction = interaction
+        switch options.prompt.map(\.setting) ?? settings[RequestSettings.prompt] {
+        case .queue: prompt = QueuePrompt(PendingRequests(directory: directory))
+        case .terminal: prompt = OnScreenPrompt(TerminalPrompt(), directory: directory)
+        case .pinentry:
+            prompt = OnScreenPrompt(PinentryPrompt(pinentry), directory: directory)
+            interaction = PinentryInteraction(pinentry)
+        }
+        interaction = OnScreenInteraction(interaction, directory: directory)
         let manager = try await manager(configuration, unlocking: interaction)
         return RequestDesk(
             registry, ManagedSigner(manager, interaction), timeStamps: timeStamps, prompt: prompt,

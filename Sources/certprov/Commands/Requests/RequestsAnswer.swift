@@ -1,5 +1,6 @@
 import ArgumentParser
 import CertificateProviding
+import FoundationEssentials
 import SigningRequests
 
 struct RequestsApprove: AsyncParsableCommand {
@@ -19,21 +20,31 @@ struct RequestsApprove: AsyncParsableCommand {
             let requests = try context.pendingRequests()
             let waiting = try requests.waiting(request.id)
             try waiting.requireAnswerable()
-            if !yes { try await Self.confirm(waiting.question) }
+            if !yes { try await Self.confirm(waiting.question, context) }
             try requests.decide(waiting.question, approve: true)
             return try context.show(answer: "approved", to: waiting.question)
         }
     }
 
-    private static func confirm(_ question: SigningQuestion) async throws(CertificateProviderError) {
-        guard Console.areNotesWatched else {
+    private static func confirm(
+        _ question: SigningQuestion, _ context: CommandContext
+    ) async throws(CertificateProviderError) {
+        let isPinentry = context.options.prompt == .pinentry
+        guard isPinentry || Console.areNotesWatched else {
             throw CertificateProviderError(
                 .interactionRequired,
                 "The request \(question.id) is not approved: approving needs a confirmation, and stderr is not a terminal; use --yes."
             )
         }
-        Console.note(question.text)
-        guard try await TerminalInteraction().confirm("Approve this request?") else {
+        let isApproved: Bool
+        if isPinentry {
+            let left = Duration.seconds(max(1, question.deadline.timeIntervalSinceNow))
+            isApproved = try await PinentryPrompt(context.pinentry).answer(to: question, within: left) == .approved
+        } else {
+            Console.note(question.text)
+            isApproved = try await context.interaction.confirm("Approve this request?")
+        }
+        guard isApproved else {
             throw CertificateProviderError(
                 .userCancelled,
                 "The request \(question.id) is not approved, and waits on; decline it with: certprov requests decline \(question.id)"

@@ -137,23 +137,3 @@ struct WaitingRequestItem: Encodable {
         logoPath = Nullable(question.logoPath)
     }
 }
-
-extension SigningQuestion {
-    /// The question for the person who decides.
-    var text: String {
-        var lines = [
-            "Sign \(operation == .signPDF ? "a document" : "a challenge") of \(size) bytes for: \(shown(clientName)) (client \(client))",
-            "  SHA-256:      \(digest)",
-            "  signed as:    \(shown(signer))",
-            "  certificate:  \(fingerprint)",
-        ]
-        if let documentPath { lines.append("  document:     \(documentPath.withVisibleControls)") }
-        if let logoPath { lines.append("  logo:         \(logoPath.withVisibleControls)") }
-        if let signedBefore { lines.append("  signed before: \(signedBefore.rfc3339)") }
-        lines += ["  sent by:      \(shown(peer))", "What the request says of itself, unchecked:"]
-        lines.append("  service:      \(shown(serviceName))")
-        if documentName != nil { lines.append("  document:     \(shown(documentName))") }
-        if requestID != nil { lines.append("  request id:   \(shown(requestID))") }
-        return lines.joined(separator: "\n")
-    }
-}

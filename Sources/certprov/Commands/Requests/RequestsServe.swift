@@ -28,7 +28,7 @@ struct RequestsServe: AsyncParsableCommand {
             } else {
                 listening = try ListeningSocket(at: socket)
             }
-            ProcessEnd.remove { listening.removeFile() }
+            ProcessEnd.atEnd { listening.removeFile() }
             let desk = try await context.requestDesk(logger)
             let listener = RequestListener(listening, .init(largest: desk.maximumLength), logger: logger) {
                 request, peer, release in

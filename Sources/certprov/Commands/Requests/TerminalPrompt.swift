@@ -11,7 +11,9 @@ struct TerminalPrompt: ApprovalPrompt {
         let interaction = TerminalInteraction()
         let asking = Task { () -> Result<Bool, CertificateProviderError> in
             do throws(CertificateProviderError) {
-                return .success(try await interaction.confirm("Sign?", after: question.lines))
+                return .success(
+                    try await interaction.confirm("Sign?", after: question.text.split(separator: "\n").map(String.init))
+                )
             } catch { return .failure(error) }
         }
         let timer = Task {
@@ -29,11 +31,5 @@ struct TerminalPrompt: ApprovalPrompt {
         case .failure(let error) where error.code == .userCancelled: return asking.isCancelled ? .timedOut : .declined
         case .failure(let error): throw error
         }
-    }
-}
-
-extension SigningQuestion {
-    fileprivate var lines: [String] {
-        ["\(clientName): \(operation.rawValue), \(size) bytes, SHA-256 \(digest)", "Signer: \(signer)"]
     }
 }

@@ -51,7 +51,7 @@ extension CommandContext {
     private func signer(
         _ scheme: SignatureScheme?, _ timeStamps: TimeStampServer?
     ) async throws(CertificateProviderError) -> Signer {
-        let interaction = TerminalInteraction()
+        let interaction = self.interaction
         let manager = try await manager(try configuration(), unlocking: interaction)
         defer { log(manager.decisions) }
         try await requireUsableOnTokens(of: manager)

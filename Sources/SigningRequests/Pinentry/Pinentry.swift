@@ -1,0 +1,279 @@
+import CLinux
+package import CertificateProviding
+import Dispatch
+import FoundationEssentials
+import Glibc
+import Synchronization
+
+/// Asks a person by a pinentry: any program of that protocol. One question at a time, in the order in which they are asked, on a
+/// thread of its own.
+///
+/// The program runs for one question, without a shell and without arguments, and remembers nothing of it.
+package final class Pinentry: Sendable {
+    /// The program where none is configured.
+    package static let usualProgram = "pinentry"
+    /// How long the program may take for what needs no person.
+    private static let setupTime = Duration.seconds(30)
+
+    private let program: @Sendable () throws(CertificateProviderError) -> String
+    private let environment: [String: String]
+    private let terminal: @Sendable () -> String?
+    private let thread = BlockingExecutor.threads(maximum: 1)
+    private struct State {
+        /// The questions without an answer.
+        var open: [ObjectIdentifier: Cancellation] = [:]
+        var hasEnded = false
+    }
+    private let state = Mutex(State())
+
+    /// - Parameters:
+    ///   - environment: The variables of this process. The program gets those that such programs use.
+    ///   - terminal: Returns the terminal that a program without a display asks at; `nil` for that of this process, else that of
+    ///     `GPG_TTY`.
+    ///   - program: Returns its absolute path, or its name in `PATH`. Called at each question.
+    package init(
+        environment: [String: String] = ProcessInfo.processInfo.environment, terminal: (@Sendable () -> String?)? = nil,
+        _ program: @escaping @Sendable () throws(CertificateProviderError) -> String
+    ) {
+        let environment = environment.filter { !$0.value.isEmpty }
+        self.environment = environment
+        self.terminal = terminal ?? { HeldTerminal.name(environment["GPG_TTY"]) }
+        self.program = program
+    }
+
+    /// Asks for a consent: for an answer `OK` it returns `approved`, and for nothing else.
+    ///
+    /// - Parameters:
+    ///   - text: It must not contain control characters but line ends. It is cut if it is too long.
+    ///   - buttons: The labels of the one that approves and the one that declines.
+    ///   - time: Then the program is ended. `nil` to wait for the person.
+    /// - Throws: `interactionRequired` where the program is missing, cannot ask or does not keep to the protocol; `userCancelled` if
+    ///   the task is cancelled, and after ``end()``.
+    package func confirm(
+        _ text: String, _ buttons: (approve: String, decline: String), within time: Duration? = nil
+    ) async throws(CertificateProviderError) -> ApprovalAnswer {
+        let commands = [
+            "SETDESC \(PinentryText.escaped(text))", "SETOK \(PinentryText.escaped(buttons.approve, atMost: 64))",
+            "SETCANCEL \(PinentryText.escaped(buttons.decline, atMost: 64))",
+        ]
+        return switch try await ask(commands, .consent, within: time) {
+        case .answer: .approved
+        case .declined: .declined
+        case .timedOut: .timedOut
+        }
+    }
+
+    /// Asks for a secret.
+    ///
+    /// - Parameters:
+    ///   - text: As that of a consent.
+    ///   - label: Stands before the field.
+    /// - Throws: As ``confirm(_:_:within:)``; `userCancelled` if the person declines.
+    package func secret(_ text: String, label: String) async throws(CertificateProviderError) -> SecretBytes {
+        let commands = [
+            "SETDESC \(PinentryText.escaped(text))", "SETPROMPT \(PinentryText.escaped(label, atMost: 64))",
+        ]
+        guard case .answer(let secret) = try await ask(commands, .secret, within: nil) else { throw Self.noAnswer }
+        return secret
+    }
+
+    /// Ends all questions, also those that are asked later, and waits until their program has ended: three seconds at most.
+    package func end() {
+        let questions = state.withLock { state in
+            state.hasEnded = true
+            return state.open.values.map(\.self)
+        }
+        guard !questions.isEmpty else { return }
+        for question in questions { question.cancel() }
+        let isOver = DispatchSemaphore(value: 0)
+        thread.submit { isOver.signal() }
+        _ = isOver.wait(timeout: .now() + 3)
+    }
+
+    private enum Question: String, Sendable {
+        case consent = "CONFIRM"
+        case secret = "GETPIN"
+    }
+
+    private enum Reply: Sendable {
+        case answer(SecretBytes)
+        case declined, timedOut
+    }
+
+    private func ask(
+        _ commands: [String], _ question: Question, within time: Duration?
+    ) async throws(CertificateProviderError) -> Reply {
+        let end = time.map { ContinuousClock.now + $0 }
+        let cancellation = try Cancellation()
+        let hasEnded = state.withLock { state in
+            state.open[ObjectIdentifier(cancellation)] = cancellation
+            return state.hasEnded
+        }
+        defer { _ = state.withLock { $0.open.removeValue(forKey: ObjectIdentifier(cancellation)) } }
+        if hasEnded { throw Self.noAnswer }
+        let result = await withTaskCancellationHandler { () async -> Result<Reply, CertificateProviderError> in
+            do throws(CertificateProviderError) {
+                return .success(
+                    try await thread.run { [self] () throws(CertificateProviderError) in
+                        let path = try path()
+                        do throws(PinentryProcess.Failure) {
+                            return try ask(path, commands, question, until: end, cancellation)
+                        } catch {
+                            switch error {
+                            case .timedOut: return .timedOut
+                            case .cancelled: throw Self.noAnswer
+                            case .broken(let reason): throw Self.failure(path, reason)
+                            }
+                        }
+                    })
+            } catch { return .failure(error) }
+        } onCancel: {
+            cancellation.cancel()
+        }
+        return try result.get()
+    }
+
+    /// Runs the program for one question. Blocks.
+    private func ask(
+        _ path: String, _ commands: [String], _ question: Question, until end: ContinuousClock.Instant?,
+        _ cancellation: Cancellation
+    ) throws(PinentryProcess.Failure) -> Reply {
+        if let end, ContinuousClock.now >= end { throw .timedOut }
+        if cancellation.isCancelled { throw .cancelled }
+        Self.receiveJobControl()
+        let terminal = terminal()
+        let hasDisplay = ["DISPLAY", "WAYLAND_DISPLAY"].contains { self.environment[$0] != nil }
+        let process = try PinentryProcess(
+            path, environment, terminal: terminal, waitsForForeground: !hasDisplay,
+            cancellation: cancellation.descriptor)
+        var isFinished = false
+        defer { process.end(isFinished: isFinished) }
+
+        let setupEnd = ContinuousClock.now + Self.setupTime
+        let until = end.map { min($0, setupEnd) } ?? setupEnd
+        func prepare(_ command: String?, isNeeded: Bool) throws(PinentryProcess.Failure) {
+            let answer: PinentryAnswer
+            do throws(PinentryProcess.Failure) {
+                answer =
+                    if let command { try process.command(command, until: until) } else {
+                        try process.greeting(until: until)
+                    }
+            } catch {
+                if case .timedOut = error, until == setupEnd { throw .broken("does not answer") }
+                throw error
+            }
+            switch answer {
+            case .ok(let data) where data.isEmpty: return
+            case .ok: throw .broken(Self.unwantedData)
+            case .error(let error) where isNeeded: throw .broken(Self.refusal(error))
+            case .error: return
+            }
+        }
+        try prepare(nil, isNeeded: true)
+        if let terminal, Self.isWord(terminal) {
+            try prepare("OPTION ttyname=\(terminal)", isNeeded: false)
+            if let kind = environment["TERM"], Self.isWord(kind) {
+                try prepare("OPTION ttytype=\(kind)", isNeeded: false)
+            }
+        }
+        if let locale = ["LC_ALL", "LC_CTYPE", "LANG"].lazy.compactMap({ self.environment[$0] }).first,
+            Self.isWord(locale)
+        {
+            try prepare("OPTION lc-ctype=\(locale)", isNeeded: false)
+        }
+        try prepare("SETTITLE certprov", isNeeded: false)
+        // The person must see the text; buttons may have other labels.
+        for command in commands { try prepare(command, isNeeded: command.hasPrefix("SETDESC ")) }
+        if let end {
+            let seconds = max(1, (end - .now).components.seconds)
+            try prepare("SETTIMEOUT \(seconds)", isNeeded: false)
+        }
+        switch try process.command(question.rawValue, until: end) {
+        case .ok(let data):
+            guard data.isEmpty || question == .secret else { throw .broken(Self.unwantedData) }
+            isFinished = true
+            return .answer(data)
+        case .error(let error):
+            isFinished = true
+            if error.isRefusal { return .declined }
+            if error.isTimeout { return .timedOut }
+            throw .broken(Self.refusal(error))
+        }
+    }
+
+    private static let unwantedData = "gives data that was not asked for"
+
+    private static func refusal(_ error: PinentryError) -> String {
+        error.isWithoutScreen
+            ? "has no terminal and no display to ask at (error \(error.rawValue))"
+            : "cannot ask (error \(error.rawValue))"
+    }
+
+    private static func isWord(_ text: String) -> Bool {
+        text.utf8.count <= 128 && text.utf8.allSatisfy { (0x21...0x7e).contains($0) && $0 != UInt8(ascii: "%") }
+    }
+
+    /// A thread holds back what the one that has made it does. The signal that stops a process of the background must come.
+    private static func receiveJobControl() {
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        for number in [SIGTTIN, SIGTTOU, SIGCONT] { sigaddset(&signals, number) }
+        pthread_sigmask(SIG_UNBLOCK, &signals, nil)
+    }
+
+    /// The path of the program.
+    private func path() throws(CertificateProviderError) -> String {
+        let program = try program()
+        if program.contains("/") {
+            guard access(program, X_OK) == 0 else { throw Self.failure(program, Self.missing) }
+            return program
+        }
+        let directories = (environment["PATH"] ?? "/usr/local/bin:/usr/bin:/bin")
+            .split(separator: ":").filter { $0.hasPrefix("/") }
+        guard
+            let path = directories.lazy.map({ "\($0)/\(program)" as String }).first(where: { (path: String) in
+                access(path, X_OK) == 0
+            })
+        else {
+            throw Self.failure(program, Self.missing)
+        }
+        return path
+    }
+
+    private static let missing =
+        "is not installed: install one, such as the package pinentry-curses, or name another one with Signing.prompt-program"
+
+    private static func failure(_ program: String, _ reason: String) -> CertificateProviderError {
+        let step = reason == missing ? "" : "; check Signing.prompt-program, or use another prompt"
+        return CertificateProviderError(
+            .interactionRequired,
+            "The question cannot be asked: the program '\(program.withVisibleControls)' \(reason)\(step).")
+    }
+
+    private static let noAnswer = CertificateProviderError(.userCancelled, "The question was not answered.")
+
+    /// Tells a question that its answer is not wanted any more.
+    private final class Cancellation: Sendable {
+        /// Readable after the cancellation.
+        let descriptor = certprov_event()
+
+        init() throws(CertificateProviderError) {
+            guard descriptor >= 0 else {
+                throw CertificateProviderError(
+                    .unavailable, "No question can be asked: \(String(cString: strerror(errno))).")
+            }
+        }
+
+        deinit { if descriptor >= 0 { close(descriptor) } }
+
+        func cancel() {
+            var one: UInt64 = 1
+            _ = write(descriptor, &one, MemoryLayout<UInt64>.size)
+        }
+
+        var isCancelled: Bool {
+            var event = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+            return poll(&event, 1, 0) == 1
+        }
+    }
+}

@@ -1,0 +1,43 @@
+import CertificateProviding
+
+/// Text for a command of pinentry.
+package enum PinentryText {
+    /// The maximum of escaped bytes: a line of more than some 1000 ends the program.
+    package static let maximum = 900
+
+    /// How many bytes a text has when it is escaped.
+    package static func count(_ text: String) -> Int { text.utf8.reduce(0) { $0 + (isEscaped($1) ? 3 : 1) } }
+
+    /// Returns the text as one line: `%` and control characters are escaped, a line end too. Of a text that is too long, the end
+    /// is missing, and `…` in its place.
+    package static func escaped(_ text: String, atMost maximum: Int = maximum) -> String {
+        let text = cut(text, toBytes: maximum)
+        guard text.utf8.contains(where: isEscaped) else { return text }
+        let digits = Array("0123456789ABCDEF".utf8)
+        var bytes: [UInt8] = []
+        for byte in text.utf8 {
+            if isEscaped(byte) {
+                bytes += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
+            } else {
+                bytes.append(byte)
+            }
+        }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    /// Returns a text that has at most that many bytes when it is escaped.
+    package static func cut(_ text: String, toBytes maximum: Int) -> String {
+        guard count(text) > maximum else { return text }
+        var left = maximum - "…".utf8.count
+        var result = ""
+        // Of scalars: a character may have any number of them.
+        for scalar in text.unicodeScalars {
+            left -= count(String(scalar))
+            guard left >= 0 else { break }
+            result.unicodeScalars.append(scalar)
+        }
+        return result + "…"
+    }
+
+    private static func isEscaped(_ byte: UInt8) -> Bool { byte < 0x20 || byte == 0x7f || byte == UInt8(ascii: "%") }
+}

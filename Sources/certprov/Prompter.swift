@@ -1,0 +1,34 @@
+import ArgumentParser
+import CertificateProviding
+import Glibc
+import Logon
+import SigningRequests
+
+/// How the user is asked.
+enum Prompter: String, CaseIterable, ExpressibleByArgument, Sendable {
+    case terminal, pinentry
+
+    /// The value of `Signing.prompt` that does the same.
+    var setting: RequestSettings.Prompt { self == .terminal ? .terminal : .pinentry }
+}
+
+extension CommandContext {
+    /// Asks by the program that the property file names, or by that of the usual name.
+    static func pinentry(_ options: GlobalOptions, _ registry: ProviderRegistry) -> Pinentry {
+        Pinentry { () throws(CertificateProviderError) in
+            guard !options.isComplete else { return Pinentry.usualProgram }
+            let configuration = try ConfigurationLookup(options: options, registry: registry).configurationIfAny()
+            return configuration.settings[RequestSettings.promptProgram] ?? Pinentry.usualProgram
+        }
+    }
+
+    /// Refuses to ask for a consent where the question would be on a terminal, and a script has the command.
+    ///
+    /// - Throws: `interactionRequired` if stdin is not a terminal.
+    func requirePerson(for action: String) throws(CertificateProviderError) {
+        guard options.prompt == .pinentry || isatty(STDIN_FILENO) == 1 else {
+            throw CertificateProviderError(
+                .interactionRequired, "\(action) needs a confirmation, and stdin is not a terminal; use --yes.")
+        }
+    }
+}
