@@ -102,7 +102,7 @@ struct WaitingRequestItem: Encodable {
     /// The number and the name in the registry.
     let client: Int
     let clientName: String
-    /// What the request says of itself.
+    /// The claims of the request: unverified.
     let serviceName: String
     let documentName: Nullable<String>
     let requestID: Nullable<String>
