@@ -205,7 +205,8 @@ import Testing
             #expect(folders.isEmpty, "\(call) \(position)")
         }
         #expect((1..<30).contains(failures))
-        #expect(folders.isEmpty)
+        // Where the rename at its end has failed, the next look removes it.
+        #expect(try requests.list().isEmpty && folders.isEmpty)
     }
 
     @Test("Long texts are cut, and a question that cannot be read is passed over") func hostileTexts() throws {
