@@ -245,7 +245,7 @@ import Testing
         #expect(try fixture.journal().entries(newest: 3).entries.map(\.outcome) == [.signed, .signed, .signed])
     }
 
-    @Test("Where what is read does not reach back a day, nobody is told that the data was not signed")
+    @Test("A journal whose newest part does not reach back a day gives no answer")
     func aJournalThatHasGrownTooFast() throws {
         let first = Fixture.digest(Array("first".utf8))
         try fixture.journal().append(Fixture.entry("first"))
