@@ -61,6 +61,7 @@ import Testing
         "Documentation/HandlingSecrets.md": [
             "$ certprov plugin trace": .test("../ReadmeTests/PluginPagesTests", "thePythonPluginIsTracedWithoutSecrets")
         ],
+        "Documentation/SigningRequests.md": ["$ openssl rand": .test("RequestsPageTests", "bothSidesByTheCommand")],
         "Documentation/Troubleshooting.md": [
             "# systemd-run": .notRun(root),
             "# certprov fetch": .notRun("it asks at a terminal for the PIN of a token"),

@@ -312,7 +312,7 @@ import Testing
         try expect(0, "contract.pdf", request + person)
         try verifyByOthers()
         kill(service.pid, SIGTERM)
-        _ = try service.wait()
+        _ = service.wait()
     }
 
     // MARK: - The socket

@@ -267,9 +267,7 @@ import Testing
         try #require(try sandbox.run(["install", "-m", "700", source, sandbox.path + "/caller"]).status == 0)
         let bin = URL(filePath: BuiltCommand.path).deletingLastPathComponent().path
         try sandbox.write(
-            // No prompt is used.
-            try Page("Scripts/desktop/certprov-requests.desktop").text.replacing("@bindir@", with: bin)
-                .replacing(" --prompt pinentry", with: ""),
+            try Page("Scripts/desktop/certprov-requests.desktop").text.replacing("@bindir@", with: bin),
             to: data + "/applications/certprov-requests.desktop")
         try sandbox.write(
             """

@@ -104,7 +104,8 @@ import Testing
         // Many at once.
         let question = request.question
         let requests = requests
-        let outcomes = await withTaskGroup(of: (Bool, CertificateProviderError.Code?).self) { group async -> [(Bool, CertificateProviderError.Code?)] in
+        typealias Outcome = (Bool, CertificateProviderError.Code?)
+        let outcomes = await withTaskGroup(of: Outcome.self) { group async -> [Outcome] in
             for index in 0..<8 {
                 group.addTask {
                     do throws(CertificateProviderError) {
@@ -205,7 +206,7 @@ import Testing
             #expect(folders.isEmpty, "\(call) \(position)")
         }
         #expect((1..<30).contains(failures))
-        // Where the rename at its end has failed, the next look removes it.
+        // A folder whose rename at the end has failed is removed by the next look.
         #expect(try requests.list().isEmpty && folders.isEmpty)
     }
 
@@ -241,7 +242,7 @@ import Testing
     }
 
     @Test("A request goes with its process, and its place is free") func aKilledProcess() throws {
-        let processes = try [try waiter(1), try waiter(1)]
+        let processes = [try waiter(1), try waiter(1)]
         let lines = processes.compactMap { $0.readLine() }
         #expect(lines.count == 2 && folders.count == 2)
         let questions = try requests.list().map(\.question)

@@ -334,7 +334,7 @@ import Testing
         "A limit of the size of files, a full disk and a read-only one are said before a signature",
         .enabled(if: TestLength.hasSeconds))
     func disks() throws {
-        var process = try fixture.start("journal", "a", "100", through: ["sh", "-c", "ulimit -f 2; exec \"$@\"", "sh"])
+        let process = try fixture.start("journal", "a", "100", through: ["sh", "-c", "ulimit -f 2; exec \"$@\"", "sh"])
         var lines: [String] = []
         while let line = process.readLine() { lines.append(line) }
         #expect(
