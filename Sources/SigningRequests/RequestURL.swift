@@ -14,12 +14,18 @@ public struct RequestURL: Sendable, Equatable {
 
     /// A name and its value.
     public struct Item: Sendable, Equatable {
+        /// Decoded, such as `request-id`.
         public var name: String
+        /// Decoded.
         public var value: String
 
+        /// Creates an item.
         public init(_ name: String, _ value: String) { (self.name, self.value) = (name, value) }
     }
 
+    /// Creates a URL.
+    ///
+    /// - Parameter items: Of the query, in their order.
     public init(scheme: String, host: String, items: [Item]) {
         (self.scheme, self.host, self.items) = (scheme, host, items)
     }

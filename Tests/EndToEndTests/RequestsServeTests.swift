@@ -182,6 +182,10 @@ import Testing
 
     @Test("Without free descriptors a signer waits, and does not spin")
     func noDescriptors() throws {
+        guard (try? Subprocess.run(["strace", "-qq", "-o", "/dev/null", "true"])) != nil else {
+            print("NOT TESTED: a signer without free descriptors, since strace may not trace here")
+            return
+        }
         let trace = sandbox.path + "/trace"
         let signer = try serve(
             through: [

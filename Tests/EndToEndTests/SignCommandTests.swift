@@ -277,14 +277,18 @@ import Testing
         try verify("\(Self.cms) -in signature -content content")
     }
 
-    @Test("A certificate that is for signatures alone signs with usage=signature, and only so")
+    @Test("A certificate for signatures alone signs, and is in order with usage=signature only")
     func signatureAlone() throws {
         let identity = try identity(.store, "p256")
-        try certify(sandbox.path + "/signer.csr", usage: "nonRepudiation", purposes: "emailProtection")
-        let refused = try sign(["cms", "--out", sandbox.path + "/signature", content] + identity)
-        #expect(refused.status != 0 && refused.stderr.contains("usage=client"), "\(refused)")
+        try certify(sandbox.path + "/signer.csr", purposes: "emailProtection")
+        let warned = try sandbox.certprov(["check"] + identity, with: variables)
+        #expect(warned.stdout.contains("usage=client"), "\(warned)")
         let config = try sandbox.shell("echo CertificateProvider.pem.usage=signature >>\"$1\"", identity[1])
         #expect(config.status == 0)
+        let checked = try sandbox.certprov(["check"] + identity, with: variables)
+        #expect(
+            checked.stdout.contains("valid for usage=signature") && !checked.stdout.contains("usage=client"),
+            "\(checked)")
         let signed = try sign(["cms", "--out", sandbox.path + "/signature", content] + identity)
         #expect(signed.status == 0, "\(signed)")
         try verify("\(Self.cms) -in signature -content content")

@@ -110,7 +110,7 @@ import Testing
         let (path, echo) = (path, Echo())
         try await listening(
             limits {
-                $0.time = .milliseconds(500)
+                $0.time = .seconds(5)
                 $0.connections = 8
             }
         ) { request, _, _ in
@@ -219,7 +219,7 @@ import Testing
         try await listening(
             limits {
                 $0.shared = 1000
-                $0.time = .milliseconds(500)
+                $0.time = .seconds(5)
             }
         ) { request, _, _ in
             await echo.handle(request)
@@ -286,7 +286,7 @@ import Testing
         let path = path
         try await listening(
             limits {
-                $0.time = .milliseconds(300)
+                $0.time = .seconds(5)
                 $0.connections = 1
             }
         ) { request, _, _ in
