@@ -60,8 +60,8 @@ public struct TimeStampServer: Sendable {
     ///
     /// - Parameter signature: The value of the signature.
     /// - Returns: The TimeStampToken, DER, verified.
-    /// - Throws: With the reason ``/CertificateProviding/CertificateProviderError/Reason/timeStamp``: `unavailable`, `timedOut`, `rejected` if the server refuses, `protocolError` for an answer that is wrong,
-    ///   `serverNotTrusted` if its signer is not trusted, and errors of the connection.
+    /// - Throws: `unavailable`, `timedOut`, `rejected` if the server refuses, `protocolError` for an answer that is wrong,
+    ///   `serverNotTrusted` if its signer is not trusted, and errors of the connection: all with the reason `timeStamp`.
     public func token(for signature: [UInt8]) async throws(CertificateProviderError) -> [UInt8] {
         do throws(CertificateProviderError) { return try await stamp(of: signature) } catch {
             var error = error
