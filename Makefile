@@ -123,6 +123,7 @@ test: packages-TEST toolchain $(ENVOY) $(CADDY) $(PYHANKO) .build/openbao/bin/ba
 test-release: packages-TEST build ## Run the command's tests with the release build
 	$(SWIFT) build $(RELEASE) --product TestPlugin
 	$(SWIFT) build $(RELEASE) --product Greeter
+	$(SWIFT) build $(RELEASE) --product RequestWaiter
 	$(SWIFT) build --build-tests
 	@rm -f $(WHAT_FAILED)
 	@CERTPROV_TEST_PROGRAMS="$$($(SWIFT) build $(RELEASE) --show-bin-path)" WHAT_FAILED=$(WHAT_FAILED) \

@@ -3,8 +3,9 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Questions by a pinentry: `--prompt pinentry`.
-@Suite(.timeLimit(.minutes(20))) struct PinentryCommandTests {
+/// Questions by a pinentry: `--prompt pinentry`. One after the other: tools that make the token of one have its PIN in their arguments, which
+/// others watch.
+@Suite(.serialized, .timeLimit(.minutes(20))) struct PinentryCommandTests {
     private static let pin = "pinentry-PIN-58"
     private static let library = "/usr/lib/softhsm/libsofthsm2.so"
     private static let isInstalled = ["tty", "curses"].allSatisfy { access("/usr/bin/pinentry-\($0)", X_OK) == 0 }
