@@ -15,7 +15,7 @@ package protocol ApprovalPrompt: Sendable {
 
     /// Shows the question, and returns the answer. Suspends until there is one, or until the time is up.
     ///
-    /// - Throws: `interactionRequired` if there is no person to ask; any error means that nothing was approved.
+    /// - Throws: `interactionRequired` if no person can be asked. After any error, the request is not approved.
     func answer(
         to question: SigningQuestion, within time: Duration
     ) async throws(CertificateProviderError) -> ApprovalAnswer

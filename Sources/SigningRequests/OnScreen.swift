@@ -26,7 +26,7 @@ package struct OnScreenPrompt: ApprovalPrompt {
 /// An interaction whose questions stand on the screen: no other one of this user's signers does so at the same time.
 package struct OnScreenInteraction: UserInteraction {
     /// How long a question waits for another one to be answered.
-    private static let patience = Duration.seconds(120)
+    private static let timeout = Duration.seconds(120)
     private let interaction: any UserInteraction
     private let directory: String
 
@@ -63,7 +63,7 @@ package struct OnScreenInteraction: UserInteraction {
     private func inTurn<T>(
         _ ask: () async throws(CertificateProviderError) -> T
     ) async throws(CertificateProviderError) -> T {
-        guard let turn = try await ScreenTurn.take(in: directory, within: Self.patience) else {
+        guard let turn = try await ScreenTurn.take(in: directory, within: Self.timeout) else {
             throw CertificateProviderError(
                 .timedOut, "The question was not asked: another one is on the screen. Answer it, and try again.")
         }

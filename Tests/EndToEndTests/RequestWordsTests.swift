@@ -194,6 +194,26 @@ import Testing
         #expect(ran.status == 0, "\(ran)")
     }
 
+    @Test("A certificate that another tool replaces signs the next request")
+    func replacedFiles() throws {
+        let config = try configuration([:])
+        func signer(_ number: Int) throws -> String {
+            let input = try sandbox.write(try Case(nil, 0).url(number).utf8, to: "request")
+            let reply = try sandbox.certprov("requests", "open", "--input", input, "--config", config, with: variables)
+            #expect(reply.status == 0, "\(reply)")
+            let certificate = RequestURL(reply.stdoutBytes)?["certificate"]?.strictBase64
+            return try X509Certificate(derRepresentation: try #require(certificate)).subject
+        }
+        #expect(try signer(1) == "CN=person")
+        let made = try sandbox.shell(
+            #"""
+            cd "$1" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 30 -subj /CN=second \
+                -addext extendedKeyUsage=emailProtection -keyout person.key -out person.pem
+            """#, sandbox.path)
+        try #require(made.status == 0)
+        #expect(try signer(2) == "CN=second")
+    }
+
     @Test(
         "A scheme that is not the client's is not opened, whatever the request is",
         arguments: ["other", "file", "sima", "http"])

@@ -7,7 +7,7 @@ import IdentityStore
 ///
 /// All calls are on the thread that has started it. The kernel ends the program with that thread, also where this process is killed.
 final class PinentryProcess {
-    /// Why there is no answer that counts.
+    /// The reason why no answer counts.
     enum Failure: Error {
         /// A clause about the program, such as `has ended without an answer`.
         case broken(String)

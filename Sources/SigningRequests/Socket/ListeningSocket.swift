@@ -43,7 +43,7 @@ package final class ListeningSocket: Sendable {
         guard descriptor >= 0 else { throw failed(errno) }
         var isDone = false
         defer { if !isDone { close(descriptor) } }
-        // The file gets the mode of the descriptor: there is no moment at which others could connect.
+        // The file gets the mode of the descriptor, so that others cannot connect at any moment.
         guard certprov_set_nonblocking(descriptor) == 0, fchmod(descriptor, 0o600) == 0 else { throw failed(errno) }
         // Of two processes that find the file of one that has ended, the second would remove the socket of the first.
         let end = file.lastIndex(of: "/")

@@ -54,10 +54,15 @@ private final class ManagedSigner: RequestSigner {
     func certificate() async throws(CertificateProviderError) -> X509Certificate {
         await turn.take()
         defer { turn.give() }
-        if let stored = try await manager.storedIdentity() { return stored.certificate }
-        if let leaf = await manager.chosenWithoutQuestion()?.certificateChain.first { return leaf }
-        // The choice depends on the person.
-        return try await manager.identity(interaction).certificate
+        do throws(CertificateProviderError) {
+            // A file that has changed is taken here, before the question names its certificate.
+            return try await manager.identity(NoUserInteraction()).certificate
+        } catch {
+            guard error.code == .interactionRequired else { throw error }
+            if let leaf = await manager.chosenWithoutQuestion()?.certificateChain.first { return leaf }
+            // The choice depends on the person.
+            return try await manager.identity(interaction).certificate
+        }
     }
 
     func identity() async throws(CertificateProviderError) -> Identity {

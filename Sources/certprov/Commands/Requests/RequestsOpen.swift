@@ -43,7 +43,7 @@ struct RequestsOpen: AsyncParsableCommand {
                 try Console.print(reply.url + "\n")
             } else if reply.isRegistered {
                 do throws(CertificateProviderError) { try await ReplyOpener.open(reply.location) } catch {
-                    // Why there is no signature says more.
+                    // The reason of a refusal says more.
                     throw reply.error ?? error
                 }
             } else if reply.word == nil {
