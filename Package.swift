@@ -33,6 +33,7 @@ let package = Package(
         .library(name: "SignedData", targets: ["SignedData"]),
         .library(name: "Signing", targets: ["Signing"]),
         .library(name: "SigningRequests", targets: ["SigningRequests"]),
+        .library(name: "Terminal", targets: ["Terminal"]),
         .executable(name: "certprov", targets: ["certprov"]),
         .executable(name: "certprov-plugin-launcher", targets: ["certprov-plugin-launcher"]),
     ],
@@ -181,6 +182,7 @@ let package = Package(
             name: "OAuth",
             dependencies: [
                 "CertificateProviding", "CertificateTLS", "ProviderTransport",
+                .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
             ]
@@ -282,6 +284,10 @@ let package = Package(
                 "CLinux", "CertificateProviding", "PluginProtocol",
                 .product(name: "Logging", package: "swift-log"),
             ]),
+        // What a command has at a terminal: questions, streams, exit statuses.
+        .target(
+            name: "Terminal",
+            dependencies: ["CLinux", "CertificateProviding", .product(name: "Logging", package: "swift-log")]),
         // Starts plugins, and ends them with everything that they have started.
         .executableTarget(name: "certprov-plugin-launcher"),
         // The one composition root. Without the parts for services, which the command does not wait for.
@@ -311,7 +317,7 @@ let package = Package(
             dependencies: [
                 "CArguments", "CLinux", "CertificateProviderTesting", "CertificateProviding", "CertificateTLS",
                 "CertprovComposition", "IdentityStore", "Logon", "NamedKeys", "PluginHost", "PluginProtocol",
-                "ProviderTransport", "Signing", "SigningRequests", "certprov-plugin-launcher",
+                "ProviderTransport", "Signing", "SigningRequests", "Terminal", "certprov-plugin-launcher",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
@@ -495,7 +501,7 @@ let package = Package(
                 "CertprovKit", "IdentityStore",
                 "Logon", "OAuth", "PKCS11TokenProvider",
                 "PEMFileProvider", "PKCS12FileProvider", "PluginHost", "PluginKit", "RemoteMDMProvider",
-                "ProviderTransport", "Renewal", "Signing", "SigningRequests", "TestSupport", "certprov",
+                "ProviderTransport", "Renewal", "Signing", "SigningRequests", "Terminal", "TestSupport", "certprov",
                 "certprov-plugin-launcher",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),

@@ -77,6 +77,9 @@ final class Directory {
             group: status.st_gid)
     }
 
+    /// The cause of an error about a file that this user may not open: while a volume is replaced, that passes.
+    struct Denial: Error {}
+
     /// The error for a file or directory that cannot be opened.
     static func error(_ shown: String, _ code: Int32) -> CertificateProviderError {
         let reason = String(cString: strerror(code))
@@ -87,7 +90,8 @@ final class Directory {
         case EACCES:
             return CertificateProviderError(
                 .configurationInvalid,
-                "\(shown) cannot be opened: \(reason). Give uid \(geteuid()) the right to read it.")
+                "\(shown) cannot be opened: \(reason). Give uid \(geteuid()) the right to read it.",
+                underlying: Denial())
         default: return CertificateProviderError(.configurationInvalid, "\(shown) cannot be opened: \(reason).")
         }
     }

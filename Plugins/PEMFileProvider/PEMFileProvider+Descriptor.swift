@@ -13,7 +13,9 @@ extension PEMFileProvider {
             summary:
                 "PEM file of the private key, or the URI of a key in a key store, such as pkcs11:token=hsm;object=web."
         ) { text, context throws(ParameterProblem) in
-            guard KeyStoreLocation(uri: text, pinSource: nil) != nil else { return .file(try path(text)) }
+            guard !text.hasPrefix("file:"), KeyStoreLocation(uri: text, pinSource: nil) != nil else {
+                return .file(try path(text))
+            }
             let pinSource = context.text(keyPINSource.name).flatMap { SecretSource($0) }
             do throws(CertificateProviderError) {
                 return .keyStore(text, try context.keyStores.store(text, pinSource: pinSource, parameter: "key"))
@@ -34,6 +36,7 @@ extension PEMFileProvider {
 
         private static func path(_ text: String) throws(ParameterProblem) -> String {
             guard !text.utf8.contains(0) else { throw .expected("contains a NUL character, which a path cannot have") }
+            guard !text.hasPrefix("file:") else { throw .expected("must be a path, without 'file:'") }
             return RegularFile.absolute(text)
         }
     }

@@ -17,11 +17,11 @@ extension PEMFileProvider: IdentityListing {
         var list = IdentityList()
         do throws(CertificateProviderError) {
             let isInUse = try isInUse()
-            let (identity, warning) = try look()
+            let (identity, remarks) = try look()
             let listed = ListedIdentity(identity, isStored: isInUse)
             list.identities = [listed]
             list.choice = .success(listed)
-            if let warning { list.remarks.append(warning) }
+            list.remarks += remarks
         } catch {
             let error = error.attributed(to: id)
             list.failures.append(error)

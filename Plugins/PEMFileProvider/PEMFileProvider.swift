@@ -40,8 +40,9 @@ public final class PEMFileProvider: CertificateProvider {
         let source = PEMSource(
             certificate: certificate, key: parameters[Parameter.key], trustBundle: parameters[Parameter.trustBundle])
         let passwordSource = parameters[Parameter.keyPasswordSource]
+        let usage = parameters[IdentityUsage.parameter]
         (self.environment, self.source, self.passwordSource) = (environment, source, passwordSource)
-        usage = parameters[IdentityUsage.parameter]
+        self.usage = usage
         recordName = StoredIdentity.name(
             distinguishedBy: [certificate, parameters.text(Parameter.key) ?? ""] + usage.distinguishingProperties)
         watch = SourceWatch(environment) {
@@ -50,7 +51,8 @@ public final class PEMFileProvider: CertificateProvider {
             do throws(CertificateProviderError) {
                 let contents = try source.read()
                 guard contents.keys != nil else { return .ready }
-                _ = try contents.key(try Self.password(contents, passwordSource, environment.secrets))
+                let password = try Self.password(contents, passwordSource, environment.secrets)
+                _ = try contents.pair(password, for: usage, at: environment.now())
                 return .ready
             } catch {
                 return .unreadable
@@ -83,12 +85,14 @@ public final class PEMFileProvider: CertificateProvider {
             }
             let identity: Identity
             if case .keyStore(let uri, let store)? = source.key {
-                var found: (any IdentityKey)?
-                for leaf in contents.leaves where found == nil {
-                    found = try await store.key(for: KeyReference(publicKey: leaf.publicKey, uri: uri), interaction)
+                var found: Identity?
+                for chain in contents.chains(for: usage, at: environment.now()) where found == nil {
+                    let reference = KeyReference(publicKey: chain[0].publicKey, uri: uri)
+                    guard let key = try await store.key(for: reference, interaction) else { continue }
+                    found = try self.identity(contents, key, chain)
                 }
                 guard let found else { throw noKey(contents) }
-                identity = try self.identity(contents, found)
+                identity = found
             } else {
                 var password: SecretBytes?
                 if contents.needsPassword, let passwordSource {
@@ -108,38 +112,38 @@ public final class PEMFileProvider: CertificateProvider {
             watch.use(contents.stamps)
             return identity
         } catch {
-            throw named(error).attributed(to: id)
+            let record = try? await environment.executor.run { [self] () throws(CertificateProviderError) -> Bool in
+                try self.isInUse()
+            }
+            throw named(record == true ? onItsWay(error) : error).attributed(to: id)
         }
     }
 
     /// Reads the identity from its files; `nil` if it is not in use. Prompts for nothing. Blocks on the files, for the key
     /// derivation of an encrypted key, and on a token.
     ///
-    /// - Throws: As ``getCertificate(_:)``; `pending` while certificate and key do not fit, and one of them was replaced less than a
-    ///   minute ago; `storeReadFailed`.
+    /// - Throws: As ``getCertificate(_:)``; `pending` while a file is missing, damaged, or does not fit the others, and changed less
+    ///   than a minute ago; `storeReadFailed`.
     public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
         do throws(CertificateProviderError) {
             guard let record = try environment.storage.record(named: recordName) else { return nil }
             try InUseRecord.check(record)
             let contents = try source.read()
-            do throws(CertificateProviderError) {
-                let identity = try unattended(contents)
-                watch.use(contents.stamps)
-                return identity
-            } catch {
-                throw onItsWay(error, contents)
-            }
+            let identity = try unattended(contents)
+            watch.use(contents.stamps)
+            return identity
         } catch {
-            throw named(error).attributed(to: id)
+            throw named(onItsWay(error)).attributed(to: id)
         }
     }
 
-    /// Returns the identity of the files without a prompt, in use or not, and a warning about its key's file.
-    func look() throws(CertificateProviderError) -> (Identity, warning: String?) {
+    /// Returns the identity of the files without a prompt, in use or not, and remarks about the files.
+    func look() throws(CertificateProviderError) -> (Identity, remarks: [String]) {
         do throws(CertificateProviderError) {
             let contents = try source.read()
             let warning = contents.keyAccess.warning(about: contents.keys?.file.name ?? contents.path)
-            return (try unattended(contents), warning)
+            let identity = try unattended(contents)
+            return (identity, [warning, source.remark(about: identity)].compactMap(\.self))
         } catch {
             throw named(error)
         }
@@ -168,15 +172,16 @@ public final class PEMFileProvider: CertificateProvider {
     private func fileIdentity(
         _ contents: PEMContents, _ password: SecretBytes?
     ) throws(CertificateProviderError) -> Identity {
-        try identity(contents, try contents.key(password))
+        let pair = try contents.pair(password, for: usage, at: environment.now())
+        return try identity(contents, pair.key, pair.chain)
     }
 
     private func identity(
-        _ contents: PEMContents, _ key: any IdentityKey
+        _ contents: PEMContents, _ key: any IdentityKey, _ chain: [X509Certificate]
     ) throws(CertificateProviderError) -> Identity {
         try Identity(
-            certificateChain: CertificateChain.build(for: key.publicKey, among: contents.certificates), key: key,
-            trust: contents.trust, usage: usage, provenance: .init(provider: id, source: contents.path))
+            certificateChain: chain, key: key, trust: contents.trust, usage: usage,
+            provenance: .init(provider: id, source: contents.path))
     }
 
     /// Returns the identity without a prompt.
@@ -184,9 +189,9 @@ public final class PEMFileProvider: CertificateProvider {
         guard case .keyStore(let uri, let store)? = source.key else {
             return try fileIdentity(contents, try Self.password(contents, passwordSource, environment.secrets))
         }
-        for leaf in contents.leaves {
-            if let key = try store.storedKey(for: KeyReference(publicKey: leaf.publicKey, uri: uri)) {
-                return try identity(contents, key)
+        for chain in contents.chains(for: usage, at: environment.now()) {
+            if let key = try store.storedKey(for: KeyReference(publicKey: chain[0].publicKey, uri: uri)) {
+                return try identity(contents, key, chain)
             }
         }
         throw noKey(contents)
@@ -200,15 +205,12 @@ public final class PEMFileProvider: CertificateProvider {
                 + "URI.")
     }
 
-    /// The error of a pair that is in use. One that does not fit may have been replaced in part.
-    private func onItsWay(_ error: CertificateProviderError, _ contents: PEMContents) -> CertificateProviderError {
-        let now = environment.now()
-        guard error.code == .keyMismatch,
-            contents.stamps.contains(where: { $0?.isChanged(within: .seconds(60), before: now) ?? false })
-        else { return error }
+    /// The error of files that are in use, which may have been replaced in part.
+    private func onItsWay(_ error: CertificateProviderError) -> CertificateProviderError {
+        guard source.isOnItsWay(after: error, at: environment.now()) else { return error }
         return CertificateProviderError(
             .pending,
-            "\(error.message) One of the two was replaced less than a minute ago: the other one may follow; try again then.",
+            "\(error.message) The files were replaced less than a minute ago, perhaps in part; try again a minute later.",
             retryAfter: .seconds(5), underlying: error)
     }
 

@@ -1,4 +1,5 @@
 import CertificateProviding
+import FoundationEssentials
 import Glibc
 import OpenSSLSupport
 
@@ -37,6 +38,27 @@ struct PEMSource: Sendable {
         return [place.certificate, place.key, place.trust].map { file in
             file.flatMap { FileStamp(of: $0.directory.path(of: $0.name)) }
         }
+    }
+
+    /// Whether an error may pass by itself: the file that it is about, or for a missing one its directory, changed less than a minute
+    /// ago. By `stat` only.
+    func isOnItsWay(after error: CertificateProviderError, at now: Date) -> Bool {
+        var paths = [certificate] + [trustBundle].compactMap(\.self)
+        if case .file(let path)? = key { paths.append(path) }
+        var stamps = stamps() + paths.map { FileStamp(of: $0) }
+        switch error.code {
+        case .keyMismatch, .malformedData: break
+        case .fileNotFound,
+            .configurationInvalid where error.underlying is Directory.Denial:
+            stamps += paths.map { FileStamp(of: Self.parent(of: $0)) }
+        default: return false
+        }
+        return stamps.contains { $0?.isChanged(within: .seconds(60), before: now) ?? false }
+    }
+
+    private static func parent(of path: String) -> String {
+        let end = path.utf8.lastIndex(of: UInt8(ascii: "/")) ?? path.startIndex
+        return end == path.startIndex ? "/" : String(path[..<end])
     }
 
     /// Reads the files together: again, if one is replaced while they are read.
@@ -98,13 +120,26 @@ struct PEMSource: Sendable {
 
     private func trust(_ place: Place) throws(CertificateProviderError) -> TrustBundle? {
         guard let file = place.trust, place.isTrustRequired || file.directory.has(file.name) else { return nil }
-        let (_, pem) = try Self.pem(file)
+        let (content, pem) = try Self.pem(file)
         let bundle = TrustBundle(try pem.certificates().filter { !place.hasRootsOnly || $0.isSelfIssued })
-        if bundle == nil, place.isTrustRequired {
+        // cert-manager writes an empty file for a CA whose root it does not know, and certbot a file without the root.
+        if bundle == nil, place.isTrustRequired || !content.text.isEmpty && !place.hasRootsOnly {
             throw CertificateProviderError(
                 .malformedData, "\(pem.name) contains no CA certificate; name a file with one, in PEM.")
         }
         return bundle
+    }
+
+    /// The remark about a certificate without its chain, where the file with the chain is beside it, as certbot writes it.
+    func remark(about identity: Identity) -> String? {
+        guard identity.certificateChain.count == 1, !identity.certificate.isSelfIssued,
+            let file = try? place().certificate,
+            file.name != "fullchain.pem", file.directory.has("fullchain.pem")
+        else { return nil }
+        let (path, whole) = (file.directory.path(of: file.name), file.directory.path(of: "fullchain.pem"))
+        return
+            "\(DisplayText.visible(path)) has the certificate without its chain, which peers may need; set 'certificate' to "
+            + "\(DisplayText.visible(whole))."
     }
 
     private static func pem(_ file: Place.File) throws(CertificateProviderError) -> (Directory.Content, PEMFile) {
@@ -122,21 +157,24 @@ struct PEMSource: Sendable {
 
     /// - Throws: `fileNotFound`; `configurationInvalid` for a directory that has several identities.
     private func place() throws(CertificateProviderError) -> Place {
-        var directories: [String: Directory] = [:]
+        // By bytes: strings that Unicode calls equal may name two directories.
+        var directories: [[UInt8]: Directory] = [:]
         // Files of one directory are read through one descriptor.
         func split(_ path: String) throws(CertificateProviderError) -> Place.File {
-            let end = path.lastIndex(of: "/") ?? path.startIndex
-            let parent = end == path.startIndex ? "/" : String(path[..<end])
-            guard let directory = directories[parent] ?? Directory(parent) else {
+            let parent = Self.parent(of: path)
+            guard let directory = directories[Array(parent.utf8)] ?? Directory(parent) else {
                 throw Directory.error(DisplayText.visible(path), errno)
             }
-            directories[parent] = directory
-            return (directory, String(path[path.index(after: end)...]))
+            directories[Array(parent.utf8)] = directory
+            return (
+                directory,
+                String(decoding: path.utf8.reversed().prefix { $0 != UInt8(ascii: "/") }.reversed(), as: UTF8.self)
+            )
         }
         let trimmed = certificate.count > 1 && certificate.hasSuffix("/") ? String(certificate.dropLast()) : certificate
         var place: Place
         if let directory = Directory(trimmed) {
-            directories[trimmed] = directory
+            directories[Array(trimmed.utf8)] = directory
             place = try Self.place(in: directory)
         } else {
             let file = try split(trimmed)
@@ -228,20 +266,46 @@ struct PEMContents: Sendable {
         return leaves.isEmpty ? certificates : leaves
     }
 
-    /// Returns the key that fits a certificate. Blocks while it is decrypted.
+    /// The chains of the certificates that may be the leaf, the best one first: those that peers accept, then the one that was issued
+    /// last.
+    func chains(for usage: IdentityUsage, at now: Date) -> [[X509Certificate]] {
+        ranked(leaves, usage, now)
+    }
+
+    private func ranked(_ leaves: [X509Certificate], _ usage: IdentityUsage, _ now: Date) -> [[X509Certificate]] {
+        leaves.map { leaf in
+            let chain = CertificateChain.build(from: leaf, among: certificates)
+            return (
+                chain, isUsable: CertificateChain.obstacle(in: chain, for: usage, at: now) == nil, leaf.notValidBefore
+            )
+        }
+        .sorted { $0.1 != $1.1 ? $0.1 : $0.2 > $1.2 }
+        .map(\.0)
+    }
+
+    /// Returns the best chain whose leaf has its key here, as ``chains(for:at:)`` orders them. Blocks while keys are decrypted.
     ///
     /// - Throws: `keyMismatch` if none fits, and as ``OpenSSLLibrary/privateKey(of:in:password:)``.
-    func key(_ password: SecretBytes?) throws(CertificateProviderError) -> SoftwareKey {
+    func pair(
+        _ password: SecretBytes?, for usage: IdentityUsage, at now: Date
+    ) throws(CertificateProviderError) -> (key: SoftwareKey, chain: [X509Certificate]) {
         guard let keys else { throw CertificateProviderError(.internal, "The key of \(path) is not in a file.") }
         let library = OpenSSLLibrary()
         var failure: CertificateProviderError?
+        var found: [SoftwareKey] = []
         for block in keys.blocks.prefix(8) {
             do throws(CertificateProviderError) {
-                let key = try library.privateKey(of: block, in: keys.file.name, password: password)
-                if certificates.contains(where: { $0.publicKey == key.publicKey }) { return key }
+                found.append(try library.privateKey(of: block, in: keys.file.name, password: password))
             } catch {
                 failure = failure ?? error
             }
+        }
+        let fitting = certificates.filter { certificate in found.contains { $0.publicKey == certificate.publicKey } }
+        let own = leaves.filter(fitting.contains)
+        if let chain = ranked(own.isEmpty ? fitting : own, usage, now).first,
+            let key = found.first(where: { $0.publicKey == chain[0].publicKey })
+        {
+            return (key, chain)
         }
         if let failure { throw failure }
         throw CertificateProviderError(

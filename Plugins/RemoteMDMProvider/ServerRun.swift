@@ -171,8 +171,10 @@ final class ServerRun: Sendable {
         } catch {
             guard isRenewal, error.isMissingSecret else { throw error }
             if error.underlying is RejectedBefore { secretsInHand.withheld = error }
-            environment.logger.warning(
-                "renewing with the current certificate only", metadata: ["reason": "\(error.message)"])
+            // A prompt has no answer in a renewal without a person, which is usual.
+            environment.logger.log(
+                level: source == .prompt ? .debug : .warning, "renewing with the current certificate only",
+                metadata: ["reason": "\(error.message)"])
             return nil
         }
     }

@@ -254,7 +254,7 @@ public struct ProviderConformance: Sendable {
     private func inOrder(_ chain: [X509Certificate]) throws {
         for (certificate, issuer) in zip(chain, chain.dropFirst()) {
             try require(
-                certificate.issuerDER == issuer.subjectDER,
+                certificate.issuerName == issuer.subjectName,
                 "The chain is not in order: '\(issuer.subject)' follows '\(certificate.subject)'.")
         }
     }

@@ -32,7 +32,15 @@ public struct PeerPolicy: Sendable {
         guard !members.isEmpty else {
             throw invalid("it is empty, so that none would be admitted; remove it to admit every verified peer.")
         }
-        self.init(try members.map { member throws(CertificateProviderError) in try PeerPattern(member.text) })
+        self.init(
+            try members.map { member throws(CertificateProviderError) in
+                guard member.isQuoted || member.text.contains(":") else {
+                    throw invalid(
+                        "'\(member.text.withVisibleControls)' has no kind, such as dns: or cn:. If it is a part of a name with a comma, put "
+                            + "the pattern in double quotes: \"cn:Doe, John\".")
+                }
+                return try PeerPattern(member.text)
+            })
     }
 
     /// Admits the peers for which `isAdmitted` returns true.
@@ -108,8 +116,15 @@ public struct PeerPattern: Sendable, Hashable {
         guard !value.unicodeScalars.contains(where: { $0.value < 0x20 || $0.value == 0x7f }) else {
             throw invalid("it has a control character")
         }
+        guard value.first?.isWhitespace == false, value.last?.isWhitespace == false else {
+            throw invalid("remove the blank after the colon, or at the end")
+        }
         switch prefix.lowercased() {
-        case "dns": kind = .dns(try Self.host(value, invalid))
+        case "dns":
+            guard !ConnectionProbe.isAddress(value) else {
+                throw invalid("it is an IP address, which is not compared; use another name of the certificate")
+            }
+            kind = .dns(try Self.host(value, invalid))
         case "uri": kind = try Self.uri(value, invalid)
         case "email":
             let (local, host) = try Self.address(value, invalid)

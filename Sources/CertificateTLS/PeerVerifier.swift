@@ -40,10 +40,12 @@ struct PeerVerifier: Sendable {
         try checkUse(of: leaf, as: role)
         let path = try await path(from: leaf, among: Array(shown.dropFirst()), as: role, at: date)
         try revocation?.check(path, as: role, at: date)
-        guard let peer = TLSPeer(chain: path), peers.admits(peer) else {
+        guard let peer = TLSPeer(chain: path) else { throw PeerRefusal(.malformed, role, "it presented none") }
+        guard peers.admits(peer) else {
             throw PeerRefusal(
                 .notAdmitted, role,
-                "none of its names is among those that are admitted; if it is to be admitted, add one to Peers.allow")
+                "none of its names is among those that are admitted; if it is to be admitted, add one to Peers.allow: "
+                    + RefusedPeers.shortened("\(peer)", to: 600))
         }
         return path
     }

@@ -55,7 +55,7 @@ final class RefusedPeers: Sendable {
     }
 
     /// A certificate that its holder has made has names of any length.
-    private static func shortened(_ text: String, to length: Int = 256) -> String {
+    static func shortened(_ text: String, to length: Int = 256) -> String {
         text.utf8.count <= length ? text : String(text.prefix(length)) + "…"
     }
 

@@ -20,6 +20,8 @@ extension RevocationLists {
         /// The issuer by RFC 4514, safe to print on a terminal.
         package let issuer: String
         package let nextUpdate: Date?
+        /// The time from which it holds.
+        package let thisUpdate: Date
         /// The number of certificates on it.
         package let count: Int
         /// Whether it does not count, since it covers only a part.
@@ -34,18 +36,27 @@ extension RevocationLists {
             let lists = try RevocationCheck.read(file).map { list in
                 Entry(
                     issuer: DisplayText.name(derEncoded: list.issuerDER), nextUpdate: list.nextUpdate,
+                    thisUpdate: list.thisUpdate,
                     count: list.count,
                     isPartial: list.scope == .partial)
             }
             return (file, lists)
         }
     }
+
+    /// Returns those of the CAs of which there is no complete list that they have signed. Blocks and throws as ``contents()``.
+    package func authoritiesWithoutList(
+        _ authorities: [X509Certificate]
+    ) throws(CertificateProviderError) -> [X509Certificate] {
+        let check = try RevocationCheck(reading: self)
+        return authorities.filter { $0.isAuthority && !check.hasList(of: $0) }
+    }
 }
 
 /// Revocation lists that have been read.
 struct RevocationCheck: Sendable {
     /// By issuer, the latest first.
-    private let lists: [[UInt8]: [RevocationList]]
+    private let lists: [CanonicalName?: [RevocationList]]
     private let isLenient: Bool
     private let path: String
 
@@ -56,7 +67,7 @@ struct RevocationCheck: Sendable {
     init(reading configured: RevocationLists) throws(CertificateProviderError) {
         var lists: [RevocationList] = []
         for file in try FileGroup(configured.path).files() { lists += try Self.read(file) }
-        self.lists = Dictionary(grouping: lists, by: \.issuerDER).mapValues {
+        self.lists = Dictionary(grouping: lists, by: { CanonicalName(derEncoded: $0.issuerDER) }).mapValues {
             $0.sorted { $0.thisUpdate > $1.thisUpdate }
         }
         (isLenient, path) = (configured.isLenient, configured.path)
@@ -104,18 +115,19 @@ struct RevocationCheck: Sendable {
 
     /// Checks each certificate of a verified path, but the trust anchor, in the latest list of its issuer.
     ///
-    /// A list counts if its issuer has signed it, if it covers all certificates of this kind, and if it has begun. One that covers
-    /// a part does not, but what it has is revoked, unless the list that counts is newer.
+    /// A list counts if its issuer has signed it, if it covers all certificates of this kind, and if it has begun. The latest one that
+    /// has not, perhaps since this host's clock is wrong, and those that cover a part do not count, but what they have is revoked,
+    /// unless the list that counts is newer.
     func check(
         _ path: [X509Certificate], as role: PeerVerifier.Role, at date: Date
     ) throws(PeerRefusal) {
         for (certificate, issuer) in zip(path, path.dropFirst()) {
-            let signed = (lists[certificate.issuerDER] ?? []).filter {
-                $0.thisUpdate <= date && $0.isSigned(by: issuer)
-            }
-            let counting = signed.first { covers($0, certificate) }
+            let signed = (lists[issuer.subjectName] ?? []).filter { $0.isSigned(by: issuer) }
+            let covering = signed.filter { covers($0, certificate) }
+            let counting = covering.first { $0.thisUpdate <= date }
             let revoking = signed.first { list in
-                (list === counting || list.scope == .partial && list.thisUpdate >= counting?.thisUpdate ?? .distantPast)
+                (list === counting || list === covering.first
+                    || list.scope == .partial && list.thisUpdate >= counting?.thisUpdate ?? .distantPast)
                     && !list.isIndirect && list.revokes(certificate.serialNumber)
             }
             if let revoking {
@@ -124,20 +136,34 @@ struct RevocationCheck: Sendable {
                     "'\(certificate.subject)' (serial number \(certificate.serialNumberText)) is revoked, by the list of "
                         + "'\(issuer.subject)' of \(revoking.thisUpdate.formatted(.iso8601))")
             }
-            guard let list = counting else {
-                guard !isLenient else { continue }
-                throw PeerRefusal(
-                    .unknownRevocation, role,
-                    "there is no revocation list of '\(issuer.subject)' in \(self.path.shellQuoted) that it has signed; "
-                        + "add its current, complete list")
-            }
-            if let end = list.nextUpdate, end < date, !isLenient {
-                throw PeerRefusal(
-                    .unknownRevocation, role,
-                    "the revocation list of '\(issuer.subject)' is overdue since \(end.formatted(.iso8601)); replace it in "
-                        + self.path.shellQuoted)
+            if !isLenient, let problem = problem(of: covering, issuer: issuer, at: date) {
+                throw PeerRefusal(.unknownRevocation, role, problem)
             }
         }
+    }
+
+    /// Returns why the peers of a CA are refused, as a clause for a message; `nil` if one of its lists counts.
+    ///
+    /// - Parameter covering: The lists that the CA has signed, of all certificates of a kind; the latest first.
+    private func problem(of covering: [RevocationList], issuer: X509Certificate, at date: Date) -> String? {
+        let subject = issuer.subject
+        if let list = covering.first(where: { $0.thisUpdate <= date }) {
+            return list.nextUpdate.flatMap { end in
+                end < date
+                    ? "the revocation list of '\(subject)' is overdue since \(end.formatted(.iso8601)); replace it in \(path.shellQuoted)"
+                    : nil
+            }
+        }
+        if let list = covering.last {
+            return
+                "the revocation list of '\(subject)' begins at \(list.thisUpdate.formatted(.iso8601)); check this host's clock"
+        }
+        return
+            "there is no revocation list of '\(subject)' in \(path.shellQuoted) that it has signed; add its current, complete list"
+    }
+
+    fileprivate func hasList(of issuer: X509Certificate) -> Bool {
+        lists[issuer.subjectName]?.contains { $0.scope != .partial && $0.isSigned(by: issuer) } ?? false
     }
 
     private func covers(_ list: RevocationList, _ certificate: X509Certificate) -> Bool {

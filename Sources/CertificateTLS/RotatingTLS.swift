@@ -69,8 +69,8 @@ public final class RotatingTLS: Sendable {
         var isServer = false
         /// The configuration for other clients, of this number.
         var clientConfiguration: (UInt64, TLSConfiguration)?
-        /// How the files were at the last look.
-        var lastStamp: Stamp?
+        /// When the files are to be read.
+        var watch = FileWatch<Stamp>()
         /// The error that was logged last.
         var reported: String?
     }
@@ -132,7 +132,7 @@ public final class RotatingTLS: Sendable {
         state.withLock { state in
             state.content = content
             state.number += 1
-            (state.lastStamp, state.reported) = (nil, nil)
+            (state.watch, state.reported) = (FileWatch(), nil)
         }
         record(content, isStale: false)
     }
@@ -219,29 +219,41 @@ public final class RotatingTLS: Sendable {
         }
     }
 
-    /// One look at the files.
+    /// The finding of a look at the files.
+    private enum Seen {
+        /// The files that were read.
+        case inForce
+        /// Other files, which are being changed, or could not be used a moment ago.
+        case unsettled
+        case new(Content)
+    }
+
+    /// One look at the files. Those that cannot be used are tried again, at ever longer intervals while they stay the same.
     package func look() async {
         let (credentials, content, number) = moment
         let result = await Result { () async throws(CertificateProviderError) in
-            try await executor.run { () throws(CertificateProviderError) -> Content? in
+            try await executor.run { () throws(CertificateProviderError) -> Seen in
                 let seen = Stamp(of: content.trust)
-                let isSettled = self.state.withLock { state in
-                    defer { state.lastStamp = seen }
-                    return state.lastStamp == seen
-                }
+                let isDue = self.state.withLock { $0.watch.isDue(seen, inForce: content.stamp) }
                 _ = try content.trust.anchors.resolved(with: credentials.identity)
-                guard seen != content.stamp, isSettled else { return nil }
-                let new = try Self.read(content.trust, for: credentials.identity)
-                // It is being changed again.
-                return Stamp(of: content.trust) == seen && new.stamp == seen ? new : nil
+                guard isDue else { return seen == content.stamp ? .inForce : .unsettled }
+                do throws(CertificateProviderError) {
+                    let new = try Self.read(content.trust, for: credentials.identity)
+                    // It is being changed again.
+                    return Stamp(of: content.trust) == seen && new.stamp == seen ? .new(new) : .unsettled
+                } catch {
+                    self.state.withLock { $0.watch.tryLater() }
+                    throw error
+                }
             }
         }
         switch result {
-        case .success(nil):
-            // Settled, and as in force: a file that could not be used is as it was.
-            guard state.withLock({ $0.reported != nil && $0.lastStamp == $0.content.stamp }) else { return }
+        case .success(.unsettled): return
+        case .success(.inForce):
+            // A file that could not be used is as it was.
+            guard state.withLock({ $0.reported != nil }) else { return }
             report(nil)
-        case .success(let new?):
+        case .success(.new(let new)):
             let isInstalled = state.withLock { state in
                 guard state.number == number else { return false }
                 state.content = new

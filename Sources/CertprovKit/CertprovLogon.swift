@@ -75,20 +75,21 @@ public final class CertprovLogon: Sendable {
     ///   - path: A `.properties` file or a property list.
     ///   - providers: Further providers that the file may name, besides the built-in ones.
     ///   - keyStores: Further key stores, whose URIs parameters may have.
+    ///   - sections: Settings of the program itself, whose values ``/Logon/LogonConfiguration/settings`` has then.
     ///   - logger: Gets warnings about the file, and the results of renewals.
     /// - Throws: `configurationMissing`, `configurationInvalid`, which names the line, and errors of this host's store.
     public convenience init(
         configuredBy path: String, adding providers: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = [],
-        logger: Logger = Logger(label: "certprov")
+        sections: [SettingsSection] = [], logger: Logger = Logger(label: "certprov")
     ) throws(CertificateProviderError) {
         try self.init(
-            configuredBy: path, adding: providers, keyStores: keyStores, logger: logger, secrets: SecretReader(),
-            store: nil, vaults: nil)
+            configuredBy: path, adding: providers, keyStores: keyStores, sections: sections, logger: logger,
+            secrets: SecretReader(), store: nil, vaults: nil)
     }
 
     package init(
         configuredBy path: String, adding providers: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = [],
-        logger: Logger, secrets: SecretReader, store: IdentityStore?,
+        sections: [SettingsSection] = [], logger: Logger, secrets: SecretReader, store: IdentityStore?,
         now: @escaping @Sendable () -> Date = { Date() },
         sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
         looking: (@Sendable (Duration) async throws -> Void)? = nil, transport: Transport = Transport(),
@@ -97,6 +98,7 @@ public final class CertprovLogon: Sendable {
         var builtIns = BuiltIns.all
         builtIns.providers += providers
         builtIns.keyStores += keyStores
+        builtIns.sections += sections
         composition = try Composition(
             builtIns, secrets: secrets, store: store, vaults: vaults, executor: .threads(), transport: transport,
             logger: logger, now: now, sleep: looking)
@@ -113,6 +115,20 @@ public final class CertprovLogon: Sendable {
 
     /// The built-in key stores.
     public static var keyStores: [KeyStoreDescriptor] { BuiltIns.all.keyStores }
+
+    /// Returns a manager of providers that the program configures itself, beside those of the property file: with the same registry,
+    /// key stores and store. Reads and starts nothing. Shut it down before the program ends.
+    ///
+    /// - Throws: `configurationInvalid` for a provider that is not installed, and its errors about its parameters; errors of this
+    ///   host's store.
+    public func manager(of providers: [ConfiguredProvider]) throws(CertificateProviderError) -> LogonManager {
+        var configuration = manager.configuration
+        configuration.providers = providers
+        configuration.userCreationPolicy = .certificate
+        // The registration is with the providers of the property file.
+        configuration.registration = RegistrationSettings()
+        return try composition.manager(configuration).manager
+    }
 
     /// Returns the named key pairs: of the application of the property file, else of this host. Reads nothing yet. Ask again after
     /// a ``reload()``.

@@ -35,7 +35,9 @@ struct FilesFollower {
                 do throws(CertificateProviderError) {
                     let export = try FilesExport(configuration.settings, secrets: secrets)
                     if let export {
-                        _ = try await executor.run { () throws(CertificateProviderError) in try export.write(identity) }
+                        _ = try await executor.run { [logger] () throws(CertificateProviderError) in
+                            try export.write(identity) { logger.warning("\($0)") }
+                        }
                     }
                     if export != nil || failure != nil { record(isStale: false) }
                     failure = nil

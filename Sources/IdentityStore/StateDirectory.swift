@@ -1,8 +1,8 @@
-package import CertificateProviding
+public import CertificateProviding
 import Glibc
 
 /// The directory for data that persists on this host.
-package enum StateDirectory {
+public enum StateDirectory {
     /// Returns the first of these directories that is set:
     ///
     /// - `$STATE_DIRECTORY` (systemd.exec(5), `StateDirectory=`), with its symbolic links resolved: with
@@ -15,7 +15,7 @@ package enum StateDirectory {
     ///
     /// - Throws: `configurationInvalid` for a relative `$STATE_DIRECTORY`, and for a path that is not UTF-8, since the
     ///   store would be in another directory than the configured one.
-    package static func path() throws(CertificateProviderError) -> String {
+    public static func path() throws(CertificateProviderError) -> String {
         try path(
             environment: { name throws(CertificateProviderError) in
                 try getenv(name).map { value throws(CertificateProviderError) in

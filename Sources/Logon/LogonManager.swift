@@ -87,11 +87,13 @@ public final class LogonManager: Sendable {
         (self.configuration, self.operations, self.now) = (configuration, operations, now)
     }
 
-    /// Returns the environment of a room of the program, as providers get theirs: with that part of the identity store, or of the
-    /// vault, which is unlocked where that needs no user, and with the key stores.
+    /// Returns the environment of a part of the program, as providers get theirs: with that part of the identity store, or of the
+    /// application's vault, which is unlocked where that needs no user, and with the key stores. A program keeps its own sealed
+    /// records there.
     ///
-    /// - Throws: Errors of the environment.
-    package func environment(of part: ProviderID) throws(CertificateProviderError) -> ProviderEnvironment {
+    /// - Parameter part: No provider may have this id.
+    /// - Throws: Errors of this host's store.
+    public func environment(of part: ProviderID) throws(CertificateProviderError) -> ProviderEnvironment {
         var own = try (registration?.registrar.unlocking(environment) ?? environment)(part)
         own.keyStores = keyStores
         return own

@@ -7,6 +7,9 @@ public struct AccessToken: Sendable {
     /// The granted scopes; `nil` if the server does not name them, which means that all requested scopes are granted
     /// (section 3.3).
     public let scopes: [String]?
+    /// The ID token (OpenID Connect Core 1.0, section 3.1.3.3); `nil` if the server sends none. Nothing in it is verified: check its
+    /// signature and claims as section 3.1.3.7 says.
+    public let idToken: SecretBytes?
     /// The sequence number among the tokens of its source.
     let number: UInt64
 

@@ -29,8 +29,10 @@ public actor AccessTokenSource {
     private var count: UInt64 = 0
     /// When a token was last requested because a server had refused one.
     private var lastReplacement: ContinuousClock.Instant?
-    /// The server's refusal of the password, which is then not sent again.
+    /// The server's refusal of the password or the code, which is then not sent again.
     private var passwordRefusal: CertificateProviderError?
+    /// Whether the grant is a code, and was sent.
+    private var isCodeSpent = false
     /// As ``passwordRefusal``, of the client's secret.
     private var clientRefusal: CertificateProviderError?
 
@@ -48,23 +50,28 @@ public actor AccessTokenSource {
         _ endpoint: TokenEndpoint, client: OAuthClient, grant: OAuthGrant = .clientCredentials, scopes: [String] = [],
         now: @escaping @Sendable () -> ContinuousClock.Instant = { .now }
     ) throws(CertificateProviderError) {
-        guard client.secret != nil || grant.password != nil else {
+        guard client.secret != nil || !grant.secrets.isEmpty else {
             throw CertificateProviderError(
                 .configurationInvalid,
                 "The OAuth client '\(client.id.withVisibleControls)' has no secret, which the client-credentials "
                     + "grant needs; give it one.")
         }
-        for scope in scopes where !Self.isScope(scope) {
+        self.endpoint = endpoint
+        self.client = client
+        self.grant = grant
+        self.scope = try Self.scope(scopes)
+        self.now = now
+    }
+
+    /// Returns the parameter `scope`; empty for no scopes.
+    static func scope(_ scopes: [String]) throws(CertificateProviderError) -> String {
+        for scope in scopes where !isScope(scope) {
             throw CertificateProviderError(
                 .configurationInvalid,
                 "'\(scope.withVisibleControls)' is not a valid OAuth scope: expected one word of printable ASCII "
                     + "without quotation marks and backslashes.")
         }
-        self.endpoint = endpoint
-        self.client = client
-        self.grant = grant
-        self.scope = scopes.joined(separator: " ")
-        self.now = now
+        return scopes.joined(separator: " ")
     }
 
     /// Whether a text is one scope (RFC 6749, section 3.3).
@@ -80,7 +87,8 @@ public actor AccessTokenSource {
     /// again by this source.
     ///
     /// - Throws: `rejected` if the server refuses the client, the password or the grant, `configurationInvalid` for a
-    ///   scope that it refuses, both with an ``OAuthRefusal`` as the underlying error; `unavailable`, `timedOut` and
+    ///   scope that it refuses, both with an ``OAuthRefusal`` as the underlying error; `rejected` for a code that was sent
+    ///   before; `unavailable`, `timedOut` and
     ///   `protocolError` as with any server; `userCancelled` if the task is cancelled. No error contains a secret.
     public func token() async throws(CertificateProviderError) -> AccessToken { try await token(within: nil) }
 
@@ -173,7 +181,8 @@ public actor AccessTokenSource {
         do throws(CertificateProviderError) {
             let response = try await request()
             count += 1
-            let token = AccessToken(value: response.token, scopes: response.scopes, number: count)
+            let token = AccessToken(
+                value: response.token, scopes: response.scopes, idToken: response.idToken, number: count)
             kept = Kept(
                 token: token, expiry: start + response.lifetime, renewal: start + response.lifetime * 9 / 10)
             // Without a new one, the old one stays good (section 6).
@@ -206,12 +215,19 @@ public actor AccessTokenSource {
             }
         }
         if let passwordRefusal { throw passwordRefusal }
-        var request = TokenRequest(
-            endpoint: endpoint, client: client, secrets: grant.password.map { [$0] } ?? [])
+        guard !isCodeSpent else {
+            throw CertificateProviderError(
+                .rejected,
+                "The authorisation code was sent to \(endpoint.server.authority) before, and is good once; ask the user "
+                    + "to authorise again.")
+        }
+        isCodeSpent = grant.isCode
+        var request = TokenRequest(endpoint: endpoint, client: client, secrets: grant.secrets, isCode: grant.isCode)
         grant.write(to: &request.form)
-        if !scope.isEmpty { request.form.append("scope", scope) }
+        // With a code, the scope is that of its request (section 4.1.3).
+        if !scope.isEmpty, !grant.isCode { request.form.append("scope", scope) }
         do throws(CertificateProviderError) { return try await request.send(before: deadline) } catch {
-            if grant.password != nil, error.mayRefusePassword { passwordRefusal = error }
+            if !grant.secrets.isEmpty, error.mayRefusePassword { passwordRefusal = error }
             throw remembered(error)
         }
     }

@@ -5,6 +5,7 @@ public struct OAuthGrant: Sendable {
     enum Kind: Sendable {
         case clientCredentials
         case password(user: String, SecretBytes)
+        case code(SecretBytes, AuthorizationRequest)
     }
     let kind: Kind
 
@@ -17,6 +18,14 @@ public struct OAuthGrant: Sendable {
         Self(kind: .password(user: user, password))
     }
 
+    /// The code that a user's authorisation has brought (section 4.1.3), with the proof that it is this client's (RFC 7636, section
+    /// 4.5). It is sent once, whatever becomes of it: a code that comes twice may cost the tokens of the first time.
+    ///
+    /// - Parameter request: The request whose ``AuthorizationRequest/state`` has come with the code.
+    public static func authorizationCode(_ code: SecretBytes, for request: AuthorizationRequest) -> Self {
+        Self(kind: .code(code, request))
+    }
+
     func write(to form: inout FormBody) {
         switch kind {
         case .clientCredentials: form.append("grant_type", "client_credentials")
@@ -24,11 +33,25 @@ public struct OAuthGrant: Sendable {
             form.append("grant_type", "password")
             form.append("username", user)
             form.append("password", password)
+        case .code(let code, let request):
+            form.append("grant_type", "authorization_code")
+            form.append("code", code)
+            form.append("redirect_uri", request.redirectURI)
+            form.append("code_verifier", request.codeVerifier)
         }
     }
 
-    var password: SecretBytes? {
-        guard case .password(_, let password) = kind else { return nil }
-        return password
+    /// The secrets that the grant sends.
+    var secrets: [SecretBytes] {
+        switch kind {
+        case .clientCredentials: []
+        case .password(_, let password): [password]
+        case .code(let code, let request): [code, request.codeVerifier]
+        }
+    }
+
+    var isCode: Bool {
+        guard case .code = kind else { return false }
+        return true
     }
 }

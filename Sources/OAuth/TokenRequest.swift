@@ -11,6 +11,8 @@ struct TokenRequest: Sendable {
     var form = FormBody()
     /// The secrets that are sent, which must not appear in errors.
     var secrets: [SecretBytes] = []
+    /// Whether the grant is an authorisation code.
+    var isCode = false
 
     /// Sends the request once. Redirections are not followed, since the secrets are for this server only.
     ///
@@ -52,6 +54,7 @@ struct TokenRequest: Sendable {
         let (code, advice): (CertificateProviderError.Code, String) =
             switch refusal.error {
             case "invalid_client": (.rejected, "check the client's identifier and secret")
+            case "invalid_grant" where isCode: (.rejected, "ask the user to authorise again, since a code is good once")
             case "invalid_grant": (.rejected, "check the user name and password")
             // Also said of a wrong secret.
             case "unauthorized_client" where response.status == 401:

@@ -7,6 +7,7 @@ struct TokenResponse: Sendable {
     let lifetime: Duration
     let refreshToken: SecretBytes?
     let scopes: [String]?
+    let idToken: SecretBytes?
 
     /// The lifetime if the server gives none, or not as a number. If it is too short, that costs one more request.
     static let unknownLifetime = Duration.seconds(300)
@@ -35,10 +36,13 @@ struct TokenResponse: Sendable {
         }
         self.token = SecretBytes(utf8: token)
         lifetime = Self.lifetime(members.expiresIn)
-        refreshToken = members.refreshToken.flatMap {
-            (1...Self.maximumToken).contains($0.utf8.count) ? SecretBytes(utf8: $0) : nil
-        }
+        refreshToken = Self.optional(members.refreshToken)
+        idToken = Self.optional(members.idToken)
         scopes = members.scope.map { $0.split(separator: " ").prefix(100).map(String.init) }
+    }
+
+    private static func optional(_ token: String?) -> SecretBytes? {
+        token.flatMap { (1...maximumToken).contains($0.utf8.count) ? SecretBytes(utf8: $0) : nil }
     }
 
     private static func lifetime(_ seconds: Double?) -> Duration {
@@ -54,6 +58,7 @@ struct TokenMembers: Decodable, Sendable {
     let expiresIn: Double?
     let refreshToken: String?
     let scope: String?
+    let idToken: String?
     let error: String?
     let errorDescription: String?
     let errorURI: String?
@@ -75,6 +80,7 @@ struct TokenMembers: Decodable, Sendable {
         case expiresIn = "expires_in"
         case refreshToken = "refresh_token"
         case scope, error
+        case idToken = "id_token"
         case errorDescription = "error_description"
         case errorURI = "error_uri"
     }
@@ -88,6 +94,7 @@ struct TokenMembers: Decodable, Sendable {
         expiresIn = (try? members.decode(Double.self, forKey: .expiresIn)) ?? text(.expiresIn).flatMap(Double.init)
         refreshToken = text(.refreshToken)
         scope = text(.scope)
+        idToken = text(.idToken)
         error = text(.error)
         errorDescription = text(.errorDescription)
         errorURI = text(.errorURI)

@@ -72,6 +72,9 @@ package struct OpenSSLError: Error, CustomStringConvertible {
         }
     }
 
+    /// Whether the content has no known structure, such as after a decryption with a wrong password whose padding is right by chance.
+    package var isOfDecoder: Bool { entries.contains { $0.library == ERR_LIB_OSSL_DECODER } }
+
     /// The function and the texts of the entries.
     package var description: String {
         "\(function): " + (entries.isEmpty ? "no reason given" : entries.map(\.text).joined(separator: "; "))

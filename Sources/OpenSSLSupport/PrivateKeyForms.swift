@@ -117,10 +117,14 @@ extension OpenSSLLibrary {
         do throws(OpenSSLError) {
             return try pkcs8(pem: text, password: password)
         } catch {
-            if error.isUnsupportedAlgorithm {
+            if error.isUnsupportedAlgorithm, !(block.hasEncryptedContent && error.isOfDecoder) {
                 throw block.error(
                     .unsupportedAlgorithm, in: name,
-                    "is of a kind, or encrypted in a way, that is not supported; convert it with: openssl pkey")
+                    block.hasEncryptedContent
+                        ? "is encrypted in a way that is not supported; decrypt it with: openssl pkey -provider legacy -provider "
+                            + "default -in \(name)"
+                        : "is of a kind that is not supported, or an EC key that does not name its curve; write the key again from "
+                            + "its source, as PKCS#8")
             }
             if block.hasEncryptedContent { throw Self.wrongPassword(block, name) }
             // Without the underlying error, which might quote the key.

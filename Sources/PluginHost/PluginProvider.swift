@@ -144,7 +144,7 @@ final class PluginProvider: CertificateProvider {
         guard !chain.isEmpty else {
             throw CertificateProviderError(.malformedData, "The chain of its identity has no certificate.")
         }
-        for (certificate, issuer) in zip(chain, chain.dropFirst()) where certificate.issuerDER != issuer.subjectDER {
+        for (certificate, issuer) in zip(chain, chain.dropFirst()) where certificate.issuerName != issuer.subjectName {
             throw CertificateProviderError(
                 .malformedData,
                 "The chain is not in order: '\(issuer.subject)' follows '\(certificate.subject)', and is not its issuer."

@@ -312,8 +312,9 @@ public final class RenewingIdentity: Service {
         else { return }
         throw CertificateProviderError(
             .protocolError,
-            "The new certificate of '\(identity.certificate.subject)' cannot be used: \(obstacle). Check this host's clock, "
-                + "and the CA.", provider: identity.provenance.provider)
+            "The new certificate of '\(identity.certificate.subject)' cannot be used: \(obstacle). The one in use "
+                + "stays. Obtain another certificate with its chain, or check this host's clock.",
+            provider: identity.provenance.provider)
     }
 
     private func publish(_ identity: Identity, _ event: Logger.Message, isOfSameProvider: Bool) {

@@ -1,6 +1,5 @@
 package import CertificateProviding
 import Glibc
-package import Signing
 
 /// The applications that may ask for signatures, and how requests are approved: the section `Signing.` of the property file.
 package struct RequestRegistry: Sendable {
@@ -86,24 +85,6 @@ extension RequestRegistry {
                 returnSchemes: settings[RequestSettings.returnSchemes.of(member)], unattended: unattended,
                 unattendedPerHour: settings[RequestSettings.unattendedPerHour.of(member)])
         }
-    }
-
-    /// Returns the time-stamp server of the section; `nil` without one.
-    ///
-    /// - Throws: `configurationInvalid`, and errors of the file with the anchors.
-    package static func timeStampServer(_ settings: Parameters) throws(CertificateProviderError) -> TimeStampServer? {
-        guard let url = settings[RequestSettings.timeStampURL], url != RequestSettings.noTimeStamp else { return nil }
-        guard let path = settings[RequestSettings.timeStampAnchors] else {
-            throw settings.invalid(RequestSettings.timeStampURL, "needs Signing.time-stamp-anchors")
-        }
-        let anchors = try settings.reading(RequestSettings.timeStampAnchors) { () throws(CertificateProviderError) in
-            try CertificateFile.read(path)
-        }
-        var server = try settings.reading(RequestSettings.timeStampURL) { () throws(CertificateProviderError) in
-            try TimeStampServer(url, anchors: anchors)
-        }
-        server.policy = settings[RequestSettings.timeStampPolicy]
-        return server
     }
 }
 

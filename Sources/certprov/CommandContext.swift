@@ -1,5 +1,4 @@
 import ArgumentParser
-import CLinux
 import CertificateProviding
 import CertprovComposition
 import FoundationEssentials
@@ -10,6 +9,7 @@ import Logon
 import NIOCore
 import PluginHost
 import SigningRequests
+import Terminal
 
 /// The context of a subcommand: its options, the installed providers and the output streams.
 struct CommandContext: Sendable {
@@ -46,15 +46,16 @@ struct CommandContext: Sendable {
     ) throws(CertificateProviderError) {
         self.options = options
         let level: Logger.Level = options.verbose == 0 ? .warning : .trace
-        let warnings = Warnings(collecting: options.json)
+        let warnings = Warnings(of: "certprov", collecting: options.json)
         self.warnings = warnings
-        var logger = Logger(label: "certprov") { _ in ConsoleLogHandler(warnings: warnings) }
+        var logger = Logger(label: "certprov") { _ in ConsoleLogHandler(warnings) }
         logger.logLevel = level
         self.logger = logger
         composition = try Composition(
             Self.builtIns, executor: executor, logger: logger, observer: PluginTrace.observer)
         pinentry = Self.pinentry(options, composition.registry)
-        interaction = options.prompt == .pinentry ? PinentryInteraction(pinentry) : TerminalInteraction()
+        interaction =
+            options.prompt == .pinentry ? PinentryInteraction(pinentry) : TerminalInteraction(orElse: "use --yes")
         ProcessEnd.atEnd { [pinentry] in pinentry.end() }
         ProcessEnd.watch(plugins)
     }
@@ -81,15 +82,7 @@ struct CommandContext: Sendable {
     static func guarded(
         json: Bool, _ body: () async throws(CertificateProviderError) -> ExitStatus
     ) async throws {
-        // Passwords and keys live in pages that are left out of core dumps; what libraries copied does not. A program
-        // that the kernel pipes dumps to gets them whatever the limit is, but none of a process like this.
-        _ = certprov_set_dumpable(0)
-        var none = rlimit(rlim_cur: 0, rlim_max: 0)
-        setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
-        // A reader that has gone away is an error to report, not a silent death.
-        signal(SIGPIPE, SIG_IGN)
-        // So is a limit of the size of files (RLIMIT_FSIZE).
-        signal(SIGXFSZ, SIG_IGN)
+        CommandProcess.prepare()
         // SwiftNIO would start a thread for each processor. A command has one connection at a time.
         NIOSingletons.groupLoopCountSuggestion = 1
         NIOSingletons.blockingPoolThreadCountSuggestion = 1
@@ -97,7 +90,7 @@ struct CommandContext: Sendable {
         let status: ExitStatus
         do throws(CertificateProviderError) { status = try await body() } catch {
             // The end by a signal says enough.
-            ProcessEnd.leaveToSignal()
+            EndingSignal.leaveToSignal()
             report(error, json: json)
             status = ExitStatus(error.code)
         }
@@ -109,11 +102,7 @@ struct CommandContext: Sendable {
 
     /// Shows an error on stderr, also before the options have been parsed.
     static func report(_ error: CertificateProviderError, json: Bool) {
-        if json, let text = try? ErrorDocument(error).json() {
-            Console.note(text)
-        } else {
-            Console.note("certprov: \(error)")
-        }
+        Console.report(error, of: "certprov", json: json)
     }
 
     /// Adds a warning: on stderr, or with `--json` in the document that is shown next.
@@ -142,14 +131,9 @@ struct CommandContext: Sendable {
 
     /// Writes the result to stdout: `document` with `--json`, else `text`.
     func show(
-        _ document: some Document, text: () -> String
+        _ document: some CommandDocument, text: () -> String
     ) throws(CertificateProviderError) {
-        guard options.json else { return try Console.print(text()) }
-        let json: String
-        do { json = try document.json(warnings: warnings.texts) } catch {
-            throw CertificateProviderError(.internal, "The result cannot be written as JSON.", underlying: error)
-        }
-        try Console.print(json + "\n")
+        try Console.show(document, json: options.json, warnings, text: text)
     }
 
     /// Loads the configuration, and shows its warnings.

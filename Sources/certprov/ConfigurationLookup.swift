@@ -1,5 +1,4 @@
 import CertificateProviding
-import Glibc
 import Logon
 
 /// Finds the configuration for a command, from its options, the environment or the standard paths.
@@ -8,7 +7,9 @@ struct ConfigurationLookup {
     let registry: ProviderRegistry
     /// Whether options can take the place of a property file: a registration has more settings than a provider.
     var mayBeOptions = true
-    var environment: (String) -> String? = { name in getenv(name).map { String(cString: $0) } }
+    var environment: (String) -> String? = PropertyFile.variable
+
+    private var path: String? { PropertyFile.existing(named: options.config, environment) }
 
     /// - Throws: `configurationMissing` with the paths that were searched, `configurationInvalid`,
     ///   `noCertificateProvider`.
@@ -34,15 +35,14 @@ struct ConfigurationLookup {
 
     /// Returns the property file's content; an empty configuration if there is no file.
     func configurationIfAny() throws(CertificateProviderError) -> LogonConfiguration {
-        Self.path(named: options.config, environment) == nil ? LogonConfiguration() : try load()
+        path == nil ? LogonConfiguration() : try load()
     }
 
     private func load() throws(CertificateProviderError) -> LogonConfiguration {
-        guard let path = Self.path(named: options.config, environment) else {
-            let paths = Self.standardPaths(environment).joined(separator: ", ").withVisibleControls
+        guard let path else {
             throw CertificateProviderError(
                 .configurationMissing,
-                "No property file was found. Looked for \(paths). Name one with --config"
+                "No property file was found. Looked for \(PropertyFile.searched(environment)). Name one with --config"
                     + (mayBeOptions ? ", or configure a provider with --provider and --set." : "."))
         }
         return try LogonConfiguration.load(path: path, registry: registry)
@@ -66,7 +66,7 @@ struct ConfigurationLookup {
     /// Returns the directory of plugins that the property file names, whatever else that says; `nil` for none. A file that
     /// `--config` does not name may be damaged.
     func pluginDirectory() throws(CertificateProviderError) -> String? {
-        guard let path = Self.path(named: options.config, environment) else { return nil }
+        guard let path else { return nil }
         do throws(CertificateProviderError) { return try LogonConfiguration.pluginDirectory(path: path) } catch {
             if options.config == nil { return nil }
             throw error
@@ -75,7 +75,7 @@ struct ConfigurationLookup {
 
     /// Returns what the property file says for each plugin, whatever else that says; nothing if it cannot be read.
     func pluginParameters() -> @Sendable (ProviderID) -> ProviderParameters {
-        guard let path = Self.path(named: options.config, environment),
+        guard let path,
             let parameters = try? LogonConfiguration.pluginParameters(path: path)
         else { return { _ in ProviderParameters() } }
         return parameters
@@ -88,24 +88,5 @@ struct ConfigurationLookup {
             parameters[String(parts[0])] = .init(String(parts[1]), origin: "--set")
         }
         return parameters
-    }
-
-    /// Returns the path of the property file: `named` (the value of `--config`), else `$CERTPROV_CONFIG`, else the
-    /// first standard path that exists; `nil` if none does.
-    static func path(named: String?, _ environment: (String) -> String?) -> String? {
-        named ?? environment("CERTPROV_CONFIG").flatMap { $0.isEmpty ? nil : $0 }
-            ?? standardPaths(environment).first { access($0, F_OK) == 0 }
-    }
-
-    private static func standardPaths(_ environment: (String) -> String?) -> [String] {
-        var directories: [String] = []
-        if let home = environment("XDG_CONFIG_HOME"), home.hasPrefix("/") {
-            directories.append(home + "/certprov")
-        } else if let home = environment("HOME"), home.hasPrefix("/") {
-            // The default of the XDG Base Directory Specification.
-            directories.append(home + "/.config/certprov")
-        }
-        directories.append("/etc/certprov")
-        return directories.flatMap { ["\($0)/clienthub.properties", "\($0)/clienthub.plist"] }
     }
 }

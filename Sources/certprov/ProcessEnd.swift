@@ -4,12 +4,13 @@ import FoundationEssentials
 import Glibc
 import PluginHost
 import Synchronization
+import Terminal
 
 /// Ends the process after closing the sessions with tokens, at a normal exit and on a signal.
 enum ProcessEnd {
     /// Ends the process. Call it after all output has been written.
     static func end(_ status: Int32) -> Never {
-        leaveToSignal()
+        EndingSignal.leaveToSignal()
         Questions.end()
         endModules()
         // Ending the usual way, OpenSSL would first take its tables apart.
@@ -32,7 +33,7 @@ enum ProcessEnd {
                 // A question that began since then holds the signal back.
                 Questions.end()
                 // The default action by now, so that the parent sees which signal it was.
-                let number = SignalWaiting.number.load(ordering: .acquiring)
+                let number = EndingSignal.number.load(ordering: .acquiring)
                 kill(getpid(), number)
                 // The first process of a container does not die of a signal.
                 _exit(128 + number)
@@ -41,14 +42,14 @@ enum ProcessEnd {
         guard code == 0 else { return }
         pthread_detach(thread)
         // Made before a handler needs it.
-        SignalWaiting.number.store(0, ordering: .releasing)
+        EndingSignal.number.store(0, ordering: .releasing)
         for number in [SIGHUP, SIGINT, SIGTERM] {
             guard !isIgnored(number) else { continue }
             var action = sigaction()
             action.__sigaction_handler.sa_handler = { number in
                 // Only calls that are safe in a handler.
                 signal(number, SIG_DFL)
-                SignalWaiting.number.store(number, ordering: .releasing)
+                EndingSignal.number.store(number, ordering: .releasing)
                 sem_post(SignalWaiting.semaphore)
             }
             // A vendor's library may not know that a call can be interrupted.
@@ -56,9 +57,6 @@ enum ProcessEnd {
             sigaction(number, &action, nil)
         }
     }
-
-    /// Blocks forever if a signal is ending the process, so that the signal ends it and there is no more output.
-    static func leaveToSignal() { while SignalWaiting.number.load(ordering: .acquiring) != 0 { pause() } }
 
     /// Ends these plugins, too, at a normal exit and on a signal, and removes a temporary directory.
     static func watch(_ plugins: PluginHost, removing directory: String? = nil) {
@@ -94,9 +92,7 @@ enum ProcessEnd {
     }
 }
 
-/// Shared by the signal handler and the thread that waits for it. Global, since a handler gets only the signal's
-/// number.
+/// Shared by the signal handler and the thread that waits for it, with ``EndingSignal``.
 private enum SignalWaiting {
     nonisolated(unsafe) static let semaphore = UnsafeMutablePointer<sem_t>.allocate(capacity: 1)
-    static let number = Atomic<Int32>(0)
 }

@@ -3,6 +3,7 @@ import CArguments
 import CertificateProviding
 import Glibc
 import Synchronization
+import Terminal
 
 /// The entry point of the program.
 enum RootCommand {

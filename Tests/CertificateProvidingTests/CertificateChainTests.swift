@@ -42,6 +42,21 @@ import X509
         #expect(CertificateChain.build(from: leaf, among: roots) == [leaf, roots[1]])
     }
 
+    @Test(
+        "Of several issuers with the same name, the one that has signed is chosen, also where another one expires later"
+    )
+    func ofTwoIssuersTheOneThatSigned() throws {
+        let old = try TestAuthority(intermediateUntil: Date(timeIntervalSinceNow: 864_000))
+        let new = try TestAuthority()
+        let issuers = [new.root, new.intermediate, old.intermediate, old.root]
+        #expect(old.intermediate.subjectDER == new.intermediate.subjectDER)
+        for authority in [old, new] {
+            let leaf = try authority.issue("leaf").certificate
+            #expect(
+                CertificateChain.build(from: leaf, among: issuers) == [leaf, authority.intermediate, authority.root])
+        }
+    }
+
     @Test("The earliest end in a chain is the end of the identity")
     func endsWithItsFirstCertificate() throws {
         let end = Date(timeIntervalSinceNow: 3600).wholeSeconds

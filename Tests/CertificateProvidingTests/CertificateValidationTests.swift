@@ -209,6 +209,22 @@ import X509
         let subject = try root.get().certify(issuing.get(), isAuthority: false)
         #expect(try await obstacle(leaf, subject)?.contains("is not a CA certificate") == true)
         let stranger = try TestParty("root").certify(issuing.get())
-        #expect(try await obstacle(leaf, stranger) == nil)
+        #expect(try await obstacle(leaf, stranger)?.contains("is not signed by the key of 'CN=root,") == true)
+        #expect(try await obstacle(leaf, TestParty("other").certify(issuing.get())) == nil)
+        let names = try Certificate.Extension(NameConstraints(excludedDNSDomains: ["a.example"]), critical: true)
+        let named = try issuing.get().certify(
+            client.get(), isAuthority: false,
+            [Certificate.Extension(SubjectAlternativeNames([.dnsName("a.example")]), critical: false)])
+        let constrained = try root.get().certify(issuing.get(), [names])
+        #expect(
+            try await obstacle(named, constrained)?.contains("'CN=issuing,O=certprov tests' in its chain has name")
+                == true)
+        let below = try TestParty("below")
+        let short = try Certificate.Extension(BasicConstraints.isCertificateAuthority(maxPathLength: 0), critical: true)
+        let path = try await CertificateChain.validation(
+            of: below.certify(client.get(), isAuthority: false),
+            among: [issuing.get().certify(below), root.get().certify(issuing.get(), isAuthority: false, [short])],
+            trusting: [anchor], at: Date())
+        #expect(path.path == nil && path.obstacle?.contains("permits a path length of 0, and has 1 CA") == true)
     }
 }

@@ -93,7 +93,7 @@ import Testing
         Oddity("no END of the first", refused: "line 1: the PEM block 'CERTIFICATE' is cut off") {
             $0.replacing(end + "\n", with: "") + $1
         },
-        Oddity("no BEGIN of the second", refused: "a PEM block ends that has no line") {
+        Oddity("no BEGIN of the second", refused: "a PEM block ends, and no line before it") {
             $0 + $1.replacing(begin + "\n", with: "")
         },
         Oddity("another label at END", refused: "ends in another line than") {
@@ -107,7 +107,7 @@ import Testing
         Oddity("a digit lost", refused: "is cut off") { inside($0) { String($0.dropLast()) } + $1 },
         Oddity("padding in the middle", refused: "is not base64") { $0 + inside($1) { "\($0)==" } },
         Oddity("an empty block", refused: "is cut off") { "\(begin)\n\(end)\n" + $0 + $1 },
-        Oddity("four dashes before BEGIN", refused: "a PEM block ends that has no line") {
+        Oddity("four dashes before BEGIN", refused: "a PEM block ends, and no line before it") {
             String($0.dropFirst()) + $1
         },
         Oddity("four dashes after BEGIN", refused: "line 1: a PEM block begins with") {

@@ -139,12 +139,34 @@ import Testing
             "uri:spiffe://example.org/a*", "uri:https://bob@example.org/x", "uri:spiffe://example.org/../x",
             "uri:spiffe://example.org/x?y", "uri:urn:*",
             "email:example.com", "email:a*@example.com", "email:@example.com", "cn:*", "ou:a*", "cn:a\u{7}b", ":x",
+            "cn: a", "cn:a ", "ou: ", "dns:127.0.0.1", "dns:::1",
         ] {
             let error = #expect(throws: CertificateProviderError.self, "\(text)") { _ = try PeerPattern(text) }
             #expect(error?.code == .configurationInvalid)
         }
         for text in ["", " , ", "dns:a.example dns:b.example", "\"cn:a", "\"cn:a\" dns:b.example"] {
             #expect(throws: CertificateProviderError.self, "\(text)") { _ = try PeerPolicy(parsing: text) }
+        }
+    }
+
+    @Test("A part of a name with a comma is named, with the way to write it")
+    func aNameWithACommaWithoutQuotes() {
+        let error = #expect(throws: CertificateProviderError.self) { _ = try PeerPolicy(parsing: "ou:Second, Unit") }
+        #expect(error?.message.contains("'Unit'") == true && error?.message.contains("in double quotes") == true)
+    }
+
+    @Test("The refusal of a peer that is not admitted shows its names")
+    func theNamesOfARefusedPeer() async throws {
+        let authority = try authority.get()
+        let verifier = PeerVerifier(
+            anchors: IssuerIndex([authority.root]), anchorsName: "the test", peers: PeerPolicy([]))
+        let peer = try authority.issue("peer", dnsNames: ["peer.example"])
+        do throws(PeerRefusal) {
+            _ = try await verifier.verify(peer.certificateChain, as: .client, at: Date())
+            Issue.record("admitted")
+        } catch {
+            #expect(error.reason == .notAdmitted && error.error.message.contains("CN=peer"))
+            #expect(error.error.message.contains("peer.example"), "\(error.error.message)")
         }
     }
 

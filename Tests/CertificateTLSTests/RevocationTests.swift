@@ -154,6 +154,52 @@ import Testing
         #expect(try await refusal(of: bad, by: root, issuing, isLenient: true, at: later) == .revoked)
     }
 
+    @Test("A list that has not begun by this host's clock refuses what it has, and does not count")
+    func aListFromTheFuture() async throws {
+        let (good, bad) = (try authority.issue("good"), try authority.issue("bad"))
+        let root = try authority.list("root")
+        let old = try authority.list(
+            "issuing", "-crl_lastupdate", "20260101000000Z", "-crl_nextupdate", "20990101000000Z")
+        try authority.revoke("bad")
+        let new = try authority.list(
+            "issuing", "-crl_lastupdate", "20980101000000Z", "-crl_nextupdate", "20990101000000Z")
+        for isLenient in [false, true] {
+            #expect(try await refusal(of: bad, by: root, new, isLenient: isLenient) == .revoked)
+            #expect(try await refusal(of: bad, by: root, old, new, isLenient: isLenient) == .revoked)
+            #expect(try await refusal(of: good, by: root, old, new, isLenient: isLenient) == nil)
+        }
+        #expect(try await refusal(of: good, by: root, new, isLenient: true) == nil)
+        let path = try lists.write(root + new, to: "lists")
+        let verifier = PeerVerifier(
+            anchors: IssuerIndex([authority.root]), anchorsName: "the test",
+            revocation: try RevocationCheck(reading: RevocationLists(path: path)))
+        do throws(PeerRefusal) {
+            _ = try await verifier.verify(good.certificateChain, as: .client, at: Date())
+            Issue.record("accepted")
+        } catch {
+            let words = "the revocation list of 'CN=issuing' begins at 2098-01-01T00:00:00Z; check this host's clock"
+            #expect(error.reason == .unknownRevocation && error.error.message.contains(words), "\(error.error.message)")
+        }
+    }
+
+    @Test("A list counts whose CA has written its name in another way")
+    func aListByAnotherFormOfTheName() async throws {
+        let (good, bad) = (try authority.issue("good"), try authority.issue("bad"))
+        try authority.revoke("bad")
+        try authority.openssl(
+            "issuing", "req", "-x509", "-new", "-config", "ca.cnf", "-key", "issuing.key", "-subj", "/CN=ISSUING",
+            "-out",
+            "alias.pem")
+        for part in ["key", "index", "number"] {
+            try authority.directory.write(try authority.directory.read("issuing.\(part)"), to: "alias.\(part)")
+        }
+        let (root, list) = (try authority.list("root"), try authority.list("alias"))
+        for isLenient in [false, true] {
+            #expect(try await refusal(of: bad, by: root, list, isLenient: isLenient) == .revoked)
+            #expect(try await refusal(of: good, by: root, list, isLenient: isLenient) == nil)
+        }
+    }
+
     @Test("The latest of several lists of a CA counts")
     func theLatestListCounts() async throws {
         let bad = try authority.issue("bad")

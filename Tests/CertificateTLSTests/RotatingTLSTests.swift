@@ -256,6 +256,19 @@ import X509
         }
     }
 
+    @Test("A file that cannot be used is read ever less often, and at once when it changes")
+    func aDamagedFileIsReadLessOften() async throws {
+        let authority = try authority.get()
+        let host = try await RotatingHost(presenting: try authority.issue("server"), trusting: [authority.root])
+        try host.directory.write("nothing".utf8, to: "ca.pem")
+        let opened = try OpenCount(of: host.directory["ca.pem"])
+        for _ in 0..<40 { await host.tls.look() }
+        #expect(host.isStale && (2...8).contains(opened.count), "\(opened.count)")
+        try host.directory.write(authority.root.pemRepresentation.utf8, to: "ca.pem")
+        await host.look()
+        #expect(!host.isStale)
+    }
+
     @Test("A file that is being written is read when it is whole")
     func aFileIsReadWhenItIsStill() async throws {
         let rollover = try Rollover()

@@ -42,14 +42,50 @@ import Testing
                 """.utf8), to: "clienthub.properties")
     }
 
-    private func logon(_ path: String, keyStores: [KeyStoreDescriptor] = []) throws -> CertprovLogon {
+    private func logon(
+        _ path: String, keyStores: [KeyStoreDescriptor] = [], sections: [SettingsSection] = []
+    ) throws -> CertprovLogon {
         try CertprovLogon(
-            configuredBy: path, keyStores: keyStores, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+            configuredBy: path, keyStores: keyStores, sections: sections,
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
             secrets: SecretReader { $0 == "PASSWORD" ? "s3cret" : nil },
             store: IdentityStore(path: directory["state"])
         ) { [directory] id, policy throws(CertificateProviderError) in
             try DataVault(applicationID: id, stateDirectory: directory["state"], policy: policy)
         }
+    }
+
+    @Test("a program has settings, providers and sealed records of its own, beside those of the property file")
+    func aProgramHasPartsOfItsOwn() async throws {
+        let colour = Parameter<String?>.string("Paint.colour", summary: "The colour.")
+        let section = SettingsSection(title: "Paint", namespaces: ["Paint."], [colour.descriptor])
+        let path = try configure("Paint.colour = red")
+        try Subprocess.run(["cp", "client.p12", "kept.p12"], in: directory.path)
+        _ = try configure("Paint.colour = red", name: "other")
+        let logon = try logon(path, sections: [section])
+        #expect(logon.manager.configuration.settings[colour] == "red")
+        #expect(logon.manager.configuration.warnings.isEmpty)
+        let wrong = try directory.write(Array("Paint.color = red\n".utf8), to: "wrong.properties")
+        let refusal = try #require(throws: CertificateProviderError.self) { try self.logon(wrong, sections: [section]) }
+        #expect(refusal.code == .configurationInvalid && refusal.message.contains("Paint.colour"))
+
+        let parameters = ProviderParameters([
+            "path": .init(directory["kept.p12"]), "password-source": .init("env:PASSWORD"),
+        ])
+        let own = try logon.manager(of: [ConfiguredProvider(id: ProviderID("pkcs12"), parameters: parameters)])
+        #expect(try await own.identity(NoUserInteraction()).certificate.subject.contains("client"))
+        #expect(try await logon.manager.identity(NoUserInteraction()).certificate.subject.contains("other"))
+        #expect(throws: CertificateProviderError.self) {
+            try logon.manager(of: [ConfiguredProvider(id: ProviderID("nothing"), parameters: parameters)])
+        }
+
+        let part = try own.environment(of: ProviderID("paint_")).storage
+        try part.updateRecord(named: "can") { _ in SecretBytes(utf8: "half full") }
+        #expect(
+            try logon.manager.environment(of: ProviderID("paint_")).storage.record(named: "can")
+                == SecretBytes(utf8: "half full"))
+        await own.shutdown()
+        await logon.manager.shutdown()
     }
 
     /// Files for other programs: at the start, after a renewal, and after a failure.

@@ -81,6 +81,16 @@ import Testing
             "$ platform-server": .script("Examples/PlatformServer/run"),
         ],
         "Examples/DocumentSigning/README.md": ["$ sign-document": .script("Examples/DocumentSigning/run")],
+        "Examples/ContractSigning/README.md": [
+            "$ contract-server serve": .script("Examples/ContractSigning/run"),
+            "$ curl --cacert server/ca.pem": .script("Examples/ContractSigning/run"),
+            "$ cat host.properties": .script("Examples/ContractSigning/run"),
+            "$ openssl cms": .script("Examples/ContractSigning/run"),
+        ],
+        "Examples/SplitKeySigning/README.md": [
+            "$ dvs enrol": .script("Examples/SplitKeySigning/run"),
+            "$ python3 -m authority": .script("Examples/SplitKeySigning/run"),
+        ],
         "Examples/VaultProvider/README.md": ["$ vault-fetch": .script("Examples/VaultProvider/run")],
         "Examples/Plugins/openbao/README.md": ["$ CERTPROV": .script("Examples/Plugins/openbao/run")],
         "Examples/Plugins/ssh-agent/README.md": ["$ certprov fetch": .script("Examples/Plugins/ssh-agent/run")],

@@ -308,6 +308,17 @@ import Testing
         try list("20260201000000Z")
         let overdue = try sandbox.certprov("check", "--config", path)
         #expect(overdue.status == 66 && overdue.stdout.contains("The list is overdue"), "\(overdue)")
+        #expect(!overdue.stdout.contains("There is no revocation list"), "\(overdue)")
+        // The list of another CA of this name.
+        try list("20990101000000Z")
+        try openssl(
+            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-keyout", "other.key",
+            "-out",
+            "ca.pem", "-subj", "/CN=CA", "-days", "30")
+        let missing = try sandbox.certprov("check", "--config", path)
+        #expect(
+            missing.status == 0 && missing.stdout.contains("There is no revocation list that 'CN=CA' has signed"),
+            "\(missing)")
     }
 
     @Test func checkWarnsOfAFileThatEverybodyMayRead() throws {

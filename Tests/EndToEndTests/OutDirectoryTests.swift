@@ -24,8 +24,7 @@ import Testing
             ["/bin/sh", "-c", "umask \(umask); exec \"$CERTPROV\" \"$@\"", "sh"] + arguments)
         #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
         let current = out + "/current"
-        #expect(mode(out) == (umask == "077" ? 0o700 : 0o755))
-        #expect(mode(current) == 0o755)
+        for directory in [out, current] { #expect(mode(directory) == 0o755) }
         let modes: [String: mode_t] = [
             "certificate.pem": 0o644, "chain.pem": 0o644, "key.pem": 0o600, "identity.pem": 0o600,
         ]

@@ -141,7 +141,7 @@ import Testing
         let socket = sandbox.path + "/run/certprov/requests.sock"
         let signer = try sandbox.start(
             [BuiltCommand.path, "requests", "serve", "--config", config], with: variables)
-        while !FileManager.default.fileExists(atPath: socket), !signer.hasEnded {
+        while !RequestsServeTests.takesConnections(socket), !signer.hasEnded {
             try await Task.sleep(for: .milliseconds(20))
         }
         let reply = try await RequestSocket.send(try one.url(3), to: socket, within: .seconds(120))

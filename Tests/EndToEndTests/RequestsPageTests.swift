@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 import TestSupport
 import Testing
 
@@ -41,11 +42,14 @@ import Testing
             atPath: runtime, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
         let signer = try sandbox.start([BuiltCommand.path, "requests", "serve"], with: ["XDG_RUNTIME_DIR": runtime])
         defer { signer.kill() }
+        while !RequestsServeTests.takesConnections(runtime + "/certprov/requests.sock") {
+            try #require(!signer.hasEnded, "\(signer.wait())")
+            usleep(10_000)
+        }
         try sandbox.write(try #require(page.blocks("python").first).utf8, to: "ask.py")
         let verified = try sandbox.shell(
             #"""
             set -e; cd "$1"
-            while ! [ -S "$XDG_RUNTIME_DIR/certprov/requests.sock" ]; do sleep 0.1; done
             python3 ask.py challenge bank.key
             openssl x509 -inform DER -in certificate -noout -pubkey >key.pub
             openssl dgst -sha256 -verify key.pub -signature signature challenge

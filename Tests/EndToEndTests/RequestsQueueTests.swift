@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// The requests that wait, from another terminal.
-@Suite(.timeLimit(.minutes(10))) struct RequestsQueueTests {
+@Suite(.timeLimit(.minutes(30))) struct RequestsQueueTests {
     private let sandbox: Sandbox
     private var requests: String { sandbox.store + "/requests" }
     // The SHA-256 of `%PDF-1.7 7`.

@@ -296,7 +296,10 @@ import Testing
         let socket = path("requests.sock")
         let service = try sandbox.start(
             [BuiltCommand.path, "requests", "serve", "--socket", socket] + (try signer()))
-        while access(socket, F_OK) != 0 { usleep(10_000) }
+        while !RequestsServeTests.takesConnections(socket) {
+            try #require(!service.hasEnded, "\(service.wait())")
+            usleep(10_000)
+        }
         func expect(
             _ status: Int32, _ file: String, _ options: [String], _ sourceLocation: SourceLocation = #_sourceLocation
         ) throws {

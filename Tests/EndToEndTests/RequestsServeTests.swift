@@ -40,11 +40,23 @@ import Testing
     ) throws -> Subprocess {
         let signer = try sandbox.start(
             program + [BuiltCommand.path, "requests", "serve"] + options, with: variables.merging(more) { $1 })
-        while !FileManager.default.fileExists(atPath: socket) {
+        while !Self.takesConnections(socket) {
             try #require(!signer.hasEnded, "\(signer.wait())")
             usleep(1000)
         }
         return signer
+    }
+
+    /// Whether a process listens at a socket. Its file is there before that; the kernel's list has a flag (proc_pid_net(5)).
+    static func takesConnections(_ socket: String) -> Bool {
+        // Foundation would read the first page alone.
+        guard let file = fopen("/proc/net/unix", "r") else { return false }
+        defer { fclose(file) }
+        var (bytes, page): ([UInt8], [UInt8]) = ([], Array(repeating: 0, count: 4096))
+        while case let count = fread(&page, 1, page.count, file), count > 0 { bytes += page[..<count] }
+        return String(decoding: bytes, as: UTF8.self).split(separator: "\n").contains {
+            $0.hasSuffix(" " + socket) && $0.contains(" 00010000 ")
+        }
     }
 
     private static let functions = """
@@ -294,6 +306,9 @@ import Testing
         let output = try sandbox.run(
             ["xdg-open", url], with: variables.merging(["DISPLAY": ":99", "XDG_DATA_HOME": data]) { $1 })
         #expect(output.status == 0, "\(output)")
+        // The signer waits for the way back for some seconds only.
+        let end = ContinuousClock.now + .seconds(300)
+        while !FileManager.default.fileExists(atPath: got), .now < end { usleep(10_000) }
         let reply = String(decoding: try contents(got), as: UTF8.self)
         #expect(reply.hasPrefix("caller://sign-challenge?status=success&signature="), "\(reply) \(output)")
     }

@@ -110,7 +110,11 @@ import Testing
     }
 
     @Test func aDescriptorThatIsNotOpenOrEmpty() throws {
-        _ = try expectError(list("fd:77"), "configurationInvalid", status: 78)
+        // A program inherits descriptors of the tests.
+        let closed = try sandbox.shell(
+            "exec 9<&-; \"$CERTPROV\" list --json --provider pkcs12 --set \"path=$1\" --set password-source=fd:9",
+            client)
+        _ = try expectError(closed, "configurationInvalid", status: 78)
         // Stdin is /dev/null: an empty password, which is the wrong one.
         _ = try expectError(list("fd:0"), "wrongPassword", status: 77)
     }

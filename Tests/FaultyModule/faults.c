@@ -97,6 +97,9 @@ void count_pin(void) {
     const char *milliseconds = getenv("FAULTY_MODULE_LOGIN");
     long time = milliseconds ? atol(milliseconds) : 0;
     nanosleep(&(struct timespec){.tv_sec = time / 1000, .tv_nsec = time % 1000 * 1000000}, NULL);
+    // It answers when this file is there.
+    const char *answer = getenv("FAULTY_MODULE_ANSWER");
+    while (answer && access(answer, F_OK) != 0) nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
 }
 
 void end_slowly(void) {

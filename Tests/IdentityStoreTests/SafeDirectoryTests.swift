@@ -43,7 +43,7 @@ import Testing
     func aSharedDirectoryIsNotToBeClosed() throws {
         let fixture = try filled()
         chmod(fixture.directory["state"], 0o1777)
-        try expectRefusal(fixture, "name a new subdirectory of it (for the store: STATE_DIRECTORY)")
+        try expectRefusal(fixture, "name a new subdirectory of it (for the store of identities: STATE_DIRECTORY)")
         let error = try error { _ = try fixture.storage().entry(named: "entry") }
         #expect(!error.message.contains("chmod"), "\(error)")
     }

@@ -140,6 +140,28 @@ import Testing
         }
     }
 
+    @Test("A wrong password after which the padding is right by chance is a wrong password")
+    func paddingByChance() async throws {
+        let directory = try TemporaryDirectory()
+        try directory.write(try TestAuthority().issue("client").chainPEM, to: "web.pem")
+        // A block that the wrong password decrypts to no key.
+        let script = """
+            umask 077
+            iv=00112233445566778899AABBCCDDEEFF
+            key=$(openssl enc -aes-128-cbc -md md5 -pass pass:wrong -S 0011223344556677 -P 2>/dev/null | sed -n 's/^key=//p')
+            {
+                printf -- '-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,%s\n\n' "$iv"
+                printf 'no key, and no structure' | openssl enc -aes-128-cbc -K "$key" -iv "$iv" | base64
+                echo '-----END EC PRIVATE KEY-----'
+            } >key.pem
+            """
+        try Subprocess.run(["sh", "-c", script], in: directory.path)
+        let provider = try PEMFileProvider.testing(
+            ["certificate": directory["web.pem"], "key": directory["key.pem"], "key-password-source": "env:PW"],
+            .testing(variables: ["PW": "wrong"]))
+        #expect(await code { try await provider.fetch() } == .wrongPassword)
+    }
+
     @Test("A key in a form that is not for files is refused with the way round")
     func otherForms() async throws {
         let directory = try TemporaryDirectory()

@@ -14,7 +14,7 @@ import Testing
             "For services",
             [
                 "CertprovKit", "CertprovComposition", "Logon", "LogonSwiftConfiguration", "Renewal", "CertificateTLS",
-                "CertificateTLSAsyncHTTPClient", "IdentityStore", "NamedKeys", "Signing", "SigningRequests",
+                "CertificateTLSAsyncHTTPClient", "IdentityStore", "NamedKeys", "Signing", "SigningRequests", "Terminal",
                 "PDFUpdate",
             ]
         ),

@@ -56,6 +56,19 @@ import Testing
         #expect(server.requests.last?.body == [1, 2])
     }
 
+    @Test("A request that asks for it gets the redirection itself", arguments: ["/x", "https://other.example/x"])
+    func itIsNotFollowed(location: String) async throws {
+        let (server, session) = try await session { _ in
+            HTTPResponse(status: 302, headers: ["Location": location], body: [])
+        }
+        var request = HTTPRequest(target: "/")
+        request.followsRedirections = false
+        let response = try await session.response(to: request, before: .now() + .seconds(600))
+        await session.close()
+        #expect(response.status == 302 && response.headers.first(name: "Location") == location)
+        #expect(server.requests.count == 1)
+    }
+
     private func outcome(of location: String?) async throws -> (CertificateProviderError?, [String]) {
         let (server, session) = try await session { request in
             let port = request.headers.first(name: "Host")?.split(separator: ":").last ?? ""

@@ -15,6 +15,8 @@ import Testing
 
     private func limits(_ change: (inout RequestListener.Limits) -> Void = { _ in }) -> RequestListener.Limits {
         var limits = RequestListener.Limits(largest: 1 << 20)
+        // Between two steps of an application here, the threads that run tasks may have to do for others.
+        limits.time = .seconds(600)
         change(&limits)
         return limits
     }
@@ -408,7 +410,8 @@ final class Application: Sendable {
 
     deinit { close() }
 
-    func write(_ text: String) async throws {
+    /// - Parameter isAll: Whether the writing side is closed then.
+    func write(_ text: String, isAll: Bool = false) async throws {
         let descriptor = descriptor.withLock { $0 }
         let isWhole = try await threads.run { () throws(CertificateProviderError) in
             var rest = Array(text.utf8)[...]
@@ -417,6 +420,7 @@ final class Application: Sendable {
                 guard count > 0 else { return false }
                 rest = rest.dropFirst(count)
             }
+            if isAll { shutdown(descriptor, Int32(SHUT_WR)) }
             return true
         }
         if !isWhole { throw Subprocess.Failure(description: "send: \(errno)") }
@@ -444,8 +448,7 @@ final class Application: Sendable {
 
     static func exchange(_ request: String, at path: String) async throws -> String {
         let application = try Application(path)
-        try await application.write(request)
-        application.finish()
+        try await application.write(request, isAll: true)
         return try await application.reply()
     }
 

@@ -114,11 +114,12 @@ import Testing
             print(poll.poll()[0][1] & select.POLLHUP, flush=True)
             """)
         let task = Task { try await send() }
-        try #require(signer.readLine() == "waits")
+        // The task needs a thread of the pool.
+        try #require(await signer.nextLine() == "waits")
         task.cancel()
         let error = try await #require(throws: CertificateProviderError.self) { try await task.value }
         #expect(error.code == .userCancelled)
-        #expect(signer.readLine() == "16")
+        #expect(await signer.nextLine() == "16")
     }
 
     @Test(

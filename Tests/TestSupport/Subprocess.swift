@@ -140,6 +140,13 @@ public final class Subprocess: Sendable {
         }
     }
 
+    /// As ``readLine()``, on a thread of its own: what blocks one of the pool's threads must not wait for a task.
+    public func nextLine() async -> String? {
+        await withCheckedContinuation { continuation in
+            Thread.detachNewThread { continuation.resume(returning: self.readLine()) }
+        }
+    }
+
     public func closeInput() {
         state.withLock { state in
             close(state.input)

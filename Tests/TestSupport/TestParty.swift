@@ -14,6 +14,8 @@ public struct TestParty: Sendable {
         self.key = key
     }
 
+    public init(named name: DistinguishedName, key: Certificate.PrivateKey) { (self.name, self.key) = (name, key) }
+
     /// Certifies another party, or with no other its own name and key.
     public func certify(
         _ other: TestParty? = nil, isAuthority: Bool = true, lifetime: TimeInterval = 86_400,

@@ -46,6 +46,17 @@ extension CertificateChain {
         return chain.dropLast()
     }
 
+    /// Whether peers that accept `current` accept `chain` too. Of two chains that have an obstacle, the validity of the leaves
+    /// decides: a peer may not need a superfluous certificate that is over.
+    package static func isAsUsable(
+        _ chain: [X509Certificate], for usage: IdentityUsage, as current: [X509Certificate],
+        for currentUsage: IdentityUsage, at now: Date
+    ) -> Bool {
+        guard chain != current, obstacle(in: chain, for: usage, at: now) != nil else { return true }
+        return obstacle(in: current, for: currentUsage, at: now) != nil
+            && (chain.first?.status(at: now) == .valid || current.first?.status(at: now) != .valid)
+    }
+
     /// The certificate at `index` of a chain, as a subject of a clause about the leaf.
     static func name(_ certificate: X509Certificate, _ index: Int) -> String {
         index == 0 ? "it" : "'\(certificate.subject)' in its chain"
@@ -86,12 +97,11 @@ extension Identity {
         CertificateChain.obstacle(in: certificateChain, for: usage, at: date)
     }
 
-    /// Whether peers that accept `current` accept this identity too. Of two chains that have an obstacle, the validity of
-    /// the leaves decides: a peer may not need a superfluous certificate that is over.
+    /// Whether peers that accept `current` accept this identity too, as
+    /// ``CertificateChain/isAsUsable(_:for:as:for:at:)`` has it.
     package func isAsUsable(as current: Identity, at now: Date) -> Bool {
-        guard certificateChain != current.certificateChain, obstacle(at: now) != nil else { return true }
-        return current.obstacle(at: now) != nil
-            && (certificate.status(at: now) == .valid || current.certificate.status(at: now) != .valid)
+        CertificateChain.isAsUsable(
+            certificateChain, for: usage, as: current.certificateChain, for: current.usage, at: now)
     }
 
     /// Checks that peers do not refuse this identity where they accept the one that it is to replace. A provider calls

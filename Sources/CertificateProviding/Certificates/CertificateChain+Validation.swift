@@ -59,14 +59,18 @@ extension CertificateChain {
             throw CertificateProviderError(
                 .userCancelled, "The validation of the certificate '\(leaf.subject)' was cancelled.")
         }
-        guard case .validCertificate(let path) = result else {
+        let path: ValidatedCertificateChain
+        switch result {
+        case .validCertificate(let found): path = found
+        case .couldNotValidate(let failures):
             let all = candidates + (anchors?.certificates ?? [])
             return Validation(
                 path: nil,
                 obstacle: budget.isSpent
                     ? "its CA certificates certify each other in more combinations than the search limit allows"
                     : obstacle(
-                        from: leaf, among: all, handled: verifier.policy.verifyingCriticalExtensions, usage, date))
+                        from: leaf, among: all, handled: verifier.policy.verifyingCriticalExtensions,
+                        isComplete: !failures.isEmpty, usage, date))
         }
         let same = try path.map { certificate throws(CertificateProviderError) in
             if certificate == readable { return leaf }
@@ -97,10 +101,12 @@ extension CertificateChain {
         try await validation(of: leaf, among: candidates, trusting: anchors, at: date).path
     }
 
-    /// Returns the first problem of the chain that is built by names. The signatures are not verified again.
+    /// Returns the first problem of the chain that is built by names.
+    ///
+    /// - Parameter isComplete: Whether there is a path to an anchor, so that something else is wrong with it.
     private static func obstacle(
         from leaf: X509Certificate, among others: [X509Certificate], handled: [ASN1ObjectIdentifier],
-        _ usage: IdentityUsage?, _ date: Date
+        isComplete: Bool, _ usage: IdentityUsage?, _ date: Date
     ) -> String? {
         let chain = build(from: leaf, among: others)
         var issued: [Certificate] = []
@@ -120,9 +126,16 @@ extension CertificateChain {
             if index > 0, let reason = readable.reasonNotToIssue(issued, for: usage, isLast: index + 1 == chain.count) {
                 return "\(name) \(reason)"
             }
+            if let last = issued.last, !readable.publicKey.isValidSignature(last.signature, for: last) {
+                return
+                    "\(Self.name(chain[index - 1], index - 1)) is not signed by the key of '\(certificate.subject)', the CA that it names"
+            }
             issued.append(readable)
         }
-        return nil
+        // Everything else that the policies refuse has been looked for.
+        let constrained = zip(chain, issued).dropFirst().first { (try? $1.extensions.nameConstraints) ?? nil != nil }
+        guard isComplete, let constrained else { return nil }
+        return "'\(constrained.0.subject)' in its chain has name constraints that do not permit a name below it"
     }
 }
 
@@ -174,6 +187,10 @@ extension Certificate {
             }
             if let side = usage?.refusal(by: try extensions.extendedKeyUsage) {
                 return "does not permit \(side), by its extended key usage"
+            }
+            let below = issued.dropFirst().filter { $0.issuer != $0.subject }.count
+            if case .isCertificateAuthority(let length?)? = try extensions.basicConstraints, below > length {
+                return "permits a path length of \(length), and has \(below) CA certificates below it"
             }
             guard let constraints = try extensions.nameConstraints else { return nil }
             let subtrees = constraints.permittedSubtrees + constraints.excludedSubtrees

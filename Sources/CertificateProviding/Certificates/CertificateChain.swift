@@ -1,3 +1,5 @@
+import X509
+
 /// Builds a chain from certificates in any order.
 public enum CertificateChain {
     /// The maximum length of a chain. Hierarchies in use are much shorter; the limit ends loops.
@@ -6,8 +8,8 @@ public enum CertificateChain {
     /// Returns `leaf`, followed by its issuers from `candidates`, up to the root if it is among them.
     ///
     /// Issuers are found by name and, if both certificates have one, by key identifier (RFC 5280, section 4.2.1.1).
-    /// Signatures are not verified: the peer does that against its own trust anchors. Candidates outside the chain are
-    /// left out.
+    /// Signatures are verified only to choose among several issuers: the peer verifies them against its own trust anchors.
+    /// Candidates outside the chain are left out.
     public static func build(from leaf: X509Certificate, among candidates: [X509Certificate]) -> [X509Certificate] {
         build(from: leaf) { _ in candidates }
     }
@@ -33,18 +35,27 @@ public enum CertificateChain {
     ) throws(Failure) -> [X509Certificate] {
         var chain = [leaf]
         while let last = chain.last, !last.isSelfIssued, chain.count < maximumLength {
-            let issuers = try candidates(last).filter { last.isIssued(by: $0) && !chain.contains($0) }
             // If two certificates are for the same authority, such as an old and a renewed one, the later one counts.
-            guard let issuer = issuers.max(by: { $0.notValidAfter < $1.notValidAfter }) else { break }
-            chain.append(issuer)
+            let issuers = try candidates(last).filter { last.isIssued(by: $0) && !chain.contains($0) }
+                .sorted { $0.notValidAfter > $1.notValidAfter }
+            guard let first = issuers.first else { break }
+            // Two keys of an authority may have one name, and no key identifier.
+            let signer = issuers.count > 1 ? issuers.prefix(maximumLength).first { $0.hasSigned(last) } : nil
+            chain.append(signer ?? first)
         }
         return chain
     }
 }
 
 extension X509Certificate {
+    /// Whether the signature of a certificate is by this one's key; false for one that cannot be read.
+    fileprivate func hasSigned(_ issued: X509Certificate) -> Bool {
+        guard let issuer = try? certificate(), let issued = try? issued.certificate() else { return false }
+        return issuer.publicKey.isValidSignature(issued.signature, for: issued)
+    }
+
     fileprivate func isIssued(by issuer: X509Certificate) -> Bool {
-        guard issuerDER == issuer.subjectDER else { return false }
+        guard issuerName == issuer.subjectName else { return false }
         guard let authorityKeyIdentifier, let identifier = issuer.subjectKeyIdentifier else { return true }
         return authorityKeyIdentifier == identifier
     }

@@ -74,7 +74,7 @@ extension DistinguishedName {
     }
 
     /// Decodes any of the ASN.1 string types that directories have used.
-    private static func text(of value: RelativeDistinguishedName.Attribute.Value) -> String? {
+    static func text(of value: RelativeDistinguishedName.Attribute.Value) -> String? {
         if let string = String(value) { return string }
         guard let der = try? serialized(ASN1Any(value)), let node = try? DER.parse(der),
             case .primitive(let bytes) = node.content

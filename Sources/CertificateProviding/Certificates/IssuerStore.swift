@@ -5,7 +5,7 @@ import X509
 package struct IssuerIndex: Sendable {
     /// All certificates, in the order in which they were given, without duplicates.
     package let certificates: [X509Certificate]
-    private var issuers: [DistinguishedName: [Entry]] = [:]
+    private var issuers: [CanonicalName: [Entry]] = [:]
     private struct Entry {
         let certificate: Certificate
         /// As it was given: the same bytes.
@@ -20,15 +20,15 @@ package struct IssuerIndex: Sendable {
         // first.
         for given in self.certificates.sorted(by: { $0.notValidAfter > $1.notValidAfter }) {
             guard let certificate = try? given.certificate() else { continue }
-            issuers[certificate.subject, default: []].append(Entry(certificate: certificate, given: given))
+            issuers[given.subjectName, default: []].append(Entry(certificate: certificate, given: given))
         }
     }
 
-    subscript(subject: DistinguishedName) -> [Certificate]? { issuers[subject]?.map(\.certificate) }
+    subscript(subject: CanonicalName) -> [Certificate]? { issuers[subject]?.map(\.certificate) }
 
     /// Returns the certificate as it was given; `nil` for another one.
     func given(_ certificate: Certificate) -> X509Certificate? {
-        issuers[certificate.subject]?.first { $0.certificate == certificate }?.given
+        issuers[CanonicalName(certificate.subject)]?.first { $0.certificate == certificate }?.given
     }
 }
 
@@ -56,7 +56,7 @@ struct IssuerStore: CustomCertificateStore {
     }
 
     private let index: IssuerIndex
-    private var added: [DistinguishedName: [Certificate]] = [:]
+    private var added: [CanonicalName: [Certificate]] = [:]
     private let budget: SearchBudget
 
     init(_ index: IssuerIndex, _ budget: SearchBudget) { (self.index, self.budget) = (index, budget) }
@@ -64,17 +64,20 @@ struct IssuerStore: CustomCertificateStore {
     subscript(subject: DistinguishedName) -> [Certificate]? {
         get async {
             guard !Task.isCancelled else { return nil }
+            let subject = CanonicalName(subject)
             let found = (index[subject] ?? []) + (added[subject] ?? [])
             return found.isEmpty ? nil : budget.take(found)
         }
     }
 
     func contains(_ certificate: Certificate) async -> Bool {
-        index.given(certificate) != nil || added[certificate.subject]?.contains(certificate) ?? false
+        index.given(certificate) != nil || added[CanonicalName(certificate.subject)]?.contains(certificate) ?? false
     }
 
     mutating func append(contentsOf certificates: some Sequence<Certificate>) {
-        for certificate in certificates { added[certificate.subject, default: []].append(certificate) }
+        for certificate in certificates {
+            added[CanonicalName(certificate.subject), default: []].append(certificate)
+        }
     }
 
     static func == (one: Self, other: Self) -> Bool {

@@ -32,6 +32,11 @@ public struct X509Certificate: Sendable {
     /// The issuer as a DER `Name`.
     public let issuerDER: [UInt8]
 
+    /// The subject, to be compared with names of issuers.
+    package let subjectName: CanonicalName
+    /// The issuer, to be compared with names of subjects.
+    package let issuerName: CanonicalName
+
     let subjectKeyIdentifier: [UInt8]?
     let authorityKeyIdentifier: [UInt8]?
     let keyUsage: KeyUsage?
@@ -101,7 +106,7 @@ public struct X509Certificate: Sendable {
     }
 
     /// Whether subject and issuer are the same name.
-    public var isSelfIssued: Bool { subjectDER == issuerDER }
+    public var isSelfIssued: Bool { subjectName == issuerName }
 
     /// The common names of the subject, in the order of the certificate.
     package var commonNames: [String] { subjectTexts([2, 5, 4, 3]) }
@@ -146,8 +151,10 @@ extension X509Certificate {
     private init(derEncoded root: ASN1Node) throws {
         self.derRepresentation = Array(root.encodedBytes)
         let fields = try Self.fields(root)
-        self.subject = try DistinguishedName(derEncoded: fields.subject).rfc4514
-        self.issuer = try DistinguishedName(derEncoded: fields.issuer).rfc4514
+        let subject = try DistinguishedName(derEncoded: fields.subject)
+        let issuer = try DistinguishedName(derEncoded: fields.issuer)
+        (self.subject, self.issuer) = (subject.rfc4514, issuer.rfc4514)
+        (self.subjectName, self.issuerName) = (CanonicalName(subject), CanonicalName(issuer))
         self.subjectDER = Array(fields.subject.encodedBytes)
         self.issuerDER = Array(fields.issuer.encodedBytes)
         self.serialNumber = Array(fields.serialNumber)

@@ -10,13 +10,19 @@ package struct FileGroup: Sendable, Hashable {
 
     /// How the files were at a look. Equal stamps mean the same content.
     package struct Stamp: Sendable, Hashable {
-        fileprivate let files: [String: FileStamp?]
+        fileprivate let files: [File]
+
+        fileprivate struct File: Hashable {
+            /// Strings can be equal whose bytes, and files, are not.
+            let path: [UInt8]
+            let stamp: FileStamp?
+        }
     }
 
     /// Looks at the files. Blocks on the file system only.
     package func stamp() -> Stamp {
         let files = (try? self.files()) ?? [path]
-        return Stamp(files: Dictionary(uniqueKeysWithValues: files.map { ($0, FileStamp(of: $0)) }))
+        return Stamp(files: files.map { Stamp.File(path: Array($0.utf8), stamp: FileStamp(of: $0)) })
     }
 
     /// Returns the path itself, or the regular files of the directory, sorted. Hidden ones are left out: a Kubernetes
@@ -24,7 +30,7 @@ package struct FileGroup: Sendable, Hashable {
     /// system only.
     ///
     /// - Throws: `configurationInvalid` for a directory that cannot be read, or has no file, or too many; and for a file that cannot
-    ///   be looked at, such as a link that leads nowhere: a set without it would be another one.
+    ///   be looked at, such as a link that leads nowhere, or has a name that is not UTF-8: a set without it would be another one.
     package func files() throws(CertificateProviderError) -> [String] {
         guard Self.type(of: path) == S_IFDIR else { return [path] }
         guard let directory = opendir(path) else {
@@ -35,10 +41,21 @@ package struct FileGroup: Sendable, Hashable {
         defer { closedir(directory) }
         var names: [String] = []
         while let entry = readdir(directory) {
-            let name = withUnsafePointer(to: &entry.pointee.d_name) {
-                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+            let bytes = withUnsafePointer(to: &entry.pointee.d_name) {
+                $0.withMemoryRebound(to: UInt8.self, capacity: 256) {
+                    Array(UnsafeBufferPointer(start: $0, count: strnlen($0, 256)))
+                }
             }
-            guard !name.hasPrefix(".") else { continue }
+            guard bytes.first != UInt8(ascii: ".") else { continue }
+            guard let name = String(validating: bytes, as: UTF8.self) else {
+                let shown = bytes.map {
+                    (0x20..<0x7f).contains($0) ? String(Unicode.Scalar($0)) : "\\" + [$0].hexEncoded
+                }
+                throw CertificateProviderError(
+                    .configurationInvalid,
+                    "The directory \(path.shellQuoted) has a file whose name is not UTF-8: '\(shown.joined())'; rename it."
+                )
+            }
             let file = "\(path)/\(name)"
             guard let type = Self.type(of: file) else {
                 let code = errno
@@ -61,7 +78,7 @@ package struct FileGroup: Sendable, Hashable {
             throw CertificateProviderError(
                 .configurationInvalid, "The directory \(path.shellQuoted) holds no file; add at least one.")
         }
-        return names.sorted().map { "\(path)/\($0)" }
+        return names.sorted { $0.utf8.lexicographicallyPrecedes($1.utf8) }.map { "\(path)/\($0)" }
     }
 
     private static func isLink(_ path: String) -> Bool {

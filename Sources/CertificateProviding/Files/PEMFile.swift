@@ -181,7 +181,8 @@ private struct PEMScanner {
             } else if next.starts(with: Self.end) {
                 throw CertificateProviderError(
                     .malformedData,
-                    "\(name), line \(line): a PEM block ends that has no line '-----BEGIN …-----'; replace the file.")
+                    "\(name), line \(line): a PEM block ends, and no line before it begins with '-----BEGIN '; look there for other "
+                        + "characters, such as quotation marks, a byte order mark or a missing dash, and remove them.")
             }
         }
         return blocks
@@ -236,7 +237,12 @@ private struct PEMScanner {
                         "ends in another line than '-----END \(label.withVisibleControls)-----' (line \(line)); replace the file"
                     )
                 }
-                guard !isInHeaders, let count = decoder.count else { break }
+                guard !isInHeaders, let count = decoder.count else {
+                    throw Self.error(
+                        name, first, label,
+                        "is cut off: the base64 before line \(line) is not complete, perhaps without '=' at its end; replace the "
+                            + "file")
+                }
                 return block(label, first, headers, content: start..<position, count: count)
             }
             if next.isEmpty {

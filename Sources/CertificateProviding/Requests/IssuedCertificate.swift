@@ -81,7 +81,7 @@ public struct IssuedCertificate: Sendable {
     ) async throws(CertificateProviderError) -> [X509Certificate] {
         var path = path
         while let last = path.last, !last.isSelfIssued, path.count < CertificateChain.maximumLength {
-            let issuers = others.filter { $0.subjectDER == last.issuerDER && !path.contains($0) }
+            let issuers = others.filter { $0.subjectName == last.issuerName && !path.contains($0) }
             let step = try await CertificateChain.validated(from: last, among: [], trusting: issuers, at: date)
             guard let issuer = step?.dropFirst().first else { break }
             path.append(issuer)

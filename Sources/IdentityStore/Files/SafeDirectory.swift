@@ -76,6 +76,16 @@ package final class SafeDirectory: Sendable {
             if errno == EEXIST { return }
             throw Refusal(reason: "\(path) cannot be created: \(errorText(errno))")
         }
+        // The umask may have taken the rights of others.
+        if mode & 0o077 != 0 {
+            let directory = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
+            defer { close(directory) }
+            guard directory >= 0, files.changeMode(directory, mode) == 0 else {
+                let code = errno
+                _ = files.removeDirectory(parent, name)
+                throw Refusal(reason: "\(path) cannot be given its mode: \(errorText(code))")
+            }
+        }
         // The new name must be on disk before anything in it is relied on.
         guard files.synchronize(parent) == 0 else {
             let code = errno
@@ -176,7 +186,7 @@ package final class SafeDirectory: Sendable {
         }
     }
 
-    private static let otherDirectory = "name a new subdirectory of it (for the store: STATE_DIRECTORY)"
+    private static let otherDirectory = "name a new subdirectory of it (for the store of identities: STATE_DIRECTORY)"
 
     private static func type(of path: String, followingLinks: Bool) -> FileType? {
         try? FilePath(path).stat(followTargetSymlink: followingLinks).type

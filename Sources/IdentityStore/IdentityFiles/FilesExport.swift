@@ -1,4 +1,5 @@
 package import CertificateProviding
+package import FoundationEssentials
 import Glibc
 
 /// Writes the files of an identity for other programs, and tells these programs of them.
@@ -30,11 +31,22 @@ package struct FilesExport: Sendable {
     /// Writes the files, unless they are there as they should be, and tells programs of what they have not been told of. Blocks
     /// for as long as programs take, at most two minutes.
     ///
+    /// - Parameter warn: Gets what the files have otherwise than the identity, as a sentence.
     /// - Returns: The paths of the files.
-    /// - Throws: `unsupportedAlgorithm` for a key that cannot be exported; `storeWriteFailed`; `unavailable` or `timedOut` if a
-    ///   program could not be told: the files are there, and the next call tries again.
-    package func write(_ identity: Identity) throws(CertificateProviderError) -> [String] {
-        let paths = try directory.write(try files(identity), isAnnounced: reload != nil)
+    /// - Throws: `unsupportedAlgorithm` for a key that cannot be exported; `pending` or `unsupportedAlgorithm` for an identity that
+    ///   peers refuse, in place of one that they accept; `storeWriteFailed`; `unavailable` or `timedOut` if a program could not be
+    ///   told: the files are there, and the next call tries again.
+    package func write(
+        _ identity: Identity, at now: Date = Date(), warn: (String) -> Void = { _ in }
+    ) throws(CertificateProviderError) -> [String] {
+        let files = try files(identity)
+        try requireUsable(identity, at: now)
+        let paths = try directory.write(files, isAnnounced: reload != nil)
+        if identity.trust == nil, let kept = paths.first(where: { $0.hasSuffix("/\(IdentityFiles.trustName)") }) {
+            warn(
+                "\(kept.withVisibleControls) keeps the CA certificates of before, since '\(identity.certificate.subject)' comes with "
+                    + "none. Check the identity's trust bundle; if no program needs the file, remove it.")
+        }
         if let reload {
             try directory.announce { () throws(CertificateProviderError) in try reload.run(path) }
         }
@@ -53,6 +65,25 @@ package struct FilesExport: Sendable {
 
     /// The path of the program that tells others, if it is missing or cannot be executed.
     package var missingProgram: String? { reload?.missingProgram }
+
+    /// Refuses an identity that peers refuse, in place of one that they accept for the same usage.
+    private func requireUsable(_ identity: Identity, at now: Date) throws(CertificateProviderError) {
+        // A set in DER has the leaf alone.
+        let current = directory.chain()
+        let chain = current.isLeafAlone ? [identity.certificate] : identity.certificateChain
+        guard !current.certificates.isEmpty,
+            let obstacle = CertificateChain.obstacle(in: chain, for: identity.usage, at: now),
+            !CertificateChain.isAsUsable(
+                chain, for: identity.usage, as: current.certificates, for: identity.usage, at: now)
+        else { return }
+        let shown = "\(path)/\(IdentityFilesDirectory.link)".withVisibleControls
+        throw CertificateProviderError(
+            CertificateChain.status(of: chain, at: now) == .valid ? .unsupportedAlgorithm : .pending,
+            "The files of \(shown) are unchanged: the certificate of '\(identity.certificate.subject)' cannot be used: \(obstacle). "
+                + "Obtain another certificate with its chain, or check this host's clock. To write this one all the same, remove "
+                + "\(shown).",
+            provider: identity.provenance.provider)
+    }
 
     private func files(_ identity: Identity) throws(CertificateProviderError) -> IdentityFiles {
         try IdentityFiles(identity, exportingKey: form.hasKey, formats: form.formats, pkcs12: form.pkcs12)

@@ -48,6 +48,8 @@ package struct IdentityFiles: Sendable {
     private let formats: [Format]
     private var chain: String { identity.certificateChain.map(\.pemRepresentation).joined() }
 
+    /// The names of files that are read again.
+    static let (chainName, certificateDERName, trustName) = ("chain.pem", "certificate.der", "ca.pem")
     /// The names of files with a key, first those that a set without a key takes it from.
     static let namesWithKey = ["key.pem", "key.der", "identity.pem", "identity.p12"]
     /// An RSA key of 16,384 bits has a fifth of that.
@@ -69,12 +71,12 @@ package struct IdentityFiles: Sendable {
         files = []
         if formats.contains(.pem) {
             add("certificate.pem", Array(identity.certificate.pemRepresentation.utf8))
-            add("chain.pem", Array(chain.utf8))
+            add(Self.chainName, Array(chain.utf8))
             if let trust = identity.trust {
-                add("ca.pem", Array(trust.certificates.map(\.pemRepresentation).joined().utf8))
+                add(Self.trustName, Array(trust.certificates.map(\.pemRepresentation).joined().utf8))
             }
         }
-        if formats.contains(.der) { add("certificate.der", identity.certificate.derRepresentation) }
+        if formats.contains(.der) { add(Self.certificateDERName, identity.certificate.derRepresentation) }
         guard exportingKey else { return }
         guard let exporter = identity.key.exporter else {
             throw CertificateProviderError(
@@ -125,6 +127,17 @@ package struct IdentityFiles: Sendable {
                 "The identity '\(identity.certificate.subject)' cannot be written as PKCS#12 (\(error)); remove pkcs12 from the "
                     + "formats.", provider: identity.provenance.provider, underlying: error)
         }
+    }
+
+    /// Returns the set with the trust bundle in the file of an earlier one, unless it has one of its own.
+    func withTrust(from file: [UInt8]) -> IdentityFiles {
+        var copy = self
+        if let place = files.firstIndex(where: { $0.name == Self.chainName }),
+            !files.contains(where: { $0.name == Self.trustName })
+        {
+            copy.files.insert(File(name: Self.trustName, content: file, hasKey: false), at: place + 1)
+        }
+        return copy
     }
 
     private static let keyType = "PRIVATE KEY"

@@ -12,7 +12,7 @@ import SystemPackage
 /// `identity.pem`, which contains key and chain, once. A crash at any point leaves the old or the new set.
 package struct IdentityFilesDirectory {
     private static let setPrefix = ".set-"
-    private static let link = "current"
+    static let link = "current"
     /// Points to the set that programs have not been told of yet.
     private static let mark = ".reload"
     private let path: String
@@ -41,7 +41,8 @@ package struct IdentityFilesDirectory {
     /// Writes a set of files and points `current` to it. If `current` already has the same content, nothing is written,
     /// so that a program that watches the link is notified of changes only. The directory has events of its own, such as those of its lock.
     ///
-    /// A program may read the key of `current`: a set without a key gets that one, if it is the key of the new certificate.
+    /// A program may read the key of `current`: a set without a key gets that one, if it is the key of the new certificate. A set
+    /// without a trust bundle gets that of `current`: the source may be without one for a while.
     ///
     /// - Parameter isAnnounced: Whether programs are to be told of a new set, by ``announce(_:)``.
     /// - Returns: The paths of the files, in `current`.
@@ -69,7 +70,7 @@ package struct IdentityFilesDirectory {
             guard let directory = try SafeDirectory.open(path), let current = try target(directory),
                 let existing = try directory.directory(current)
             else { return false }
-            return isSame(try keepingKey(set, of: existing), as: existing)
+            return isSame(try keeping(set, of: existing), as: existing)
         } catch {
             throw error.error(.storeReadFailed, "The files of the identity: \(error.reason.withVisibleControls).")
         }
@@ -124,13 +125,28 @@ package struct IdentityFilesDirectory {
         return directory
     }
 
-    /// - Returns: The files of `current`, with the key that it had.
+    /// Returns the certificates that `current` shows: its chain, or the leaf alone; none if there is no file of them that can be read.
+    func chain() -> (certificates: [X509Certificate], isLeafAlone: Bool) {
+        guard let directory = try? SafeDirectory.open(path), let current = try? target(directory),
+            let existing = try? directory.directory(current)
+        else { return ([], false) }
+        if let file = read(IdentityFiles.chainName, in: existing),
+            let chain = try? PEMFile(file.content, named: IdentityFiles.chainName).certificates(), !chain.isEmpty
+        {
+            return (chain, false)
+        }
+        let leaf = read(IdentityFiles.certificateDERName, in: existing)
+            .flatMap { try? X509Certificate(derRepresentation: $0.content) }
+        return (leaf.map { [$0] } ?? [], true)
+    }
+
+    /// - Returns: The files of `current`, with the key and the trust bundle that it had.
     private func write(
         _ set: IdentityFiles, _ directory: SafeDirectory, isAnnounced: Bool
     ) throws(SafeDirectory.Refusal) -> IdentityFiles {
         let current = try target(directory)
         let existing = try current.map { name throws(SafeDirectory.Refusal) in try directory.directory(name) } ?? nil
-        let set = try existing.map { old throws(SafeDirectory.Refusal) in try keepingKey(set, of: old) } ?? set
+        let set = try existing.map { old throws(SafeDirectory.Refusal) in try keeping(set, of: old) } ?? set
         if let existing, isSame(set, as: existing) { return set }
         // The remains of a crash, and all sets but the one that readers may still be in.
         removeSets(directory, except: current)
@@ -174,6 +190,14 @@ package struct IdentityFilesDirectory {
         let count = readlinkat(directory, name, &buffer, buffer.count)
         if count < 0 && errno == ENOENT { return nil }
         return String(decoding: buffer.prefix(max(0, count)).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
+    /// Returns the set with the key and the trust bundle of the current one, where it has none.
+    private func keeping(
+        _ set: IdentityFiles, of existing: SafeDirectory
+    ) throws(SafeDirectory.Refusal) -> IdentityFiles {
+        let set = try keepingKey(set, of: existing)
+        return read(IdentityFiles.trustName, in: existing).map { set.withTrust(from: $0.content) } ?? set
     }
 
     /// Returns the set with the key of the current one.

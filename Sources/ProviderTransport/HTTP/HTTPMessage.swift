@@ -9,6 +9,8 @@ public struct HTTPRequest: Sendable {
 
         /// Reads, and changes nothing on the server.
         public static let get = Self(rawValue: "GET")
+        /// As ``get``, without a body in the response.
+        public static let head = Self(rawValue: "HEAD")
         /// Sends ``HTTPRequest/body``.
         public static let post = Self(rawValue: "POST")
         /// Replaces the resource that the target names.
@@ -29,6 +31,10 @@ public struct HTTPRequest: Sendable {
     public var isRepeatable: Bool
     /// Whether the caller can do without the response, and prefers to go on rather than to wait for it.
     public var isOptional: Bool
+    /// Whether a redirection on the same origin is followed, and one to another origin is an error. Otherwise it is the response.
+    public var followsRedirections = true
+    /// The maximum size of the response's body, in bytes.
+    public var maximumResponse = ServerSession.maximumBody
 
     /// Creates a request.
     ///
@@ -55,7 +61,7 @@ public struct HTTPResponse: Sendable {
     public var status: Int
     /// The header fields, as the server sent them.
     public var headers: HTTPHeaders
-    /// The content, at most ``ServerSession/maximumBody`` bytes. Complete, unless the status is 401 or 407.
+    /// The content, at most ``HTTPRequest/maximumResponse`` bytes. Complete, unless the status is 401 or 407.
     public var body: [UInt8]
     /// Whether ``body`` is complete.
     var isWhole = true

@@ -64,7 +64,7 @@ actor AuthenticatingSession {
             }
             authorize(&request)
             var response = try await connection.response(
-                to: request, limit: ServerSession.maximumBody, deadline: deadline)
+                to: request, limit: request.maximumResponse, deadline: deadline)
             response.wantsCertificateLater = connection.mayAskLater
             response.redaction = Redaction(credentials.secrets(with: token))
             response.settingNames = security.settingNames
@@ -84,6 +84,7 @@ actor AuthenticatingSession {
             // here has. With the others it has not, and the method stays.
             case 303 where request.method != .get: return response
             case 301, 302, 303, 307, 308:
+                guard request.followsRedirections else { return response }
                 redirections += 1
                 request.target = try target(of: response, from: request.target, redirections)
             default:
@@ -164,6 +165,8 @@ actor AuthenticatingSession {
     // MARK: - Authentication
 
     private func authorize(_ request: inout HTTPRequest) {
+        // Without credentials here, the request may have its own.
+        guard !credentials.isNone else { return }
         request.headers.remove(name: "Authorization")
         switch credentials.kind {
         case .none: break

@@ -17,7 +17,8 @@ public struct ServerSession: Sendable {
     private let retryPolicy: RetryPolicy
     private let now: @Sendable () -> Date
 
-    /// The maximum size of a response's body, in bytes. Certificates have some kilobytes.
+    /// The maximum size of a response's body, in bytes, unless the request has another one (``HTTPRequest/maximumResponse``).
+    /// Certificates have some kilobytes.
     public static let maximumBody = 1 << 20
 
     /// Creates a session. Nothing is sent yet.

@@ -4,6 +4,7 @@ import Glibc
 import IdentityStore
 import Logon
 import PluginHost
+import Signing
 import SigningRequests
 
 /// The result of one check.
@@ -160,7 +161,7 @@ struct HostCheck {
             let registry = try RequestRegistry(
                 configuration.settings, secrets: context.secrets, path: configuration.path)
             guard !registry.clients.isEmpty else { return [] }
-            _ = try RequestRegistry.timeStampServer(configuration.settings)
+            _ = try TimeStampServer.configured(by: configuration.settings)
             var findings: [Finding] = [.ok(what, "\(registry.clients.count) applications may ask")]
             let leaf =
                 if let stored { stored.certificate } else {

@@ -18,8 +18,9 @@ struct TrustCheck {
     ///   - failure: Why there is none, if one is stored.
     func run(_ identity: Identity?, failure unreadable: CertificateProviderError?) -> [Finding] {
         var findings: [Finding] = []
+        var authorities: [X509Certificate] = []
         do throws(CertificateProviderError) {
-            findings += try anchors(identity, unreadable)
+            findings += try anchors(identity, unreadable, &authorities)
         } catch { findings.append(failure("TrustAnchors", error)) }
         guard let lists = trust.revocationLists else { return findings }
         do throws(CertificateProviderError) {
@@ -27,12 +28,19 @@ struct TrustCheck {
                 let what = "TrustAnchors.crl" + (file == lists.path ? "" : " \(file.withVisibleControls)")
                 findings += entries.map { finding(what, $0, isLenient: lists.isLenient) }
             }
+            guard !lists.isLenient else { return findings }
+            findings += try lists.authoritiesWithoutList(authorities).map {
+                .warning(
+                    "TrustAnchors.crl",
+                    "There is no revocation list that '\($0.subject)' has signed, so that its peers are refused. "
+                        + "Add its current, complete list.")
+            }
         } catch { findings.append(failure("TrustAnchors.crl", error)) }
         return findings
     }
 
     private func anchors(
-        _ identity: Identity?, _ unreadable: CertificateProviderError?
+        _ identity: Identity?, _ unreadable: CertificateProviderError?, _ authorities: inout [X509Certificate]
     ) throws(CertificateProviderError) -> [Finding] {
         // Without an identity, there is nothing that could be wrong with its bundle yet.
         var anchors = trust.anchors
@@ -42,7 +50,9 @@ struct TrustCheck {
             let reason = unreadable.map { ", which cannot be read: \($0.message)" } ?? ", and none is stored yet."
             return [.warning("TrustAnchors", "The CAs come with the identity" + reason)]
         }
-        return try anchors.contents().map { file, certificates in
+        let contents = try anchors.contents()
+        authorities = contents.flatMap(\.certificates)
+        return contents.map { file, certificates in
             let what = "TrustAnchors" + (file == nil ? "" : " \((file ?? "").withVisibleControls)")
             let count = certificates.count == 1 ? "one certificate" : "\(certificates.count) certificates"
             guard let first = certificates.min(by: { $0.notValidAfter < $1.notValidAfter }) else {
@@ -61,6 +71,13 @@ struct TrustCheck {
         if list.isPartial {
             return .warning(
                 what, text + ". The list does not count, since it covers only a part; add the complete one.")
+        }
+        if list.thisUpdate > now {
+            return .warning(
+                what,
+                text
+                    + ". The list begins at \(list.thisUpdate.rfc3339) and does not count yet; check this host's clock."
+            )
         }
         guard let end = list.nextUpdate, end < now else { return .ok(what, text) }
         let overdue = text + ". The list is overdue; fetch the CA's current one."

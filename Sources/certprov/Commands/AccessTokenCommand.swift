@@ -1,6 +1,7 @@
 import ArgumentParser
 import CertificateProviding
 import CertprovComposition
+import Terminal
 
 struct AccessTokenCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -25,7 +26,7 @@ struct AccessTokenCommand: AsyncParsableCommand {
 }
 
 /// The result of `access-token`.
-private struct AccessTokenDocument: Document {
+private struct AccessTokenDocument: CommandDocument {
     static let kind = "AccessToken"
 
     let accessToken: String

@@ -1,5 +1,6 @@
 import ArgumentParser
 import CertificateProviding
+import Terminal
 
 struct Check: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -32,7 +33,7 @@ struct Check: AsyncParsableCommand {
 }
 
 /// The result of `check`.
-private struct CheckDocument: Document {
+private struct CheckDocument: CommandDocument {
     static let kind = "CheckReport"
 
     let items: [Item]

@@ -3,6 +3,7 @@ import CertificateProviding
 import CertificateTLS
 import FoundationEssentials
 import Logon
+import Terminal
 
 struct Connect: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

@@ -2,6 +2,7 @@ import ArgumentParser
 import CertificateProviding
 import Glibc
 import Logon
+import Terminal
 
 struct Delete: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -81,7 +82,7 @@ struct Delete: AsyncParsableCommand {
 }
 
 /// The result of `delete`.
-private struct DeletionDocument: Document {
+private struct DeletionDocument: CommandDocument {
     static let kind = "Deletion"
 
     /// The providers that no longer have a stored identity.

@@ -1,6 +1,7 @@
 import ArgumentParser
 import CertificateProviding
 import Logon
+import Terminal
 
 struct Explain: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -31,7 +32,7 @@ struct Explain: AsyncParsableCommand {
 }
 
 /// The result of `explain`.
-private struct ExplanationDocument: Document {
+private struct ExplanationDocument: CommandDocument {
     static let kind = "Explanation"
 
     let chosen: Nullable<String>

@@ -3,6 +3,7 @@ import CertificateProviding
 import FoundationEssentials
 import IdentityStore
 import Logon
+import Terminal
 
 struct Fetch: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -36,7 +37,7 @@ struct Fetch: AsyncParsableCommand {
             let identity = try await force ? manager.obtainIdentity(interaction) : manager.identity(interaction)
             try identity.requireUnexpired(at: Date())
             var files: [String]?
-            for export in exports { files = try export.write(identity) }
+            for export in exports { files = try export.write(identity) { context.remark($0) } }
             // Not before others can have the new one: without it they go on with what it replaces.
             if force { await context.discardReplaced(by: identity, of: manager, interaction) }
             let now = Date()
@@ -46,6 +47,8 @@ struct Fetch: AsyncParsableCommand {
             }
             if identity.status(at: now) == .notYetValid {
                 context.remark("the certificate is not valid yet; check this host's clock.")
+            } else if let obstacle = identity.obstacle(at: now) {
+                context.remark("peers refuse the certificate: \(obstacle).")
             }
             try context.show(FetchDocument(identity: document, files: files)) {
                 List.table([listed], now: now) + (files ?? []).map { $0.withVisibleControls + "\n" }.joined()
@@ -144,7 +147,7 @@ struct FileOptions: ParsableArguments {
 }
 
 /// The result of `fetch`.
-struct FetchDocument: Document {
+struct FetchDocument: CommandDocument {
     static let kind = "Identity"
 
     let identity: IdentityDocument

@@ -3,6 +3,7 @@ public import CertificateProviding
 import IdentityStore
 import Logging
 import Logon
+import Terminal
 
 struct Keygen: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -310,7 +311,7 @@ extension ProviderEnvironment {
 }
 
 /// The result of `keygen`.
-private struct KeyPairDocument: Document {
+private struct KeyPairDocument: CommandDocument {
     static let kind = "KeyPair"
 
     let provider: String

@@ -3,6 +3,7 @@ import CertificateProviding
 import FoundationEssentials
 import Logon
 import PluginHost
+import Terminal
 
 struct List: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -74,7 +75,7 @@ struct List: AsyncParsableCommand {
 }
 
 /// The result of `list`.
-struct IdentityListDocument: Document {
+struct IdentityListDocument: CommandDocument {
     static let kind = "IdentityList"
 
     let items: [IdentityDocument]

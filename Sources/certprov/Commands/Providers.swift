@@ -1,6 +1,7 @@
 import ArgumentParser
 import CertificateProviding
 import PluginHost
+import Terminal
 
 struct Providers: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -69,7 +70,7 @@ extension ParameterCondition {
 }
 
 /// The result of `providers`.
-private struct ProviderListDocument: Document {
+private struct ProviderListDocument: CommandDocument {
     static let kind = "ProviderList"
 
     let items: [Item]

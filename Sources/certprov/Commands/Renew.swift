@@ -3,6 +3,7 @@ import CertificateProviding
 import FoundationEssentials
 import IdentityStore
 import Logon
+import Terminal
 
 struct Renew: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -44,7 +45,7 @@ struct Renew: AsyncParsableCommand {
                 identity = try await manager.renewIdentityIfDue(at: now, interaction)
                 // Also what an earlier run could not do, or a service has renewed. Not after the discarding: without the new one,
                 // other programs go on with what it replaces.
-                files = try export?.write(identity)
+                files = try export?.write(identity) { context.remark($0) }
                 // Also where a file has changed.
                 if result == .due || !identity.isSame(as: stored, withChain: true) {
                     await context.discardReplaced(by: identity, of: manager, interaction)
@@ -56,6 +57,8 @@ struct Renew: AsyncParsableCommand {
             let status = identity.status(at: now)
             if status != .valid {
                 context.remark("the certificate is \(status == .expired ? "expired" : "not yet valid").")
+            } else if let obstacle = identity.obstacle(at: now) {
+                context.remark("peers refuse the certificate: \(obstacle).")
             }
             let schedule = manager.renewalSchedule(for: identity)
             if let remark = timer.remark(on: schedule) { context.remark(remark) }
@@ -74,7 +77,7 @@ struct Renew: AsyncParsableCommand {
 }
 
 /// The result of `renew`.
-private struct RenewalDocument: Document {
+private struct RenewalDocument: CommandDocument {
     static let kind = "Renewal"
 
     enum Result: String, Encodable {

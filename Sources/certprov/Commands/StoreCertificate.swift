@@ -1,6 +1,7 @@
 import ArgumentParser
 import CertificateProviding
 import FoundationEssentials
+import Terminal
 
 struct StoreCertificate: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -98,7 +99,7 @@ struct StoreCertificate: AsyncParsableCommand {
 }
 
 /// The result of `store-certificate`.
-private struct StoredCertificateDocument: Document {
+private struct StoredCertificateDocument: CommandDocument {
     static let kind = "Identity"
 
     let identity: IdentityDocument

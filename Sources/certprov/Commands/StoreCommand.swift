@@ -4,6 +4,7 @@ import FoundationEssentials
 import Glibc
 import IdentityStore
 import Logon
+import Terminal
 
 /// The subcommands for all that rests in the identity store.
 struct StoreCommand: AsyncParsableCommand {
@@ -162,7 +163,7 @@ extension CommandContext {
 }
 
 /// The result of `store list` and `store delete`.
-private struct StoreDocument: Document {
+private struct StoreDocument: CommandDocument {
     static let kind = "StoredIdentities"
 
     let items: [StoreItem]

@@ -1,10 +1,11 @@
+import Terminal
 import CertificateProviding
 import CertificateTLS
 import FoundationEssentials
 import NIOSSL
 
 /// The result of `connect`.
-struct ConnectionDocument: Document {
+struct ConnectionDocument: CommandDocument {
     static let kind = "Connection"
 
     let server: String

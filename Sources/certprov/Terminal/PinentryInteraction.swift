@@ -1,5 +1,6 @@
 import CertificateProviding
 import SigningRequests
+import Terminal
 
 /// Asks the user by a pinentry. Progress is shown as at the terminal.
 struct PinentryInteraction: UserInteraction {

@@ -97,6 +97,8 @@ class Conversation:
             operation, label = match[2], match[1] or ""
         elif match := TOKEN_PATH.fullmatch(request.target):
             operation, label = "token", match[1] or ""
+        elif request.target.startswith("/authorize?"):
+            operation, label = "authorize", ""
         else:
             raise HTTPError(404, "There is nothing here.")
         record |= {"operation": operation, "label": label}
@@ -111,6 +113,8 @@ class Conversation:
             if faults.has("wrong-type"):
                 response.headers = [("Content-Type", "text/html")]
             return response
+        if operation == "authorize":
+            return self.server.tokens.authorize(request)
         return self.server.est.respond(self.connection, request, operation, faults, record)
 
     def interrupt(self, name):

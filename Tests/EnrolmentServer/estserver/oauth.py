@@ -1,5 +1,7 @@
-"""A token endpoint of OAuth 2 (RFC 6749): client credentials, resource owner password, refresh tokens."""
+"""A token endpoint of OAuth 2 (RFC 6749): client credentials, resource owner password, codes with PKCE, refresh tokens."""
 
+import base64
+import hashlib
 import json
 import secrets
 import threading
@@ -19,7 +21,7 @@ class TokenError(Exception):
 class TokenEndpoint:
     def __init__(self, options):
         self.options = options
-        self.tokens, self.refresh_tokens = {}, {}
+        self.tokens, self.refresh_tokens, self.codes = {}, {}, {}
         self.lock = threading.Lock()
 
     def subject(self, token):
@@ -30,6 +32,30 @@ class TokenEndpoint:
                 return None
             self.tokens[token] = subject, expiry, uses + 1
         return subject
+
+    def authorize(self, request):
+        """Where the browser of a user who agrees is sent: the authorization endpoint, which asks no one."""
+        query = dict(urllib.parse.parse_qsl(request.target.partition("?")[2]))
+        wanted = "response_type client_id redirect_uri state nonce code_challenge code_challenge_method".split()
+        if any(name not in query for name in wanted) or query["code_challenge_method"] != "S256":
+            raise HTTPError(400, f"Wanted are {' '.join(wanted)}, and S256.")
+        code = secrets.token_urlsafe(24) + "+/ &"
+        with self.lock:
+            self.codes[code] = query
+        place = query["redirect_uri"] + "?" + urllib.parse.urlencode({"code": code, "state": query["state"]})
+        return Response(302, [("Location", place)])
+
+    def authorized(self, client, form):
+        """The request that the code was issued for. A code is used up, whatever comes with it."""
+        with self.lock:
+            query = self.codes.pop(form.get("code"), None)
+        digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        if query is None or query["client_id"] != (client or form.get("client_id")):
+            raise TokenError("invalid_grant", "The code is unknown, used up or another client's.")
+        if query["redirect_uri"] != form.get("redirect_uri") or query["code_challenge"] != challenge:
+            raise TokenError("invalid_grant", "The code is of another request.")
+        return query
 
     def respond(self, request, faults, record):
         if request.method != "POST":
@@ -54,6 +80,7 @@ class TokenEndpoint:
         if len(form) != len(fields):
             raise TokenError("invalid_request", "A parameter is there twice.")
         client = self.client(request, form)
+        authorized = {}
         kind = form.get("grant_type")
         record["grant_type"] = kind
         if kind == "client_credentials":
@@ -67,6 +94,9 @@ class TokenEndpoint:
             if not right:
                 raise TokenError("invalid_grant", "The user name or the password is wrong.")
             subject = form["username"]
+        elif kind == "authorization_code":
+            authorized = self.authorized(client, form)
+            subject = self.options.user
         elif kind == "refresh_token":
             if (fault := faults.get("refresh-error")) is not None:
                 raise TokenError(fault["error"], "It is told to.", int(fault["status"] or 400))
@@ -74,7 +104,7 @@ class TokenEndpoint:
         elif kind is None:
             raise TokenError("invalid_request", "grant_type is missing.")
         else:
-            raise TokenError("unsupported_grant_type", "The grants here are client_credentials, password and refresh_token.")
+            raise TokenError("unsupported_grant_type", "The grants here are client_credentials, password, authorization_code and refresh_token.")
         record["user"] = subject
         scope = self.scope(form)
         token = secrets.token_urlsafe(24)
@@ -85,6 +115,10 @@ class TokenEndpoint:
             answer["refresh_token"] = secrets.token_urlsafe(24)
             with self.lock:
                 self.refresh_tokens[answer["refresh_token"]] = subject, client
+        if "openid" in authorized.get("scope", "").split():
+            # Of the claims, a test looks at the nonce. The signature is none.
+            claims = json.dumps({"nonce": authorized["nonce"]}).encode()
+            answer["id_token"] = "e30." + base64.urlsafe_b64encode(claims).decode().rstrip("=") + ".AAAA"
         return answer | ({"scope": scope} if scope else {})
 
     def refreshed(self, client, form):

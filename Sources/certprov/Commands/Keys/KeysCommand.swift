@@ -1,3 +1,4 @@
+import Terminal
 import ArgumentParser
 import CertificateProviding
 import IdentityStore
@@ -149,7 +150,7 @@ struct NamedKeyItem: Encodable {
 }
 
 /// The result of `keys create`, `keys import` and `keys export`.
-struct NamedKeyDocument: Document {
+struct NamedKeyDocument: CommandDocument {
     static let kind = "NamedKey"
 
     let key: NamedKeyItem

@@ -2,6 +2,7 @@ import ArgumentParser
 import CertificateProviding
 import Glibc
 import NamedKeys
+import Terminal
 
 struct KeysCreate: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -119,7 +120,7 @@ struct KeysDelete: AsyncParsableCommand {
 }
 
 /// The result of `keys delete`.
-private struct DeletedKeyDocument: Document {
+private struct DeletedKeyDocument: CommandDocument {
     static let kind = "NamedKeyDeletion"
 
     let name: String

@@ -4,6 +4,7 @@ import FoundationEssentials
 import Glibc
 import NamedKeys
 import Signing
+import Terminal
 
 struct KeysList: AsyncParsableCommand {
     static let configuration = CommandConfiguration(commandName: "list", abstract: "Show all key pairs.")
@@ -32,7 +33,7 @@ struct KeysList: AsyncParsableCommand {
 }
 
 /// The result of `keys list`.
-private struct NamedKeyListDocument: Document {
+private struct NamedKeyListDocument: CommandDocument {
     static let kind = "NamedKeyList"
 
     let items: [NamedKeyItem]
@@ -60,7 +61,7 @@ struct KeysExists: AsyncParsableCommand {
 }
 
 /// The result of `keys exists`.
-private struct PresenceDocument: Document {
+private struct PresenceDocument: CommandDocument {
     static let kind = "NamedKeyPresence"
 
     let name: String
@@ -151,7 +152,7 @@ struct KeysSign: AsyncParsableCommand {
 }
 
 /// The result of `keys sign`.
-private struct SignatureDocument: Document {
+private struct SignatureDocument: CommandDocument {
     static let kind = "NamedKeySignature"
 
     let name: String

@@ -4,6 +4,7 @@ import CertificateProviding
 import CertprovComposition
 import FoundationEssentials
 import Glibc
+import Terminal
 
 /// Writes a plugin to begin with.
 struct PluginNew: AsyncParsableCommand {
@@ -177,7 +178,7 @@ private struct Template {
 }
 
 /// The result of `plugin new`.
-private struct NewPluginDocument: Document {
+private struct NewPluginDocument: CommandDocument {
     static let kind = "NewPlugin"
 
     let directory: String

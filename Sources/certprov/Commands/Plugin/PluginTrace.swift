@@ -2,6 +2,7 @@ import ArgumentParser
 import CertificateProviding
 import PluginHost
 import Synchronization
+import Terminal
 
 /// Runs another subcommand, and shows what it and its plugins say to each other.
 struct PluginTrace: AsyncParsableCommand {

@@ -8,6 +8,7 @@ import IdentityStore
 import Logging
 import PluginHost
 import Synchronization
+import Terminal
 
 /// Runs the conformance suites on a plugin.
 struct PluginVerify: AsyncParsableCommand {
@@ -48,7 +49,7 @@ struct PluginVerify: AsyncParsableCommand {
         try await CommandContext.guarded(json: json) { () async throws(CertificateProviderError) in
             let verification = try Verification(path, parameters, place, isVerbose: verbose) { line in
                 // A failure because of the signal is not a verdict.
-                ProcessEnd.leaveToSignal()
+                EndingSignal.leaveToSignal()
                 if !json { try? Console.print(line + "\n") }
             }
             let items = try await verification.run()
@@ -273,7 +274,7 @@ private final class Verification: Sendable {
 }
 
 /// The result of `plugin verify`.
-private struct VerificationDocument: Document {
+private struct VerificationDocument: CommandDocument {
     static let kind = "PluginVerification"
 
     let path: String

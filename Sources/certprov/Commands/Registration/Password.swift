@@ -2,6 +2,7 @@ import ArgumentParser
 import CertificateProviding
 import IdentityStore
 import Logon
+import Terminal
 
 struct Password: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -33,7 +34,7 @@ struct Password: AsyncParsableCommand {
 }
 
 /// The result of `password`.
-private struct PasswordDocument: Document {
+private struct PasswordDocument: CommandDocument {
     static let kind = "PasswordChange"
 
     let application: String

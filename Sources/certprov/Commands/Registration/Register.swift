@@ -5,6 +5,7 @@ import Glibc
 import IdentityStore
 import Logon
 import NamedKeys
+import Terminal
 
 struct Register: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -40,7 +41,7 @@ struct Register: AsyncParsableCommand {
 }
 
 /// The result of `register`.
-private struct RegistrationDocument: Document {
+private struct RegistrationDocument: CommandDocument {
     static let kind = "Registration"
 
     let application: String
@@ -115,7 +116,7 @@ struct Unregister: AsyncParsableCommand {
 }
 
 /// The result of `unregister`.
-private struct EndDocument: Document {
+private struct EndDocument: CommandDocument {
     static let kind = "RegistrationEnd"
 
     let application: String
@@ -160,7 +161,7 @@ struct Update: AsyncParsableCommand {
 }
 
 /// The result of `update`.
-private struct UpdateDocument: Document {
+private struct UpdateDocument: CommandDocument {
     static let kind = "Identity"
 
     let identity: IdentityDocument

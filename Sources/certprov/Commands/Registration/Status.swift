@@ -3,6 +3,7 @@ import CertificateProviding
 import FoundationEssentials
 import IdentityStore
 import Logon
+import Terminal
 
 struct Status: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -40,7 +41,7 @@ struct Status: AsyncParsableCommand {
 }
 
 /// The result of `status`.
-private struct StatusDocument: Document {
+private struct StatusDocument: CommandDocument {
     static let kind = "Status"
 
     let application: String

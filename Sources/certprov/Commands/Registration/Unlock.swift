@@ -2,6 +2,7 @@ import ArgumentParser
 import CertificateProviding
 import IdentityStore
 import Logon
+import Terminal
 
 struct Unlock: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -60,7 +61,7 @@ struct Lock: AsyncParsableCommand {
 }
 
 /// The result of `unlock` and `lock`.
-private struct LockDocument: Document {
+private struct LockDocument: CommandDocument {
     static let kind = "VaultLock"
 
     let application: String
@@ -104,7 +105,7 @@ struct Passcode: AsyncParsableCommand {
 }
 
 /// The result of `passcode`.
-private struct PasscodeDocument: Document {
+private struct PasscodeDocument: CommandDocument {
     static let kind = "PasscodeChange"
 
     let application: String

@@ -4,6 +4,7 @@ import FoundationEssentials
 import Glibc
 import IdentityStore
 import Logon
+import Terminal
 
 /// The subcommands for an application's own values.
 struct VaultCommand: AsyncParsableCommand {
@@ -146,7 +147,7 @@ extension CommandContext {
 }
 
 /// The result of `vault get`.
-private struct ValueDocument: Document {
+private struct ValueDocument: CommandDocument {
     static let kind = "VaultValue"
 
     let name: String
@@ -154,7 +155,7 @@ private struct ValueDocument: Document {
 }
 
 /// The result of the others: the names that there are, or that were changed.
-private struct NamesDocument: Document {
+private struct NamesDocument: CommandDocument {
     static let kind = "VaultNames"
 
     let names: [String]

@@ -19,7 +19,7 @@ extension CommandContext {
                 "\(configuration.path.map { "\($0.withVisibleControls): " } ?? "")No application may ask for signatures; set Signing.client.<number>.name, "
                     + "key-source and operations.")
         }
-        var timeStamps = try RequestRegistry.timeStampServer(settings)
+        var timeStamps = try TimeStampServer.configured(by: settings)
         timeStamps?.proxy = .environment(secrets)
         let directory = try StateDirectory.requests()
         let prompt: any ApprovalPrompt

@@ -2,6 +2,7 @@ import ArgumentParser
 import CertificateProviding
 import FoundationEssentials
 import SigningRequests
+import Terminal
 
 struct RequestsApprove: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -84,7 +85,7 @@ extension CommandContext {
 }
 
 /// The result of `requests approve` and `requests decline`.
-private struct RequestAnswerDocument: Document {
+private struct RequestAnswerDocument: CommandDocument {
     static let kind = "RequestAnswer"
 
     let id: String

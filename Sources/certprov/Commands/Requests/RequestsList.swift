@@ -3,6 +3,7 @@ import CertificateProviding
 import FoundationEssentials
 import IdentityStore
 import SigningRequests
+import Terminal
 
 struct RequestsList: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -37,7 +38,7 @@ struct RequestsList: AsyncParsableCommand {
 }
 
 /// The result of `requests list`.
-private struct WaitingRequestListDocument: Document {
+private struct WaitingRequestListDocument: CommandDocument {
     static let kind = "WaitingRequestList"
 
     let items: [WaitingRequestItem]
@@ -67,7 +68,7 @@ struct RequestsShow: AsyncParsableCommand {
 }
 
 /// The result of `requests show`.
-private struct WaitingRequestDocument: Document {
+private struct WaitingRequestDocument: CommandDocument {
     static let kind = "WaitingRequest"
 
     let request: WaitingRequestItem

@@ -2,6 +2,7 @@ import ArgumentParser
 import CertificateProviding
 import IdentityStore
 import SigningRequests
+import Terminal
 
 struct RequestsLog: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -49,7 +50,7 @@ struct RequestsLog: AsyncParsableCommand {
 }
 
 /// The result of `requests log`.
-private struct RequestLogDocument: Document {
+private struct RequestLogDocument: CommandDocument {
     static let kind = "RequestLog"
 
     let items: [RequestLogItem]

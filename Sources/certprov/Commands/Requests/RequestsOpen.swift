@@ -1,6 +1,7 @@
 import ArgumentParser
 import CertificateProviding
 import SigningRequests
+import Terminal
 
 struct RequestsOpen: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

@@ -3,6 +3,7 @@ import CertificateProviding
 import FoundationEssentials
 import Glibc
 import SigningRequests
+import Terminal
 
 struct RequestsSend: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -283,7 +284,7 @@ struct ReplyOptions: ParsableArguments {
 }
 
 /// The result of `requests send --url`.
-private struct SigningRequestDocument: Document {
+private struct SigningRequestDocument: CommandDocument {
     static let kind = "SigningRequest"
 
     let operation: String
@@ -292,7 +293,7 @@ private struct SigningRequestDocument: Document {
 }
 
 /// The result of `requests send`.
-private struct SigningReplyDocument: Document {
+private struct SigningReplyDocument: CommandDocument {
     static let kind = "SigningReply"
 
     let operation: String

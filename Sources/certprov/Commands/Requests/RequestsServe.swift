@@ -2,6 +2,7 @@ import ArgumentParser
 import CertificateProviding
 import Logging
 import SigningRequests
+import Terminal
 
 struct RequestsServe: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

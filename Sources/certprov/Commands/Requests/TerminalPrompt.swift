@@ -1,5 +1,6 @@
 import CertificateProviding
 import SigningRequests
+import Terminal
 
 /// Asks about a request at the controlling terminal.
 struct TerminalPrompt: ApprovalPrompt {
@@ -8,7 +9,8 @@ struct TerminalPrompt: ApprovalPrompt {
     func answer(
         to question: SigningQuestion, within time: Duration
     ) async throws(CertificateProviderError) -> ApprovalAnswer {
-        let interaction = TerminalInteraction()
+        let interaction = TerminalInteraction(
+            orElse: "set Signing.prompt to pinentry or queue, or use --prompt pinentry")
         let asking = Task { () -> Result<Bool, CertificateProviderError> in
             do throws(CertificateProviderError) {
                 return .success(

@@ -3,6 +3,7 @@ import FoundationEssentials
 import Glibc
 import Logon
 import Signing
+import Terminal
 
 extension CommandContext {
     /// Signs files one after the other, with one identity.
@@ -185,7 +186,7 @@ struct SignedOutput: Sendable {
 }
 
 /// The result of `sign` with `--out` or `--out-dir`.
-struct SignaturesDocument: Document {
+struct SignaturesDocument: CommandDocument {
     static let kind = "Signatures"
 
     let items: [Item]

@@ -1,20 +1,19 @@
-import CertificateProviding
+public import CertificateProviding
 
-/// An error, on stderr or in a document's `errors`.
-struct ErrorDocument: Document {
-    /// The document's `kind`.
-    static let kind = "Error"
+/// An error as JSON, on stderr or in a document's `errors`.
+public struct ErrorDocument: CommandDocument {
+    public static let kind = "Error"
 
-    let code: String
-    let provider: Nullable<String>
-    let message: String
+    private let code: String
+    private let provider: Nullable<String>
+    private let message: String
     /// The part that a caller may decide by beside the code, such as a word of a protocol; left out where there is none.
-    let reason: String?
+    private let reason: String?
     /// Seconds after which to try again; left out unless the server or the plugin has said so.
-    let retryAfter: Double?
+    private let retryAfter: Double?
 
     /// Makes the document of an error.
-    init(_ error: CertificateProviderError) {
+    public init(_ error: CertificateProviderError) {
         code = error.code.rawValue
         provider = Nullable(error.provider?.rawValue)
         message = error.message

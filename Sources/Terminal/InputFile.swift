@@ -1,23 +1,26 @@
-import CertificateProviding
+public import CertificateProviding
 import Glibc
 
 /// A file that the user has named for input, or stdin, which is read whole.
-struct InputFile {
+public struct InputFile: Sendable {
     private let path: String?
-    private let name: String
+    /// Its name, for messages.
+    public let name: String
 
+    /// Names a file. Nothing is read yet.
+    ///
     /// - Parameters:
     ///   - path: `nil` and `-` are stdin.
-    ///   - argument: Its name on the command line, for messages.
-    init(_ path: String?, named argument: String) {
+    ///   - argument: The argument that names it, for messages.
+    public init(_ path: String?, named argument: String? = nil) {
         self.path = path == "-" ? nil : path
-        name = "\(self.path?.withVisibleControls ?? "stdin") (\(argument))"
+        name = (self.path?.withVisibleControls ?? "stdin") + (argument.map { " (\($0))" } ?? "")
     }
 
     /// Reads the file. Blocks until its end.
     ///
     /// - Throws: `fileNotFound`, `storeReadFailed`, `malformedData` for more than `limit` bytes.
-    func read(atMost limit: Int) throws(CertificateProviderError) -> [UInt8] {
+    public func read(atMost limit: Int) throws(CertificateProviderError) -> [UInt8] {
         let bytes = try prefix(limit + 1)
         guard bytes.count <= limit else {
             throw CertificateProviderError(.malformedData, "\(name) has more than \(limit) bytes; name another file.")
@@ -28,7 +31,7 @@ struct InputFile {
     /// Reads the first `count` bytes, or fewer of a shorter file. Blocks.
     ///
     /// - Throws: `fileNotFound`, `storeReadFailed`.
-    func prefix(_ count: Int) throws(CertificateProviderError) -> [UInt8] {
+    package func prefix(_ count: Int) throws(CertificateProviderError) -> [UInt8] {
         let descriptor =
             path.map { open($0, O_RDONLY | O_CLOEXEC | O_NOCTTY) } ?? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
         guard descriptor >= 0 else { throw failure(errno) }

@@ -1,13 +1,21 @@
-import CertificateProviding
+public import CertificateProviding
 import Glibc
 
 /// Asks the user on the controlling terminal, independent of stdin and stdout.
-struct TerminalInteraction: UserInteraction {
+///
+/// One question is asked at a time, on a thread of its own; others wait. A secret is read without echo, and the terminal is as it
+/// was before when a signal ends or stops the process. Questions are shown with visible control characters, progress on stderr,
+/// if that is a terminal.
+public struct TerminalInteraction: UserInteraction {
+    private let advice: String
+
     /// Makes an interaction with the controlling terminal.
-    init() {}
+    ///
+    /// - Parameter advice: The next step in the error of ``confirm(_:)`` where there is no terminal.
+    public init(orElse advice: String = "run the command at a terminal") { self.advice = advice }
 
     /// Whether the process has a controlling terminal.
-    var canAsk: Bool {
+    public var canAsk: Bool {
         let terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)
         guard terminal >= 0 else { return false }
         close(terminal)
@@ -17,7 +25,7 @@ struct TerminalInteraction: UserInteraction {
     /// Asks for a secret without echo.
     ///
     /// - Throws: `interactionRequired` if the process has no controlling terminal, `userCancelled` without an answer.
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+    public func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
         try await ask(
             Self.line(prompt), hidden: true, orElse: "run the command at a terminal, or set a source of the secret")
     }
@@ -25,26 +33,27 @@ struct TerminalInteraction: UserInteraction {
     /// Asks a question that is answered with `y` or `n`; `n` is the default.
     ///
     /// - Throws: `interactionRequired` if the process has no controlling terminal, `userCancelled` without an answer.
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
-        let answer = try await ask(question + " [y/N] ", hidden: false, orElse: "use --yes")
+    public func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
+        let answer = try await ask(question + " [y/N] ", hidden: false, orElse: advice)
         return ["y", "yes"].contains(answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }.lowercased())
     }
 
     /// Shows lines, and asks a question about them as ``confirm(_:)`` does.
     ///
     /// - Throws: As ``confirm(_:)``.
-    func confirm(_ question: String, after lines: [String]) async throws(CertificateProviderError) -> Bool {
+    public func confirm(
+        _ question: String, after lines: [String]
+    ) async throws(CertificateProviderError) -> Bool {
         let text = (lines + [question]).map(\.withVisibleControls).joined(separator: "\n") + " [y/N] "
         let answer = try await ask(
-            lines: text, hidden: false, asking: question,
-            orElse: "set Signing.prompt to pinentry or queue, or use --prompt pinentry")
+            lines: text, hidden: false, asking: question, orElse: advice)
         return ["y", "yes"].contains(answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }.lowercased())
     }
 
     /// Asks for a text.
     ///
     /// - Throws: As ``requestSecret(_:)``.
-    func requestText(_ prompt: String) async throws(CertificateProviderError) -> String {
+    public func requestText(_ prompt: String) async throws(CertificateProviderError) -> String {
         let answer = try await ask(
             Self.line(prompt), hidden: false, orElse: "set the value in the configuration")
         return answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
@@ -58,7 +67,7 @@ struct TerminalInteraction: UserInteraction {
     /// Asks for the number of a choice until there is one.
     ///
     /// - Throws: As ``requestSecret(_:)``.
-    func choose(_ question: String, among choices: [String]) async throws(CertificateProviderError) -> Int {
+    public func choose(_ question: String, among choices: [String]) async throws(CertificateProviderError) -> Int {
         guard !choices.isEmpty else {
             throw CertificateProviderError(
                 .internal, "The question \"\(question.withVisibleControls)\" has no choices.")
@@ -74,12 +83,12 @@ struct TerminalInteraction: UserInteraction {
     }
 
     /// Shows progress on stderr if that is a terminal, so that the log of a script has only errors.
-    func report(_ progress: String) {
+    public func report(_ progress: String) {
         if Console.areNotesWatched { Console.note(progress) }
     }
 
     /// Shows a countdown on one line of stderr, if that is a terminal, and removes it at the end.
-    func report(_ progress: String, remaining: Duration) {
+    public func report(_ progress: String, remaining: Duration) {
         guard Console.areNotesWatched else { return }
         let (seconds, fraction) = remaining.components
         Console.rewriteNote(remaining > .zero ? "\(progress) (\(seconds + (fraction > 0 ? 1 : 0)) s)" : "")

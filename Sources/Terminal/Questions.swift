@@ -6,7 +6,7 @@ import Synchronization
 
 /// The questions at the terminal: one at a time, in the order in which they were asked, on a thread of their own. The threads
 /// of tasks hold signals back, so that the process would not notice that the user has pressed ^C.
-enum Questions {
+package enum Questions {
     private static let thread = BlockingExecutor.threads(maximum: 1)
     private struct State {
         /// The questions without an answer.
@@ -46,7 +46,7 @@ enum Questions {
 
     /// Ends all questions, also those that are asked later, and waits until the terminal is as it was before: two seconds at
     /// most.
-    static func end() {
+    package static func end() {
         let questions = state.withLock { state in
             state.hasEnded = true
             return state.open.values.map(\.self)

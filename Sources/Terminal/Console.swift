@@ -1,16 +1,16 @@
 import CLinux
-import CertificateProviding
+public import CertificateProviding
 import Glibc
 import Synchronization
 
-/// The command's two streams: results on stdout, everything else on stderr.
-enum Console {
+/// A command's two streams: results on stdout, everything else on stderr.
+public enum Console {
     /// The descriptors of the two streams. One pair for the process.
     private static let streams = Mutex((output: STDOUT_FILENO, notes: STDERR_FILENO))
 
     /// Takes those of the descriptors 0 to 2 that were closed when the command started. Otherwise the next file would get such
     /// a number, and the output of the stream. Reading and writing still fail. Call it before any file is opened.
-    static func takeClosedStreams() {
+    package static func takeClosedStreams() {
         for stream in [STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO] where fcntl(stream, F_GETFD) < 0 {
             // The lowest number that is free is this one.
             _ = certprov_take_descriptor()
@@ -18,15 +18,33 @@ enum Console {
     }
 
     /// Writes a result.
+    ///
     /// - Throws: `storeWriteFailed` if stdout cannot be written, for example because the disk is full.
-    static func print(_ text: String) throws(CertificateProviderError) {
+    public static func print(_ text: String) throws(CertificateProviderError) {
         try write(text, to: streams.withLock(\.output))
+    }
+
+    /// Writes a result: `document` with `--json`, else `text`.
+    ///
+    /// - Parameter warnings: Those so far are in the document.
+    /// - Throws: `storeWriteFailed`, as ``print(_:)``.
+    public static func show(
+        _ document: some CommandDocument, json isJSON: Bool, _ warnings: Warnings, text: () -> String
+    ) throws(CertificateProviderError) {
+        try print(isJSON ? document.json(warnings: warnings.take()) + "\n" : text())
+    }
+
+    /// Writes an error to stderr, as ``ErrorDocument`` with `--json`.
+    ///
+    /// - Parameter program: The name that begins the line of text.
+    public static func report(_ error: CertificateProviderError, of program: String, json isJSON: Bool) {
+        note((isJSON ? try? ErrorDocument(error).json() : nil) ?? "\(program): \(error)")
     }
 
     /// Writes bytes to stdout, and nothing else.
     ///
     /// - Throws: `storeWriteFailed`.
-    static func print(_ bytes: SecretBytes) throws(CertificateProviderError) {
+    package static func print(_ bytes: SecretBytes) throws(CertificateProviderError) {
         let output = streams.withLock(\.output)
         var copy = bytes.withUnsafeBytes { Array($0) }
         defer { copy.withUnsafeMutableBytes { if let base = $0.baseAddress { explicit_bzero(base, $0.count) } } }
@@ -36,23 +54,23 @@ enum Console {
     /// Writes bytes to stdout.
     ///
     /// - Throws: `storeWriteFailed`.
-    static func print(_ bytes: UnsafeRawBufferPointer) throws(CertificateProviderError) {
+    package static func print(_ bytes: UnsafeRawBufferPointer) throws(CertificateProviderError) {
         try write(Array(bytes)[...], to: streams.withLock(\.output))
     }
 
     /// Whether stdout is a terminal.
-    static var isOutputWatched: Bool { isatty(streams.withLock(\.output)) == 1 }
+    package static var isOutputWatched: Bool { isatty(streams.withLock(\.output)) == 1 }
 
     /// Writes a line to stderr. Errors are ignored.
-    static func note(_ text: String) {
+    public static func note(_ text: String) {
         try? write(text + "\n", to: streams.withLock(\.notes))
     }
 
     /// Whether stderr is a terminal.
-    static var areNotesWatched: Bool { isatty(streams.withLock(\.notes)) == 1 }
+    public static var areNotesWatched: Bool { isatty(streams.withLock(\.notes)) == 1 }
 
     /// Replaces the current line of the terminal on stderr.
-    static func rewriteNote(_ text: String) {
+    package static func rewriteNote(_ text: String) {
         try? write("\r\(text)\u{1b}[K", to: streams.withLock(\.notes))
     }
 
@@ -61,7 +79,7 @@ enum Console {
     ///
     /// The redirection is never undone, so it does not matter how the process ends. A program that is started later
     /// inherits the redirected descriptors.
-    static func setLibrariesApart(showing: Bool) {
+    package static func setLibrariesApart(showing: Bool) {
         streams.withLock { streams in
             guard streams == (STDOUT_FILENO, STDERR_FILENO) else { return }
             let own = (

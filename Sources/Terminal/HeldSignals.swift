@@ -39,7 +39,7 @@ enum HeldSignals {
         // Already continued: to stop now would be to wait for another SIGCONT.
         if signals.contains(SIGCONT) { signals.remove(SIGTSTP) }
         for number in signals { raise(number) }
-        ProcessEnd.leaveToSignal()
+        EndingSignal.leaveToSignal()
         return (try result.get(), signals)
     }
 

@@ -1,0 +1,110 @@
+import CertificateProviding
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+import X509
+
+@testable import IdentityStore
+
+/// The files for other programs never become worse than they are.
+@Suite struct FilesExportTests {
+    private let directory: TemporaryDirectory
+    private let authority: TestAuthority
+
+    init() throws { (directory, authority) = (try TemporaryDirectory(), try TestAuthority()) }
+
+    private func export(_ formats: [IdentityFiles.Format] = [.pem]) -> FilesExport {
+        var form = FilesExport.Form()
+        form.formats = formats
+        form.hasKey = true
+        return FilesExport(directory["out"], form)
+    }
+
+    private func isCurrent(_ identity: Identity, _ formats: [IdentityFiles.Format]) throws -> Bool {
+        try export(formats).isCurrent(identity)
+    }
+
+    @Test(
+        "An identity that peers refuse is not written in place of one that they accept, until it can be used",
+        arguments: [[IdentityFiles.Format.pem], [.der], [.der, .pem]])
+    func aGoodSetStays(formats: [IdentityFiles.Format]) throws {
+        let good = try authority.issue("good")
+        let start = Date(timeIntervalSinceNow: 864_000)
+        let early = try authority.issue("early", notBefore: start, notAfter: start + 86_400)
+        let forServers = try authority.issue("server", for: [.serverAuth])
+        let export = export(formats)
+        _ = try export.write(good)
+        for (identity, code, words) in [
+            (early, CertificateProviderError.Code.pending, "is not valid before"),
+            (forServers, .unsupportedAlgorithm, "which usage=client needs"),
+        ] {
+            let error = try error { _ = try export.write(identity) }
+            #expect(error.code == code && error.message.contains(words), "\(error)")
+            #expect(error.message.contains("\(directory["out"])/current are unchanged"))
+            #expect(try isCurrent(good, formats))
+        }
+        _ = try export.write(early, at: start + 60)
+        #expect(try isCurrent(early, formats))
+    }
+
+    @Test("A chain with an expired CA is not written in place of a good one")
+    func anExpiredIntermediate() throws {
+        let other = try TestAuthority("Other", intermediateUntil: Date(timeIntervalSinceNow: -60))
+        let (good, bad) = (try authority.issue("good"), try other.issue("bad"))
+        _ = try export().write(good)
+        #expect(try error { _ = try export().write(bad) }.message.contains("'CN=Other Intermediate"))
+        #expect(try isCurrent(good, [.pem]))
+        // On purpose.
+        unlink(directory["out/current"])
+        _ = try export().write(bad)
+        _ = try export().write(bad)
+        #expect(try isCurrent(bad, [.pem]))
+        // One that peers refuse takes the place of another that they refuse.
+        _ = try export().write(try other.issue("next"))
+    }
+
+    @Test("An identity of another usage is written, since the configuration wants it")
+    func anotherUsage() throws {
+        let forClients = try authority.issue("client", for: [.clientAuth], usage: .client)
+        let forServers = try authority.issue("server", for: [.serverAuth], usage: .server)
+        for identity in [forClients, forServers, forClients] {
+            _ = try export().write(identity)
+            #expect(try isCurrent(identity, [.pem]))
+        }
+        // Neither fits the usage: the last one is written.
+        _ = try export().write(try authority.issue("mail", for: [.emailProtection], usage: .server))
+    }
+
+    @Test("The trust bundle stays while the identity comes with none, with a warning")
+    func theTrustBundleStays() throws {
+        let (one, two) = (try authority.issue("one"), try authority.issue("two"))
+        let whole = try Identity(
+            certificateChain: one.certificateChain, key: one.key, trust: TrustBundle([authority.root]),
+            provenance: one.provenance)
+        var warnings: [String] = []
+        _ = try export().write(whole) { warnings.append($0) }
+        let bundle = try directory.read("out/current/ca.pem")
+        #expect(!bundle.isEmpty && warnings.isEmpty)
+        for identity in [one, two] {
+            let paths = try export().write(identity) { warnings.append($0) }
+            #expect(paths.contains(directory["out/current/ca.pem"]))
+            #expect(try directory.read("out/current/ca.pem") == bundle && isCurrent(identity, [.pem]))
+        }
+        #expect(warnings.count == 2 && warnings.allSatisfy { $0.contains("keeps the CA certificates of before") })
+        unlink(directory["out/current/ca.pem"])
+        _ = try export().write(two) { warnings.append($0) }
+        #expect(warnings.count == 2)
+    }
+
+    @Test("The directory can be entered by others, whatever the umask is")
+    func theUmask() throws {
+        let set = try IdentityFiles(try authority.issue("one"), exportingKey: true)
+        var files = FaultyDisk().fileSystem
+        let make = files.makeDirectory
+        files.makeDirectory = { make($0, $1, $2 & ~0o077) }
+        _ = try IdentityFilesDirectory(path: directory["out"], files: files).write(set)
+        let attributes = try FileManager.default.attributesOfItem(atPath: directory["out"])
+        #expect((attributes[.posixPermissions] as? NSNumber)?.uint32Value == 0o755)
+    }
+}
