@@ -1,0 +1,74 @@
+import CertificateProviding
+import Contracts
+
+/// A book as a host of an account sees it, without a network.
+struct BookServing: ContractServing {
+    let book: ContractBook
+    let account: String
+    let notifier: (any CodeNotifying)?
+
+    init(_ book: ContractBook, account: String, notifier: (any CodeNotifying)? = nil) {
+        (self.book, self.account, self.notifier) = (book, account, notifier)
+    }
+
+    func hasDocument(_ document: DocumentReference) async throws(CertificateProviderError) -> Bool {
+        try await run { try await book.sizeOfDocument(document.sha256, of: account) == document.size }
+    }
+
+    func putDocument(_ content: [UInt8]) async throws(CertificateProviderError) {
+        try await run { _ = try await book.putDocument(content, for: account) }
+    }
+
+    func document(_ document: DocumentReference) async throws(CertificateProviderError) -> [UInt8] {
+        try await run {
+            guard let content = try await book.document(document.sha256, of: account), content.count == document.size
+            else { throw Refusal(.notFound, "The server does not have the document \(document.sha256).") }
+            return content
+        }
+    }
+
+    func put(
+        _ version: ContractVersion, after revision: Int?
+    ) async throws(CertificateProviderError) -> PutOutcome {
+        try await run { try await book.put(version, of: account, after: revision).outcome }
+    }
+
+    func changes(
+        after cursor: String?, limit: Int
+    ) async throws(CertificateProviderError) -> ContractChanges? {
+        try await run { try await book.changes(of: account, after: cursor, limit: limit) }
+    }
+
+    func requestCode(for version: ContractVersion) async throws(CertificateProviderError) {
+        try await run {
+            guard let notifier else { throw Refusal(.noNotifier, "The server has no notifier.") }
+            guard let address = version.content.codeAddress else {
+                throw Refusal.invalid("customer.mode", "needs no code, or the address is missing")
+            }
+            try await book.makeCode(
+                for: version.id, version.content.mode, to: address, document: version.content.pdf.document.sha256,
+                of: account, notifier: notifier)
+        }
+    }
+
+    func confirmCode(_ code: String, for version: ContractVersion) async throws(CertificateProviderError) {
+        try await run {
+            try await book.confirmCode(
+                code, for: version.id, document: version.content.pdf.document.sha256, of: account)
+        }
+    }
+
+    private func run<Result: Sendable>(
+        _ work: () async throws -> Result
+    ) async throws(CertificateProviderError) -> Result {
+        do {
+            return try await work()
+        } catch let error as CertificateProviderError {
+            throw error
+        } catch let refusal as Refusal {
+            throw refusal.error
+        } catch {
+            throw CertificateProviderError(.unavailable, "The server failed: \(error)", underlying: error)
+        }
+    }
+}

@@ -1,0 +1,82 @@
+import CertificateProviding
+
+/// The URLs that the calling program wants to have opened.
+public struct CallbackURLs: Equatable, Sendable {
+    public var success: Callback?
+    public var error: Callback?
+
+    public init(success: Callback? = nil, error: Callback? = nil) { (self.success, self.error) = (success, error) }
+
+    /// The callbacks of a contract, from the file that it came in. A text that is no URL is none.
+    public init(of content: ContractContent) {
+        self.init(
+            success: content.successCallback.flatMap { Callback($0) },
+            error: content.errorCallback.flatMap { Callback($0) })
+    }
+}
+
+/// A URL that tells the calling program the outcome.
+public struct Callback: Equatable, Sendable {
+    /// The URL, without a message.
+    public let text: String
+    /// In lower case.
+    public let scheme: String
+
+    /// Reads a URL with a scheme; `nil` for another text, and for one with spaces or control characters, seen or not.
+    public init?(_ text: String) {
+        guard text.utf8.count <= SellSignURL.maximumLength, let colon = text.firstIndex(of: ":"),
+            case let scheme = text[..<colon].lowercased(), ContractsSettings.isScheme(scheme),
+            text.utf8.allSatisfy({ $0 > 0x20 && $0 != 0x7f }), DisplayText.visible(text) == text,
+            !text.contains(where: \.isWhitespace)
+        else { return nil }
+        (self.text, self.scheme) = (text, scheme)
+    }
+
+    /// What is opened after a success.
+    public var success: String { Self.encoded(text) }
+
+    /// What is opened after an error: the URL with the parameter `message`.
+    public func failure(_ message: String) -> String {
+        let end = text.firstIndex(of: "#") ?? text.endIndex
+        let separator = text[..<end].contains("?") ? "&" : "?"
+        let parameter = "\(separator)message=\(Self.percentEncoded(Self.shortened(message)))"
+        return Self.encoded(text[..<end]) + parameter + Self.encoded(text[end...])
+    }
+
+    /// A message in the room that a URL on a command line has.
+    private static func shortened(_ message: String) -> String {
+        let limit = 2048
+        guard message.utf8.count > limit else { return message }
+        var (short, size) = ("", 3)
+        for scalar in message.unicodeScalars {
+            size += String(scalar).utf8.count
+            guard size <= limit else { break }
+            short.unicodeScalars.append(scalar)
+        }
+        return short + "…"
+    }
+
+    /// A value of a query: letters, digits, `-`, `.`, `_` and `~` stay (RFC 3986, section 2.3).
+    public static func percentEncoded(_ text: String) -> String {
+        encoded(text) { byte in
+            (48...57).contains(byte) || (65...90).contains(byte) || (97...122).contains(byte)
+                || [0x2D, 0x2E, 0x5F, 0x7E].contains(byte)
+        }
+    }
+
+    /// A URL in ASCII (RFC 3987, section 3.1).
+    private static func encoded(_ text: some StringProtocol) -> String { encoded(text) { $0 < 0x80 } }
+
+    private static func encoded(_ text: some StringProtocol, keeping isKept: (UInt8) -> Bool) -> String {
+        var bytes: [UInt8] = []
+        let digits = Array("0123456789ABCDEF".utf8)
+        for byte in text.utf8 {
+            if isKept(byte) {
+                bytes.append(byte)
+            } else {
+                bytes += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
+            }
+        }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+}

@@ -1,0 +1,153 @@
+import CertificateProviding
+
+/// The member `customer` of a file.
+struct Customer {
+    private static let maximumNumber = 255
+
+    let number: String
+    let mode: ContractContent.Mode
+    let fields: [(key: String, value: String)]
+    /// The page's names of the fields that the mode needs and that have no value.
+    let missing: [String]
+
+    init(_ customer: MemberReader) throws(CertificateProviderError) {
+        try customer.requireObject()
+        let member = try customer.required("number")
+        number = try member.string()
+        guard !number.isEmpty, number.unicodeScalars.count <= Self.maximumNumber else {
+            throw member.malformed("has not 1 to \(Self.maximumNumber) characters")
+        }
+        let modeMember = try customer.required("mode")
+        guard let value = modeMember.value.integer, let mode = ContractContent.Mode(rawValue: value) else {
+            throw modeMember.malformed("is none of 1 (text message), 2 (at this host) and 3 (mail)")
+        }
+        self.mode = mode
+        _ = try customer["contractor_id"]?.integer()
+
+        let needed = Self.neededFields(mode)
+        var fields: [(key: String, value: String)] = []
+        var keys: Set<String> = []
+        for field in try customer.objects("fields") {
+            let key = try field.required("key")
+            let name = try key.string()
+            let known = CustomerField.name(of: name) ?? name
+            guard !name.isEmpty else { throw key.malformed("is empty") }
+            guard keys.insert(known).inserted else {
+                throw key.malformed("is the field \(JSONPath.visible(known)), which is there already")
+            }
+            guard let member = field["value"] else { continue }
+            let value = try member.plainText()
+            guard !value.isBlank else { continue }
+            if needed.contains(known), let flaw = CustomerField.flaw(of: value, in: known) {
+                throw member.malformed("\(flaw), which the mode \(mode.rawValue) needs")
+            }
+            fields.append((known, value))
+        }
+        self.fields = fields
+        missing = needed.filter { name in !fields.contains { $0.key == name } }
+    }
+
+    private static func neededFields(_ mode: ContractContent.Mode) -> [String] {
+        let names = [CustomerField.firstName, CustomerField.lastName]
+        return switch mode {
+        case .textMessage: names + [CustomerField.mobile]
+        case .person: names
+        case .mail: names + [CustomerField.mobile, CustomerField.mail]
+        }
+    }
+}
+
+extension ContractContent.Property {
+    static let member = "contract_properties"
+
+    static func read(in file: MemberReader) throws(CertificateProviderError) -> [ContractContent.Property] {
+        var properties: [ContractContent.Property] = []
+        var keys: Set<String> = []
+        for property in try file.objects(member) {
+            let key = try property.required("key")
+            let name = try key.string()
+            guard !name.isEmpty else { throw key.malformed("is empty") }
+            guard keys.insert(name).inserted else {
+                throw key.malformed("is \(JSONPath.visible(name)), which is there already")
+            }
+            let value = try property["value"]?.plainText()
+            let isToFill = try property["to_fill_by_user"]?.flag() ?? false
+            properties.append(
+                ContractContent.Property(
+                    key: name, value: value.flatMap { $0.isBlank ? nil : $0 }, isToFill: isToFill))
+        }
+        return properties
+    }
+
+    /// Whether a person has to fill it in.
+    var isMissing: Bool { isToFill && value == nil }
+
+    /// The key that `complete` takes: that of the property, unless a field of the customer has the same.
+    func fillingKey(besides fields: [String]) -> String {
+        CustomerField.name(of: key).map(fields.contains) == true ? "\(Self.member).\(key)" : key
+    }
+}
+
+extension ContractContent.Attachment {
+    /// The PDF of a contract.
+    ///
+    /// - Parameter size: The size of the documents before this one; then with it.
+    static func pdf(
+        of contract: MemberReader, _ size: inout Int
+    ) throws(CertificateProviderError) -> ContractContent.Attachment {
+        let name = try contract["pdf_file_name"]?.string() ?? ""
+        let path = try contract.required("pdf_file_path")
+        let (type, document) = try reference(path, &size)
+        guard MediaType(MediaType.pdf)?.fits(type.isEmpty ? nil : MediaType(type)) == true else {
+            throw path.malformed("is \(type), and no PDF (application/pdf)")
+        }
+        return Self(
+            name: FileName.visible(name, default: "contract.pdf"), type: MediaType.pdf, document: document)
+    }
+
+    init(_ file: MemberReader, _ index: Int, _ size: inout Int) throws(CertificateProviderError) {
+        let path = try file.required("path")
+        let (written, document) = try Self.reference(path, &size)
+        let name = try file["name"]?.string() ?? ""
+        var type = written.isEmpty ? MediaType.unknown : written
+        if let member = file["type"] {
+            type = try member.string()
+            guard let stated = MediaType(type) else { throw member.malformed("is no media type, such as image/png") }
+            guard stated.fits(written.isEmpty ? nil : MediaType(written)) else {
+                throw member.malformed(
+                    "is \(JSONPath.visible(type)), and \(path.path) says \(JSONPath.visible(written))")
+            }
+        }
+        self.init(
+            name: FileName.visible(name, default: "attachment-\(index + 1)"), type: type, document: document)
+    }
+
+    private static func reference(
+        _ path: MemberReader, _ size: inout Int
+    ) throws(CertificateProviderError) -> (type: String, document: DocumentReference) {
+        guard let reference = DocumentReference.reading(placeholder: try path.string()) else {
+            throw path.malformed("is no reference of a document (data:TYPE;base64,sha256:DIGEST,SIZE)")
+        }
+        try path.requireSize(reference.document.size, besides: &size)
+        return reference
+    }
+}
+
+extension MemberReader {
+    /// Adds the size of a document to that of those before it.
+    ///
+    /// - Throws: `malformedData` for more than a contract may have.
+    func requireSize(_ size: Int, besides sum: inout Int) throws(CertificateProviderError) {
+        guard size <= ContractContent.maximumDocuments - sum else {
+            throw malformed(
+                "with the documents before it has \(size > Int.max - sum ? size : sum + size) bytes; "
+                    + "at most \(ContractContent.maximumDocuments) are taken")
+        }
+        sum += size
+    }
+}
+
+extension String {
+    /// Whether there is nothing, or only white space.
+    var isBlank: Bool { allSatisfy(\.isWhitespace) }
+}

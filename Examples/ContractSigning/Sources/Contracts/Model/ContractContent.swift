@@ -1,0 +1,115 @@
+public import CertificateProviding
+
+/// The content of a contract: what the file says, with each document by its reference.
+///
+/// A document's member (`contract.pdf_file_path`, `files[].path`) is `data:TYPE;base64,sha256:DIGEST,SIZE` here.
+public struct ContractContent: Equatable, Sendable {
+    /// A document of the contract.
+    public struct Attachment: Equatable, Sendable {
+        /// Without a path and control characters, for people.
+        public var name: String
+        /// The media type, such as `image/png`.
+        public var type: String
+        public var document: DocumentReference
+    }
+    /// A property of the contract.
+    public struct Property: Equatable, Sendable {
+        public var key: String
+        /// Its text; `nil` if there is none, or only white space.
+        public var value: String?
+        /// Whether a person at the host fills it in.
+        public var isToFill: Bool
+    }
+    /// How the signatory is identified (the vendor's `customer.mode`).
+    public enum Mode: Int, Sendable {
+        /// By a code that comes as a text message.
+        case textMessage = 1
+        /// By the person at this host.
+        case person = 2
+        /// By a code that comes by mail.
+        case mail = 3
+    }
+
+    /// The most that the documents of a contract have together, in bytes.
+    public static let maximumDocuments = 50_000_000
+    /// The most attachments.
+    public static let maximumAttachments = 1000
+
+    /// The whole file.
+    public let json: JSONValue
+    public let customerNumber: String
+    public let mode: Mode
+    /// The customer's fields that have a value, in the file's order: names as the page has them (`cellPhone`).
+    public let customerFields: [(key: String, value: String)]
+    /// The number of the contract in the caller's system (`contract.contract_id`); `nil` for a new one.
+    public let contractID: Int?
+    public let pdf: Attachment
+    public let attachments: [Attachment]
+    public let properties: [Property]
+    /// Whether other hosts of the account get it too (`contract.keep_on_move`).
+    public let isKeptOnMove: Bool
+    /// What has to be filled in, by the keys that `complete` takes; empty if the contract can be signed.
+    public let missing: [String]
+    public let successCallback: String?
+    public let errorCallback: String?
+
+    /// Reads a file whose documents are references.
+    ///
+    /// - Throws: `malformedData`, which names the member by its path, such as `customer.mode`.
+    public init(_ json: JSONValue) throws(CertificateProviderError) {
+        let file = MemberReader(json)
+        try file.requireObject()
+        try file.requireDepth(JSONValue.maximumDepth)
+        let customer = try Customer(file.required("customer"))
+        (customerNumber, mode, customerFields) = (customer.number, customer.mode, customer.fields)
+        _ = try file.objects("contractors")
+
+        let contract = try file.required("contract")
+        try contract.requireObject()
+        _ = try contract.required("contract_definition_id").integer()
+        let number = try contract["contract_id"]?.integer()
+        contractID = number == -1 ? nil : number
+        for name in ["message_title", "message_body"] { _ = try contract[name]?.string() }
+        isKeptOnMove = try contract["keep_on_move"]?.flag() ?? false
+        properties = try Property.read(in: file)
+
+        var size = 0
+        pdf = try Attachment.pdf(of: contract, &size)
+        let files = try file.objects("files")
+        guard files.count <= Self.maximumAttachments else {
+            throw files[Self.maximumAttachments].malformed(
+                "is one attachment too many; at most \(Self.maximumAttachments) are taken")
+        }
+        var attachments: [Attachment] = []
+        for (index, file) in files.enumerated() { attachments.append(try Attachment(file, index, &size)) }
+        self.attachments = attachments
+        _ = try file.elements("options")
+        successCallback = try Self.callback("success_callback_url", of: file)
+        errorCallback = try Self.callback("error_callback_url", of: file)
+        missing = customer.missing + properties.filter(\.isMissing).map { $0.fillingKey(besides: customer.missing) }
+        self.json = json
+    }
+
+    /// The documents of the content: the PDF and the attachments.
+    public var documents: [DocumentReference] { [pdf.document] + attachments.map(\.document) }
+
+    public static func == (one: Self, other: Self) -> Bool { one.json == other.json }
+
+    /// The most that the URL of a callback has, in bytes.
+    private static let maximumURL = 8 << 10
+
+    static func callback(_ name: String, of file: MemberReader) throws(CertificateProviderError) -> String? {
+        guard let member = file[name] else { return nil }
+        let url = try member.string()
+        guard !url.isEmpty else { return nil }
+        guard url.utf8.count <= maximumURL else { throw member.malformed("has more than \(maximumURL) bytes") }
+        let scheme = url.utf8.prefix { $0 != UInt8(ascii: ":") }
+        guard scheme.count < url.utf8.count, let first = scheme.first, Self.isLetter(first),
+            scheme.allSatisfy({ Self.isLetter($0) || (0x30...0x39).contains($0) || "+-.".utf8.contains($0) }),
+            url.utf8.allSatisfy({ (0x21...0x7e).contains($0) && !"\"<>\\^`{|}".utf8.contains($0) })
+        else { throw member.malformed("is no URL (RFC 3986)") }
+        return url
+    }
+
+    private static func isLetter(_ byte: UInt8) -> Bool { (0x61...0x7a).contains(byte | 0x20) }
+}

@@ -1,0 +1,114 @@
+import CertificateProviding
+import FoundationEssentials
+
+/// The record of a contract, as it is stored. The contents of its versions are documents, since a record holds 1 MiB.
+struct ContractRecord: Codable {
+    static let prefix = "contract-"
+    /// The version of the format.
+    static let version = 1
+
+    private struct Version: Codable {
+        var state: ContractState
+        var content: DocumentReference
+        var signature: ContractSignature?
+    }
+    private struct Conflict: Codable {
+        var revision: Int?
+        var version: Version?
+    }
+
+    private var version = Self.version
+    private var current: Version
+    private var received: Date
+    private var revision: Int?
+    private var isUnsent: Bool
+    private var conflict: Conflict?
+    private var superseded: [ContractSignature]
+    /// All documents, so that those of a content need not be looked up.
+    private(set) var documents: [DocumentReference]
+
+    /// As ``Contract/hasUnsentSignature``.
+    var hasUnsentSignature: Bool {
+        current.signature != nil && (isUnsent || conflict != nil) || !superseded.isEmpty
+    }
+
+    /// - Parameter contents: Gets the contents of the versions, which are to be stored.
+    init(_ contract: Contract, contents: inout [[UInt8]]) {
+        func version(_ version: ContractVersion) -> Version {
+            let bytes = version.content.json.bytes
+            contents.append(bytes)
+            return Version(
+                state: version.state, content: DocumentReference(of: bytes), signature: version.signature)
+        }
+        current = version(contract.version)
+        (received, revision, isUnsent) = (contract.received, contract.revision, contract.isUnsent)
+        conflict = contract.conflict.map { conflict in
+            Conflict(revision: conflict.server?.revision, version: conflict.server.map { version($0.version) })
+        }
+        superseded = contract.superseded
+        documents = Set(
+            contract.version.documents + (contract.conflict?.server?.version.documents ?? [])
+                + contract.superseded.flatMap(\.documents) + contents.map { DocumentReference(of: $0) }
+        ).sorted { $0.sha256 < $1.sha256 }
+    }
+
+    func contract(
+        _ id: String, documents keeping: any DocumentKeeping
+    ) throws(CertificateProviderError) -> Contract {
+        func version(_ version: Version) throws(CertificateProviderError) -> ContractVersion {
+            // What was stored is read, whatever is accepted of new files.
+            let json = try JSONValue(
+                parsing: try keeping.read(version.content), maximumSize: .max, maximumDepth: 2 * JSONValue.maximumDepth)
+            return ContractVersion(
+                id: id, state: version.state, content: try ContractContent(json), signature: version.signature)
+        }
+        var contract = Contract(
+            version: try version(current), received: received, revision: revision, isUnsent: isUnsent)
+        if let conflict {
+            var server: ServerContract?
+            if let revision = conflict.revision, let other = conflict.version {
+                server = ServerContract(revision: revision, version: try version(other))
+            }
+            contract.conflict = Contract.Conflict(server)
+        }
+        contract.superseded = superseded
+        return contract
+    }
+}
+
+/// JSON of records.
+enum RecordCoding {
+    private struct Version: Decodable { let version: Int }
+
+    static func encode(_ value: some Encodable) throws(CertificateProviderError) -> SecretBytes {
+        do {
+            return SecretBytes(copying: try JSONEncoder().encode(value))
+        } catch {
+            throw CertificateProviderError(.internal, "A record cannot be written: \(error).", underlying: error)
+        }
+    }
+
+    /// - Throws: `storeReadFailed`, with the reason `damaged` for a record that is.
+    static func decode<Value: Decodable>(
+        _ type: Value.Type, _ record: SecretBytes, named name: String, version: Int
+    ) throws(CertificateProviderError) -> Value {
+        do {
+            let data = record.withUnsafeBytes { Data($0) }
+            let decoder = JSONDecoder()
+            let found = try decoder.decode(Version.self, from: data).version
+            guard found <= version else {
+                throw CertificateProviderError(
+                    .storeReadFailed,
+                    "The record \(name) of the contracts is of format \(found); this version reads \(version). Use the newer version of contracts that has written it."
+                )
+            }
+            return try decoder.decode(type, from: data)
+        } catch let error as CertificateProviderError {
+            throw error
+        } catch {
+            throw CertificateProviderError(
+                .storeReadFailed, "The record \(name) of the contracts is damaged; restore it from a backup.",
+                reason: .damaged, underlying: error)
+        }
+    }
+}

@@ -1,0 +1,64 @@
+public import CertificateProviding
+
+/// The answer to a version that was sent.
+public enum PutOutcome: Equatable, Sendable {
+    /// The server has this version, now or since an earlier try.
+    case accepted(revision: Int)
+    /// The server has another version, or another state, that this one may not follow. `nil` where it has none.
+    case conflict(ServerContract?)
+}
+
+/// A part of what has changed on the server.
+public struct ContractChanges: Equatable, Sendable {
+    /// The account that this host is paired with.
+    public var account: String
+    /// The position after ``contracts``. Opaque.
+    public var cursor: String
+    /// Whether there is more after ``cursor``.
+    public var hasMore: Bool
+    /// Whether there is nothing.
+    var isEmpty: Bool { contracts.isEmpty && unreadable.isEmpty }
+    /// The oldest change first, each contract once.
+    public var contracts: [ServerContract]
+    /// The ids of contracts of this part that cannot be read here, with the reason.
+    public var unreadable: [String: String]
+
+    public init(
+        account: String, cursor: String, hasMore: Bool, contracts: [ServerContract], unreadable: [String: String] = [:]
+    ) {
+        (self.account, self.cursor, self.hasMore, self.contracts) = (account, cursor, hasMore, contracts)
+        self.unreadable = unreadable
+    }
+}
+
+/// The server of contracts, as a paired host sees it. Each call may fail after the server has done its work: all of them are
+/// harmless when repeated.
+///
+/// Errors: `unavailable` and `timedOut` for the connection; `rejected` where the server does not accept the identity (revoked, not
+/// paired); `malformedData` for a version that the server refuses, naming the member; `protocolError` for other answers.
+public protocol ContractServing: Sendable {
+    /// Returns whether the server has a document.
+    func hasDocument(_ document: DocumentReference) async throws(CertificateProviderError) -> Bool
+    /// Stores a document on the server.
+    func putDocument(_ content: [UInt8]) async throws(CertificateProviderError)
+    /// Returns the content of a document, whose digest and size are right.
+    func document(_ document: DocumentReference) async throws(CertificateProviderError) -> [UInt8]
+    /// Stores a version on the server, after its documents.
+    ///
+    /// - Parameter revision: The revision that the version stands on; `nil` for a contract that is new to the server.
+    func put(
+        _ version: ContractVersion, after revision: Int?
+    ) async throws(CertificateProviderError) -> PutOutcome
+    /// Returns what has changed after a cursor; `nil` if the server has forgotten the cursor, so that all has to be read anew.
+    ///
+    /// - Parameter cursor: `nil` for all contracts of the account.
+    func changes(
+        after cursor: String?, limit: Int
+    ) async throws(CertificateProviderError) -> ContractChanges?
+    /// Has the server make a code for the signature of a contract, and hand it to the signatory: by text message (mode 1) or mail
+    /// (mode 3).
+    func requestCode(for version: ContractVersion) async throws(CertificateProviderError)
+    /// Confirms the code. `wrongPassword` for a wrong one, with the tries that are left in the message; `expired` after ten
+    /// minutes; `pinLocked` after three wrong ones: then another code is needed.
+    func confirmCode(_ code: String, for version: ContractVersion) async throws(CertificateProviderError)
+}

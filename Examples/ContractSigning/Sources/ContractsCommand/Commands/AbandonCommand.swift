@@ -1,0 +1,42 @@
+import ArgumentParser
+import CertificateProviding
+import Contracts
+import Terminal
+
+struct AbandonCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "abandon", abstract: "Give a contract up: it is not signed here any more.",
+        discussion: "Asks first. The calling program is told, and the server with the next synchronisation.")
+
+    @OptionGroup var options: GlobalOptions
+    @OptionGroup var contract: ContractArgument
+
+    @Flag(help: "Do not ask for confirmation.")
+    var yes = false
+
+    func run() async throws {
+        try await Context.run(options) { context throws(CertificateProviderError) in
+            let queue = try context.queue()
+            let found = try queue.find(contract.id)
+            if found.state.after(.abandoned) != nil, !yes {
+                let question = "Abandon this contract?"
+                guard try await context.interaction.confirm(question, after: found.lines { queue.path(of: $0) }) else {
+                    throw CertificateProviderError(
+                        .userCancelled,
+                        "The contract \(found.id) is not abandoned; sign it with: contracts sign \(found.id)")
+                }
+            }
+            let callbacks = try context.callbacks()
+            let callback = callbacks.note(
+                .failure("The contract is abandoned at the host."), to: CallbackURLs(of: found.content),
+                once: .init(found.id, is: .abandoned))
+            let contract: Contract
+            do throws(CertificateProviderError) { contract = try queue.event(.abandoned, on: found.id).0 } catch {
+                callbacks.cancel(callback)
+                throw error
+            }
+            if let problem = await callbacks.open(callback) { context.remark(problem) }
+            return try context.show(contract, of: queue)
+        }
+    }
+}

@@ -1,0 +1,134 @@
+import ArgumentParser
+import CertificateProviding
+import CertprovKit
+import Contracts
+import Logon
+import Terminal
+
+struct PairCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "pair", abstract: "Pair this host with the server, by a token.",
+        discussion: """
+            The server issues an identity for the token: every later request goes over mutual TLS with it, and no password rests on \
+            the host. Asks for the token without echo, unless --token-source names where it is.
+            """)
+
+    @OptionGroup var options: GlobalOptions
+
+    @Option(
+        help: ArgumentHelp(
+            "Where the token is: file:PATH, env:NAME, fd:N, systemd:NAME or prompt.", valueName: "source"))
+    var tokenSource: String?
+
+    func validate() throws {
+        guard let tokenSource else { return }
+        guard SecretSource(tokenSource) != nil else {
+            throw ValidationError("--token-source must be file:PATH, env:NAME, fd:N, systemd:NAME or prompt.")
+        }
+    }
+
+    func run() async throws {
+        try await Context.run(options) { context throws(CertificateProviderError) in
+            let source = tokenSource.flatMap { SecretSource($0) } ?? .prompt
+            guard source != .prompt || context.interaction.canAsk else {
+                throw CertificateProviderError(
+                    .interactionRequired,
+                    "The token cannot be asked for: there is no terminal. Name where it is with --token-source.")
+            }
+            let token =
+                source == .prompt
+                ? try await context.interaction.requestSecret("Token of the server") : try SecretReader().read(source)
+            return try await Self.pair(token, context)
+        }
+    }
+
+    /// Pairs the host, and shows the account.
+    ///
+    /// - Parameter isCalled: Whether another program wants it, such as any web page: a person confirms that the account is another one.
+    static func pair(
+        _ token: SecretBytes, isCalled: Bool = false, _ context: Context
+    ) async throws(CertificateProviderError) -> ExitStatus {
+        let (account, isTokenUsed) = try await context.pairing { pairing throws(CertificateProviderError) in
+            try await pairing.pair(token, context.interaction) { old, new throws(CertificateProviderError) in
+                if isCalled { try await context.confirmChange(from: old, to: new) }
+            }
+        }
+        try context.show(PairingDocument(account: account)) {
+            isTokenUsed
+                ? "This host is paired for \(DisplayText.visible(account)).\n"
+                : "This host is paired for \(DisplayText.visible(account)) already. The token was not used.\n"
+        }
+        return .done
+    }
+}
+
+struct UnpairCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "unpair",
+        abstract: "End the pairing: tell the server, and delete the identity and the contracts here.")
+
+    @OptionGroup var options: GlobalOptions
+
+    @Flag(help: "Delete signatures that were not sent, too, and do without the server's answer.")
+    var force = false
+
+    @Flag(help: "Do not ask for confirmation.")
+    var yes = false
+
+    func run() async throws {
+        try await Context.run(options) { context throws(CertificateProviderError) in
+            if !yes {
+                let question = "Delete the pairing and \(try context.queue().entries().count) contracts of this host?"
+                guard try await context.interaction.confirm(question) else {
+                    throw CertificateProviderError(.userCancelled, "The host stays paired.")
+                }
+            }
+            try await context.pairing { pairing throws(CertificateProviderError) in
+                try await pairing.unpair(isForced: force)
+            }
+            try context.show(PairingDocument(account: nil)) { "This host is not paired any more.\n" }
+            return .done
+        }
+    }
+}
+
+/// The result of `pair` and `unpair`.
+struct PairingDocument: CommandDocument {
+    static let kind = "ContractPairing"
+
+    let account: Nullable<String>
+
+    init(account: String?) { self.account = Nullable(account) }
+}
+
+extension Context {
+    fileprivate func confirmChange(from old: String, to new: String) async throws(CertificateProviderError) {
+        let (old, new) = (DisplayText.visible(old), DisplayText.visible(new))
+        guard interaction.canAsk else {
+            throw CertificateProviderError(
+                .operationNotAllowed,
+                "Another program wants this host, which is paired for \(old), to be paired for \(new); if that is right, run: contracts pair"
+            )
+        }
+        let question =
+            "Another program wants this host to be paired for \(new). Leave \(old), and delete its contracts here?"
+        guard try await interaction.confirm(question) else {
+            throw CertificateProviderError(.userCancelled, "The host stays paired for \(old).")
+        }
+    }
+
+    /// Uses the pairing of this host, and closes its resources.
+    func pairing<Result>(
+        _ body: (Pairing) async throws(CertificateProviderError) -> Result
+    ) async throws(CertificateProviderError) -> Result {
+        let pairing = try Pairing(logon, try queue())
+        do throws(CertificateProviderError) {
+            let result = try await body(pairing)
+            await pairing.shutdown()
+            return result
+        } catch {
+            await pairing.shutdown()
+            throw error
+        }
+    }
+}

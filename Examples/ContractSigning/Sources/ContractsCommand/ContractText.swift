@@ -1,0 +1,82 @@
+import FoundationEssentials
+import CertificateProviding
+import Contracts
+
+extension Contract {
+    /// How one that cannot be read is deleted.
+    static func deletingAdvice(_ id: String) -> String { "To delete it here: contracts resolve \(id) --keep server" }
+
+    /// The contract for a person, line by line.
+    ///
+    /// - Parameter path: The path of a document's content.
+    func lines(path: (DocumentReference) -> String) -> [String] {
+        func paths(_ signature: ContractSignature) -> [String] {
+            [
+                "  to read: \(path(signature.pdf))", "  evidence: \(path(signature.evidence))",
+                "  signature of the evidence: \(path(signature.evidenceSignature))",
+            ]
+        }
+        var lines = ["Contract \(id)", "State: \(stateText)"]
+        lines.append("Received: \(received.formatted(.iso8601))")
+        lines.append("Customer: \(content.customerNumber), mode \(content.mode.rawValue) (\(content.mode.text))")
+        lines += content.customerFields.map { "  \($0.key): \($0.value)" }
+        if let number = content.contractID { lines.append("Number: \(number), of the program that it is from") }
+        lines.append("PDF: \(content.pdf.name), \(content.pdf.document.text)")
+        lines.append("  to read: \(path(content.pdf.document))")
+        for file in content.attachments {
+            lines.append("Attachment: \(file.name), \(file.type), \(file.document.text)")
+            lines.append("  to read: \(path(file.document))")
+        }
+        for property in content.properties {
+            lines.append("Property \(property.key): \(property.value ?? "(no value)")")
+        }
+        if !content.missing.isEmpty {
+            lines.append("Missing: \(content.missing.joined(separator: ", "))")
+            lines.append("  to fill in: contracts complete \(id) KEY=VALUE")
+        }
+        if let signature {
+            lines.append("Signed: \(signature.approved.formatted(.iso8601)), \(signature.pdf.text)")
+            lines += paths(signature)
+        }
+        for signature in superseded {
+            lines.append("Signed here, and replaced by the server's version: \(signature.approved.formatted(.iso8601))")
+            lines += paths(signature)
+        }
+        if let conflict {
+            lines.append(
+                conflict.server.map { "Conflict: the server has it in the state \($0.version.state.rawValue)" }
+                    ?? "Conflict: the server has it no longer")
+            lines.append("  to decide: contracts resolve \(id)")
+        }
+        return lines.map(DisplayText.visible)
+    }
+
+    /// The state, and whether the server knows it.
+    var stateText: String {
+        "\(state.rawValue)\(conflict != nil ? ", in conflict with the server" : isUnsent ? ", not sent yet" : "")"
+    }
+}
+
+extension ContractContent {
+    /// The signatory's name, for tables.
+    var customerName: String {
+        let parts = ["firstname", "lastname"].compactMap { key in customerFields.first { $0.key == key }?.value }
+        return parts.isEmpty ? "-" : parts.joined(separator: " ")
+    }
+}
+
+extension ContractContent.Mode {
+    /// How the signatory is identified, in words.
+    var text: String {
+        switch self {
+        case .textMessage: "a code by text message"
+        case .person: "in person"
+        case .mail: "a code by mail"
+        }
+    }
+}
+
+extension DocumentReference {
+    /// Size and digest, for people.
+    var text: String { "\(size) bytes, SHA-256 \(sha256)" }
+}

@@ -1,0 +1,241 @@
+import CertificateProviding
+import Contracts
+import Foundation
+import GRDB
+import HTTPTypes
+import HummingbirdTesting
+import Subprocess
+import Testing
+
+@testable import ContractServer
+
+@Suite("Codes that identify a signatory")
+struct CodeTests {
+    let server: TestServer
+    let id = Fixture.id()
+    let document = DocumentReference(of: Fixture.pdf()).sha256
+
+    init() throws { server = try TestServer() }
+
+    private func make(
+        _ id: String? = nil, _ mode: ContractContent.Mode = .textMessage, to address: String = "+33 6 12 34 56 78",
+        document: String? = nil, of account: String = TestServer.alice
+    ) async throws -> Refusal.Reason? {
+        try await refusal {
+            try await server.book.makeCode(
+                for: id ?? self.id, mode, to: address, document: document ?? self.document, of: account,
+                notifier: server.notifier)
+        }?.reason
+    }
+
+    private func confirm(
+        _ code: String, document: String? = nil, of account: String = TestServer.alice
+    ) async throws -> Refusal.Reason? {
+        try await refusal {
+            try await server.book.confirmCode(code, for: id, document: document ?? self.document, of: account)
+        }?.reason
+    }
+
+    private func wrong(_ code: String) -> String { code == "000000" ? "000001" : "000000" }
+
+    private var code: String { get throws { try #require(server.notifier.all.last).code } }
+
+    @Test("A code has six digits, goes to the notifier, and is in the database as a hash only")
+    func made() async throws {
+        #expect(try await make() == nil)
+        let notice = try #require(server.notifier.all.first)
+        #expect(notice.mode == .textMessage && notice.address == "+33 6 12 34 56 78" && notice.contract == id)
+        #expect(notice.code.utf8.count == 6 && notice.code.utf8.allSatisfy { (48...57).contains($0) })
+        let stored = try await server.book.database.read { database in
+            try Data.fetchAll(database, sql: "SELECT hash FROM code")
+        }
+        #expect(stored.map(\.count) == [32])
+    }
+
+    @Test("The right code confirms, again as well; another document or account has none")
+    func confirmed() async throws {
+        #expect(try await confirm("123456") == .notFound)
+        #expect(try await make() == nil)
+        let code = try code
+        let other = DocumentReference(of: [1]).sha256
+        #expect(try await confirm(code, document: other) == .notFound)
+        #expect(try await confirm(code, of: TestServer.bob) == .notFound)
+        #expect(try await confirm(code) == nil)
+        server.clock.advance(700)
+        #expect(try await confirm(code) == nil)
+    }
+
+    @Test("Three wrong codes use it up, also at once; another one is good again")
+    func tries() async throws {
+        #expect(try await make() == nil)
+        let first = try code
+        #expect(try await confirm(wrong(first)) == .wrongCode(triesLeft: 2))
+        // What is no code at all costs nothing.
+        for text in ["", "abc", "\(first) ", "\(first)0", "\u{0661}\u{0661}\u{0661}"] {
+            #expect(try await confirm(text) == .wrongCode(triesLeft: 2), "\(text)")
+        }
+        #expect(try await confirm(wrong(first)) == .wrongCode(triesLeft: 1))
+        #expect(try await confirm(wrong(first)) == .wrongCode(triesLeft: 0))
+        #expect(try await confirm(first) == .codeSpent)
+        #expect(try await make() == nil)
+        let second = try code
+        let reasons = try await withThrowingTaskGroup { group in
+            for _ in 0..<20 { group.addTask { try await confirm(wrong(second)) } }
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+        #expect(reasons.count { $0 == .codeSpent } == 17)
+        #expect(try await confirm(second) == .codeSpent)
+    }
+
+    @Test("A code lives for ten minutes, and not a second longer")
+    func expiry() async throws {
+        #expect(try await make() == nil)
+        server.clock.advance(599)
+        #expect(try await confirm(wrong(try code)) == .wrongCode(triesLeft: 2))
+        server.clock.advance(1)
+        #expect(try await confirm(try code) == .codeExpired)
+    }
+
+    @Test("Another code takes the place of the first, confirmed or not")
+    func replaced() async throws {
+        #expect(try await make() == nil)
+        let first = try code
+        #expect(try await confirm(first) == nil)
+        #expect(try await make() == nil)
+        if try code != first { #expect(try await confirm(first) == .wrongCode(triesLeft: 2)) }
+        #expect(try await confirm(try code) == nil)
+    }
+
+    @Test("Ten codes an hour for a contract, and to an address; then 3 tries in a million stay few")
+    func limit() async throws {
+        for _ in 0..<10 { #expect(try await make() == nil) }
+        #expect(try await make() == .tooManyCodes)
+        #expect(try await make(Fixture.id()) == .tooManyCodes)
+        #expect(try await make(to: "+33 6 00 00 00 00") == .tooManyCodes)
+        #expect(try await make(Fixture.id(), to: "+33 6 00 00 00 00") == nil)
+        server.clock.advance(3601)
+        #expect(try await make() == nil)
+    }
+
+    @Test("What is asked for has to be right")
+    func spoiled() async throws {
+        #expect(try await make(nil, .person) == .invalid(member: "mode"))
+        #expect(try await make(to: "") == .invalid(member: "address"))
+        #expect(try await make(to: "a\nb") == .invalid(member: "address"))
+        #expect(try await make(document: "12") == .invalid(member: "document"))
+        #expect(try await make() == nil)
+        #expect(try await make(of: TestServer.bob) == .notFound)
+        #expect(server.notifier.all.count == 1)
+    }
+
+    @Test(
+        "A signature needs a confirmed code for its document, mode and address",
+        arguments: [ContractContent.Mode.textMessage, .mail])
+    func signature(_ mode: ContractContent.Mode) async throws {
+        let book = server.book
+        try await Fixture.putDocuments(book)
+        let content = try Fixture.content(mode: mode.rawValue)
+        let serving = BookServing(book, account: TestServer.alice, notifier: server.notifier)
+        let version = ContractVersion(id: id, state: .toValidate, content: content, signature: Fixture.signature())
+        func put() async -> CertificateProviderError.Code? {
+            do throws(CertificateProviderError) {
+                _ = try await serving.put(version, after: nil)
+                return nil
+            } catch {
+                return error.code
+            }
+        }
+        #expect(await put() == .malformedData)
+        try await serving.requestCode(for: version)
+        #expect(await put() == .malformedData)
+        // Confirmed, but for another address or mode.
+        #expect(try await make(nil, mode, to: "another@example.org") == nil)
+        #expect(try await confirm(try code) == nil)
+        #expect(await put() == .malformedData)
+        #expect(try await make(nil, mode == .mail ? .textMessage : .mail, to: "alice@example.org") == nil)
+        #expect(try await confirm(try code) == nil)
+        #expect(await put() == .malformedData)
+        try await serving.requestCode(for: version)
+        try await serving.confirmCode(try code, for: version)
+        #expect(await put() == nil)
+        #expect(try await make() == .wrongState)
+    }
+
+    @Test("A confirmed code is good for its signature, whatever another host asks for and types meanwhile")
+    func otherHost() async throws {
+        try await Fixture.putDocuments(server.book)
+        let version = ContractVersion(
+            id: id, state: .toValidate, content: try Fixture.content(mode: 1), signature: Fixture.signature())
+        #expect(try await make() == nil)
+        #expect(try await confirm(try code) == nil)
+        for address in ["+33 6 12 34 56 78", "+33 6 00 00 00 00"] {
+            #expect(try await make(to: address) == nil)
+            for _ in 0..<3 { #expect(try await confirm(wrong(try code)) != nil) }
+        }
+        #expect(try await server.book.put(version, of: TestServer.alice, after: nil).isNew)
+        // It goes with the contract.
+        try await server.book.delete(id)
+        let left = try await server.book.database.read {
+            try Int.fetchOne($0, sql: "SELECT count(*) FROM confirmation")
+        }
+        #expect(left == 0)
+    }
+
+    @Test("Without a notifier there are no codes, and a host is told so")
+    func noNotifier() async throws {
+        let server = try TestServer(hasNotifier: false)
+        let host = try await server.host()
+        let body = #"{"mode":1,"address":"1","document":"\#(document)"}"#
+        let id = id
+        try await server.test { client async throws in
+            let answer = try await client.send(.post, "/contracts/\(id)/code", as: host, body: Array(body.utf8))
+            #expect(answer.status == .serviceUnavailable)
+            #expect(try answer.error.contains("notifier"))
+        }
+    }
+
+    @Test("The notifier program gets the code on its standard input, and its failure is told")
+    func program() async throws {
+        let directory = try TemporaryDirectory()
+        let script = "\(directory.path)/notify"
+        // A file that this process has had open for writing, a child of another test may have open still: this one is only read.
+        func write(_ text: String) throws {
+            try text.write(toFile: script + ".commands", atomically: true, encoding: .utf8)
+        }
+        try write("#!/bin/sh\n. '\(script).commands'\n")
+        let copy = try await Subprocess.run(
+            .name("install"), arguments: ["-m", "700", script + ".commands", script], output: .discarded,
+            error: .discarded)
+        try #require(copy.terminationStatus.isSuccess)
+        let notice = CodeNotice(mode: .mail, address: "a\"b@example.org", code: "012345", contract: id)
+        try write("cat >'\(directory.path)/got'")
+        let log = TestLog()
+        // The threads that run tasks may be other tests' for long.
+        try await NotifierProgram(script, timeout: .seconds(600), logger: log.logger).notify(notice)
+        let got = try JSONValue(parsing: Array(Data(contentsOf: URL(filePath: "\(directory.path)/got"))))
+        #expect(got["mode"]?.integer == 3 && got["address"]?.string == "a\"b@example.org")
+        #expect(got["code"]?.string == "012345" && got["contract"]?.string == id)
+        // One that does not read ends nothing but itself.
+        try write("exec <&-; exit 0")
+        for _ in 0..<20 {
+            try await NotifierProgram(script, timeout: .seconds(600), logger: log.logger).notify(notice)
+        }
+        for (text, timeout) in [
+            ("echo first >&2; sed 's/^/refused: /' >&2; echo >&2; exit 3", Duration.seconds(600)),
+            ("cat; sleep 100", .milliseconds(200)),
+        ] {
+            try write(text)
+            let found = try await refusal {
+                try await NotifierProgram(script, timeout: timeout, logger: log.logger).notify(notice)
+            }
+            #expect(found?.reason == .noNotifier)
+        }
+        let missing = try await refusal {
+            try await NotifierProgram("\(directory.path)/none", logger: log.logger).notify(notice)
+        }
+        #expect(missing?.reason == .noNotifier)
+        // The last line of stderr is in the log, and the code is not.
+        #expect(log.all.contains("refused: {") && log.all.contains("******") && !log.all.contains("first"))
+        #expect(!log.all.contains("012345"))
+    }
+}

@@ -1,0 +1,103 @@
+import Foundation
+import Testing
+
+/// `open` at a terminal: a contract goes on to the question whether it is signed.
+@Suite struct OpenAtTerminalTests {
+    private let contracts: ContractsProgram
+    private var folder: CallFolder { contracts.folder }
+
+    init() async throws {
+        let made = try await ContractsProgram()
+        let script = """
+            set -eu
+            cd "$1"
+            openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout ca.key -out ca.pem -days 2 \
+            -subj '/O=Example/CN=Example CA'
+            openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout alice.key -out alice.csr -subj /CN=Alice
+            printf 'keyUsage=critical,digitalSignature\\nextendedKeyUsage=clientAuth,emailProtection\\n' >extensions
+            openssl x509 -req -in alice.csr -CA ca.pem -CAkey ca.key -days 1 -out alice.pem -extfile extensions
+            chmod 600 alice.key
+            """
+        let output = try await made.run(["sh", "-c", script, "sh", made.folder.path])
+        try #require(output.status == 0, "\(output)")
+        let settings = try String(contentsOfFile: made.folder["host.properties"], encoding: .utf8)
+        let folder = made.folder
+        try folder.write(
+            settings + """
+                CertificateProvider = pem
+                CertificateProvider.pem.certificate = \(folder["alice.pem"])
+                CertificateProvider.pem.key = \(folder["alice.key"])
+                CertificateProvider.pem.trust-bundle = \(folder["ca.pem"])
+                CertificateProvider.pem.usage = signature
+
+                """, to: "host.properties")
+        contracts = made
+    }
+
+    private func state() async throws -> [String] {
+        let items = try #require(try await contracts("list", "--json").json()["items"] as? [[String: Any]])
+        return items.compactMap { $0["state"] as? String }
+    }
+
+    @Test("the person approves: it is signed, and the calling program is told")
+    func approved() async throws {
+        let file = try folder.write(CallFile.json(), to: "a.sellsign")
+        let output = try await contracts.atTerminal("\"$CONTRACTS\" open \(file)", typing: "y\n")
+        #expect(output.status == 0 && output.stdout.contains("Sign this contract? [y/N]"), "\(output)")
+        #expect(output.stdout.contains("Jean") && output.stdout.contains("SHA-256"), "\(output)")
+        #expect(try await state() == ["toValidate"])
+        #expect(try folder.opened() == ["myapp://done?x=1"])
+    }
+
+    @Test("the person declines: it stays queued, and no outcome is told")
+    func declined() async throws {
+        let file = try folder.write(CallFile.json(), to: "a.sellsign")
+        let output = try await contracts.atTerminal("\"$CONTRACTS\" open \(file)", typing: "n\n")
+        #expect(output.status == 77 && output.stdout.contains("[userCancelled]"), "\(output)")
+        #expect(try await state() == ["inProgress"])
+        #expect(try folder.opened() == [])
+    }
+
+    @Test("one that lacks something is queued without a question")
+    func incomplete() async throws {
+        let file = try folder.write(CallFile.json(lastName: nil), to: "a.sellsign")
+        let output = try await contracts.atTerminal("\"$CONTRACTS\" open \(file)")
+        #expect(output.status == 0 && output.stdout.contains("lacks lastname"), "\(output)")
+        #expect(!output.stdout.contains("[y/N]"))
+    }
+
+    @Test("with stderr in a file there is nobody who sees the question, so that it is queued")
+    func unwatched() async throws {
+        let file = try folder.write(CallFile.json(), to: "a.sellsign")
+        let output = try await contracts.atTerminal("\"$CONTRACTS\" open \(file) 2>\(folder["errors"])")
+        #expect(output.status == 0 && output.stdout.contains("is queued"), "\(output)")
+        #expect(try await state() == ["inProgress"])
+    }
+
+    @Test(
+        "a terminal that is closed at the question whether to synchronise keeps the signature, and the next run tells of it"
+    )
+    func closed() async throws {
+        let settings = try String(contentsOfFile: folder["host.properties"], encoding: .utf8)
+        try folder.write(settings + "Contracts.url = https://localhost:9\n", to: "host.properties")
+        let file = try folder.write(CallFile.json(), to: "a.sellsign")
+        let screen = folder["screen"]
+        let command = "script -qefc '\"$CONTRACTS\" open \(file)' \(screen)"
+        let folder = folder
+        try await contracts.killed(
+            running: ["sh", "-c", "{ echo y; sleep 600; } | \(command)"]
+        ) {
+            ((try? String(contentsOfFile: screen, encoding: .utf8)) ?? "").contains("Synchronise now?")
+        }
+        try await until("the program has ended") {
+            try FileManager.default.contentsOfDirectory(atPath: "/proc").allSatisfy { name in
+                let words = (try? String(contentsOfFile: "/proc/\(name)/cmdline", encoding: .utf8)) ?? ""
+                return !words.contains("contracts\u{0}open\u{0}\(file)")
+            }
+        }
+        #expect(try folder.opened() == [])
+        #expect(try await state() == ["toValidate"])
+        #expect(try await contracts("abandon", "nothing").status == 66)
+        #expect(try folder.opened() == ["myapp://done?x=1"])
+    }
+}

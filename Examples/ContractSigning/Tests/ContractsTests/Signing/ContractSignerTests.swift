@@ -1,0 +1,229 @@
+import CertificateProviding
+import Contracts
+import Foundation
+import Signing
+import Synchronization
+import Testing
+
+@testable import ContractServer
+
+@Suite(.timeLimit(.minutes(30))) struct ContractSignerTests {
+    private static let noServer: ContractSigner.CodeSource = { () async throws(CertificateProviderError) in
+        throw CertificateProviderError(.unavailable, "There is no server.")
+    }
+
+    private static func sign(
+        _ contract: Contract, at host: SigningHost, codes: @escaping ContractSigner.CodeSource = noServer,
+        answers: [String] = [], approves: Bool = true, during: () -> Void = {}
+    ) async throws -> (contract: Contract, question: [String]) {
+        let signer = ContractSigner(host.queue, try await host.signer(), codes: codes)
+        var shown: [String] = []
+        var rest = answers[...]
+        let (signed, effects) = try await signer.sign(contract.id) { question in
+            shown = question.lines
+            during()
+            return approves
+        } requestCode: { _ in
+            rest.popFirst() ?? ""
+        }
+        #expect(effects == [.storeSignature, .send, .callBack])
+        return (signed, shown)
+    }
+
+    private static func refusal(_ body: () async throws -> Void) async -> CertificateProviderError? {
+        do { try await body() } catch { return error as? CertificateProviderError }
+        return nil
+    }
+
+    @Test("a signed PDF and its evidence are valid to other programs, and the person has seen what is signed")
+    func othersVerify() async throws {
+        let host = try SigningHost()
+        let contract = try await host.add()
+        let (signed, question) = try await Self.sign(contract, at: host)
+        #expect(signed.state == .toValidate && signed.isUnsent && signed.content == contract.content)
+        let shown = question.joined(separator: "\n")
+        for part in [
+            contract.id, "Jean", "Dupont", "contract.pdf", contract.content.pdf.document.sha256, "delivery_date",
+            "2027-01-15", "note.txt", "Alice", host.queue.path(of: contract.content.pdf.document),
+        ] {
+            #expect(shown.contains(part), "the question does not have \(part)")
+        }
+
+        let signature = try #require(signed.signature)
+        let original = try host.queue.content(of: contract.content.pdf.document)
+        let pdf = try host.queue.content(of: signature.pdf)
+        #expect(pdf.starts(with: original))
+        try Self.verify(host, signed)
+
+        // One byte.
+        var changed = pdf
+        changed[original.count / 2] ^= 1
+        try Data(changed).write(to: host.file("changed.pdf"))
+        let verdict = try host.run(["pdfsig", "-nssdir", host.nss, "changed.pdf"], expecting: nil)
+        #expect(!verdict.contains("Signature is Valid"), "\(verdict)")
+        var evidence = try host.queue.content(of: signature.evidence)
+        let at = try #require(String(decoding: evidence, as: UTF8.self).range(of: "2027-01-15"))
+        evidence[String(decoding: evidence, as: UTF8.self).utf8.distance(from: "".startIndex, to: at.lowerBound)] ^= 1
+        try Data(evidence).write(to: host.file("evidence.json"))
+        try host.run(Self.cms, expecting: 4)
+    }
+
+    private static let cms = [
+        "openssl", "cms", "-verify", "-inform", "DER", "-in", "evidence.p7s", "-content", "evidence.json", "-CAfile",
+        "ca.pem", "-purpose", "any", "-out", "/dev/null", "-binary",
+    ]
+
+    /// Has pdfsig, pyHanko and OpenSSL look at the documents of a signature.
+    private static func verify(_ host: SigningHost, _ contract: Contract) throws {
+        let signature = try #require(contract.signature)
+        for (name, document) in [
+            ("signed.pdf", signature.pdf), ("evidence.json", signature.evidence),
+            ("evidence.p7s", signature.evidenceSignature),
+        ] {
+            try Data(try host.queue.content(of: document)).write(to: host.file(name))
+        }
+        let verdict = try host.run(["pdfsig", "-nssdir", host.nss, "signed.pdf"])
+        #expect(verdict.contains("Signature is Valid") && verdict.contains("Total document signed"), "\(verdict)")
+        if let pyHanko = ProcessInfo.processInfo.environment["PYHANKO"] {
+            let verdict = try host.run(
+                [
+                    pyHanko, "sign", "validate", "--pretty-print", "--trust", "ca.pem", "--trust-replace",
+                    "--no-revocation-check", "signed.pdf",
+                ], expecting: nil)
+            #expect(verdict.contains("The signature is cryptographically sound"), "\(verdict)")
+        }
+        try host.run(cms)
+        try contract.version.check(evidence: try host.queue.content(of: signature.evidence))
+    }
+
+    @Test("evidence that does not fit the contract is found, by the member")
+    func evidenceThatDoesNotFit() async throws {
+        let host = try SigningHost()
+        let signed = try await Self.sign(try await host.add(), at: host).contract
+        let evidence = try host.queue.content(of: try #require(signed.signature).evidence)
+        func finding(_ change: (String) -> String) throws -> String? {
+            let text = change(String(decoding: signed.version.content.json.bytes, as: UTF8.self))
+            let other = ContractVersion(
+                id: signed.id, state: .toValidate,
+                content: try ContractContent(try JSONValue(parsing: Array(text.utf8))), signature: signed.signature)
+            do throws(CertificateProviderError) { try other.check(evidence: evidence) } catch { return error.message }
+            return nil
+        }
+        #expect(try finding { $0 } == nil)
+        let attachment = try #require(signed.content.attachments.first).document.sha256
+        let pdf = signed.content.pdf.document.sha256
+        let table: [(String, String, String)] = [
+            ("2027-01-15", "2027-01-16", "properties"), ("delivery_date", "delivery_day", "properties"),
+            (attachment, String(attachment.reversed()), "attachments"), ("note.txt", "mote.txt", "attachments"),
+            (pdf, String(pdf.reversed()), "original"), ("\"C1\"", "\"C2\"", "customer_number"),
+            ("\"mode\":2", "\"mode\":3", "mode"),
+        ]
+        for (old, new, member) in table {
+            let message = try finding { $0.replacingOccurrences(of: old, with: new) }
+            #expect(message?.contains("signature.evidence: \(member) ") == true, "\(old): \(message ?? "nothing")")
+        }
+        // The certificate in it is the signature's matter, which the server verifies as well.
+        let signature = try #require(signed.signature)
+        func verdict(_ evidence: [UInt8]) async throws {
+            try await EvidenceCheck().check(
+                SignedDocuments(
+                    original: try host.queue.content(of: signed.content.pdf.document),
+                    pdf: try host.queue.content(of: signature.pdf), evidence: evidence,
+                    evidenceSignature: try host.queue.content(of: signature.evidenceSignature)), of: signed.version)
+        }
+        try await verdict(evidence)
+        for index in stride(from: 0, to: evidence.count, by: 3) {
+            var changed = evidence
+            changed[index] ^= 1
+            await #expect(throws: Refusal.self) { try await verdict(changed) }
+        }
+    }
+
+    @Test("without approval nothing is signed; and nothing is signed twice")
+    func onceAndWithApproval() async throws {
+        let host = try SigningHost()
+        let contract = try await host.add()
+        let declined = await Self.refusal { _ = try await Self.sign(contract, at: host, approves: false) }
+        #expect(declined?.code == .userCancelled)
+        #expect(try host.queue.contract(contract.id) == contract)
+        let signed = try await Self.sign(contract, at: host).contract
+        let twice = await Self.refusal { _ = try await Self.sign(contract, at: host) }
+        #expect(twice?.code == .operationNotAllowed && twice?.message.contains("toValidate") == true)
+        #expect(try host.queue.contract(contract.id) == signed)
+        let incomplete = try await host.add(isComplete: false)
+        let missing = await Self.refusal { _ = try await Self.sign(incomplete, at: host) }
+        #expect(missing?.message.contains("contracts complete \(incomplete.id) delivery_date=…") == true)
+    }
+
+    @Test("while a person looks at a contract, another process cannot sign it, and a change of it ends in no signature")
+    func changedDuringTheQuestion() async throws {
+        let host = try SigningHost()
+        let contract = try await host.add()
+        let error = await Self.refusal {
+            _ = try await Self.sign(
+                contract, at: host,
+                during: {
+                    #expect(throws: Never.self) {
+                        #expect(try host.queue.lease(contract.id) == nil)
+                        try host.queue.event(.abandoned, on: contract.id)
+                    }
+                })
+        }
+        #expect(error?.code == .operationNotAllowed, "\(String(describing: error))")
+        #expect(try host.queue.contract(contract.id)?.state == .abandoned)
+    }
+
+    @Test("a damaged document is not signed, and the person is not asked")
+    func damagedDocument() async throws {
+        let host = try SigningHost()
+        let contract = try await host.add()
+        let path = host.queue.path(of: contract.content.pdf.document)
+        var content = try Data(contentsOf: URL(filePath: path))
+        content[20] ^= 1
+        try content.write(to: URL(filePath: path))
+        let error = await Self.refusal {
+            _ = try await Self.sign(contract, at: host, during: { Issue.record("the person was asked") })
+        }
+        #expect(error?.code == .storeReadFailed && error?.reason == .damaged)
+    }
+
+    @Test("the modes 1 and 3 need a server, and the code that it has sent", arguments: [1, 3])
+    func codes(mode: Int) async throws {
+        let host = try SigningHost()
+        let contract = try await host.add(mode: mode)
+        let offline = await Self.refusal { _ = try await Self.sign(contract, at: host) }
+        #expect(offline?.code == .unavailable)
+
+        let notices = Notices()
+        let server = BookServing(try ContractBook(), account: "alice@example.com", notifier: notices)
+        let codes: ContractSigner.CodeSource = { () async throws(CertificateProviderError) in server }
+        let signer = ContractSigner(host.queue, try await host.signer(), codes: codes)
+        // Three wrong ones end it; then another code is right at the third try.
+        let wrong = await Self.refusal {
+            _ = try await signer.sign(contract.id) { _ in
+                true
+            } requestCode: { _ in
+                notices.other
+            }
+        }
+        #expect(wrong?.code == .pinLocked, "\(String(describing: wrong))")
+        var tries = 0
+        let (signed, _) = try await signer.sign(contract.id) { _ in
+            true
+        } requestCode: { _ in
+            tries += 1
+            return tries < 3 ? notices.other : notices.last?.code ?? ""
+        }
+        #expect(signed.state == .toValidate && tries == 3)
+        #expect(notices.last?.address == (mode == 1 ? "+33600000000" : "jean@example.com"))
+    }
+
+    /// The signatory's mail box and telephone.
+    private final class Notices: CodeNotifying {
+        private let notice = Mutex<CodeNotice?>(nil)
+        var last: CodeNotice? { notice.withLock(\.self) }
+        /// A code that was not sent.
+        var other: String { last?.code == "000000" ? "000001" : "000000" }
+        func notify(_ new: CodeNotice) async throws { notice.withLock { $0 = new } }
+    }
+}
