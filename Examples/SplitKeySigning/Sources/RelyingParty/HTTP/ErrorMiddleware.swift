@@ -1,0 +1,61 @@
+import CertificateProviding
+import HTTPTypes
+import Hummingbird
+import Logging
+import NIOCore
+
+/// Answers an error, and logs each request: the method, the path and the status. Queries, headers and bodies are in no log, as there
+/// are codes and tokens in them.
+struct ErrorMiddleware: RouterMiddleware {
+    typealias Context = BasicRequestContext
+
+    func handle(
+        _ request: Request, context: Context, next: @concurrent (Request, Context) async throws -> Response
+    ) async throws -> Response {
+        var response: Response
+        do { response = try await next(request, context) } catch {
+            response = try Self.response(to: error, context.logger)
+        }
+        response.headers[.cacheControl] = "no-store"
+        context.logger.info(
+            "request",
+            metadata: [
+                "method": "\(request.method.rawValue)", "path": "\(DisplayText.visible(request.uri.path))",
+                "status": "\(response.status.code)",
+            ])
+        // A body would be taken for the next answer.
+        return request.method == .head ? response.createHeadResponse() : response
+    }
+
+    private static func response(to error: any Error, _ logger: Logger) throws -> Response {
+        switch error {
+        case let error as HTTPError:
+            return try .json(
+                error.status, ErrorAnswer(message: error.body ?? "\(error.status.reasonPhrase)."),
+                headers: error.headers)
+        case let error as any HTTPResponseError:
+            return try .json(error.status, ErrorAnswer(message: "\(error.status.reasonPhrase)."))
+        case let error as CertificateProviderError where !ofThisHost.contains(error.code):
+            // The server that is asked has the answer. Its name and reason are for the log.
+            logger.error("another server failed", metadata: ["reason": "\(error)"])
+            return try .json(
+                error.code == .timedOut ? .gatewayTimeout : .badGateway,
+                ErrorAnswer(
+                    message:
+                        "The server that has to be asked does not give a usable answer (\(error.code.rawValue)). The reason is in the log of the relying party. Try again later."
+                ))
+        default:
+            logger.error("request failed", metadata: ["reason": "\(error)"])
+            return try .json(
+                .internalServerError, ErrorAnswer(message: "The relying party failed. The reason is in its log."))
+        }
+    }
+
+    private static let ofThisHost: Set<CertificateProviderError.Code> = [
+        .storeReadFailed, .storeWriteFailed, .deleteFailed, .internal,
+    ]
+}
+
+struct ErrorAnswer: Encodable {
+    let message: String
+}

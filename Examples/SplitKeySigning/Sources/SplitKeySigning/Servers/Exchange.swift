@@ -1,0 +1,112 @@
+public import CertificateProviding
+public import CertificateTLS
+public import FoundationEssentials
+public import ProviderTransport
+
+/// Sends requests to the servers of the settings.
+public protocol Exchange: Sendable {
+    /// Returns the response of any status. A request that may be sent twice is sent again, twice at most, if its answer is lost.
+    ///
+    /// - Parameter token: Is sent as bearer token.
+    /// - Throws: `unavailable`, `timedOut`, `serverNotTrusted` and other errors of the connection.
+    func response(
+        to request: HTTPRequest, at server: ServerURL, token: SecretBytes?
+    ) async throws(CertificateProviderError) -> HTTPResponse
+}
+
+/// The network.
+public struct NetworkExchange: Exchange {
+    private let trust: ServerTrust
+    private let timeout: Duration
+    private let transport: Transport
+    private let now: @Sendable () -> Date
+
+    /// - Parameter timeout: For each request, with its repetitions.
+    public init(
+        trusting trust: ServerTrust, timeout: Duration, transport: Transport = Transport(),
+        now: @escaping @Sendable () -> Date = { Date() }
+    ) {
+        (self.trust, self.timeout, self.transport, self.now) = (trust, timeout, transport, now)
+    }
+
+    public func response(
+        to request: HTTPRequest, at server: ServerURL, token: SecretBytes?
+    ) async throws(CertificateProviderError) -> HTTPResponse {
+        var security = ServerSecurity(trust: trust, now: now)
+        security.settingNames = SplitKeySettings.names
+        security.permitsPlaintextWithinHost = true
+        let credentials = try token.map { token throws(CertificateProviderError) in
+            try ServerCredentials.bearer(token, from: "the session")
+        }
+        let session = ServerSession(
+            server, security, credentials ?? .none, timeBudget: TimeBudget(timeout, transport.retryPolicy),
+            transport: transport)
+        return try await session.response(to: request)
+    }
+}
+
+/// One server, and how it is asked with JSON.
+struct JSONServer: Sendable {
+    let server: ServerURL
+    private let exchange: any Exchange
+
+    init(_ server: ServerURL, _ exchange: any Exchange) { (self.server, self.exchange) = (server, exchange) }
+
+    func post(
+        _ path: String, _ content: some Encodable, isRepeatable: Bool, token: SecretBytes? = nil
+    ) async throws(CertificateProviderError) -> HTTPResponse {
+        let request = try HTTPRequest(target: target(path), json: content, isRepeatable: isRepeatable)
+        return try await exchange.response(to: request, at: server, token: token)
+    }
+
+    func send(
+        _ request: HTTPRequest, token: SecretBytes? = nil
+    ) async throws(CertificateProviderError) -> HTTPResponse {
+        try await exchange.response(to: request, at: server, token: token)
+    }
+
+    /// A path below that of the server's URL, which may have a slash too many.
+    func target(_ path: String) -> String { server.path.split(separator: "/").map { "/" + $0 }.joined() + path }
+
+    /// Distinguishes the server from others, however its URL is written.
+    var url: String { server.origin.lowercased() + target("") }
+
+    /// Returns a token that the server has answered with.
+    ///
+    /// - Throws: `protocolError` for a malformed token (RFC 6750, section 2.1).
+    func token(_ text: String, of purpose: String) throws(CertificateProviderError) -> SecretBytes {
+        let token = SecretBytes(utf8: text)
+        guard token.count <= 4096, (try? ServerCredentials.bearer(token, from: "")) != nil else {
+            throw CertificateProviderError(
+                .protocolError,
+                "\(server.authority) answers \(purpose) with what is no access token; look for the reason in its log.")
+        }
+        return token
+    }
+
+    private struct Message: Decodable { let message: String }
+
+    /// The error for a status that the request does not expect.
+    ///
+    /// - Parameter codes: What certain statuses mean here, as the end of a sentence about the server.
+    func refusal(
+        _ response: HTTPResponse, of purpose: String,
+        _ codes: [Int: (code: CertificateProviderError.Code, text: String)] = [:]
+    ) -> CertificateProviderError {
+        let said = (try? response.json(Message.self, from: server))?.message
+        guard let (code, text) = codes[response.status] else {
+            // An overloaded server says itself when to come again.
+            let advice = [429, 503].contains(response.status) ? said.map { "it says: \(shown($0, response))" } : nil
+            return response.refusal(
+                of: purpose, by: server, reason: advice == nil ? said : nil, advice: advice, at: Date())
+        }
+        let reason = said.map { " It says: \(shown($0, response))." } ?? ""
+        return CertificateProviderError(code, "\(text).\(reason)", nativeCode: response.status)
+    }
+
+    /// A server's sentence without its full stop.
+    private func shown(_ text: String, _ response: HTTPResponse) -> String {
+        let text = response.excerpt(of: text, limit: 200)
+        return text.hasSuffix(".") ? String(text.dropLast()) : text
+    }
+}

@@ -1,0 +1,240 @@
+public import CertificateProviding
+import FoundationEssentials
+
+/// The keys of this host, and its access tokens: sealed records.
+public struct SplitKeyStore: Sendable {
+    let storage: any IdentityStorage
+
+    /// - Parameter storage: A part of the identity store that is this program's alone.
+    public init(_ storage: any IdentityStorage) { self.storage = storage }
+
+    /// A key as it is stored. Nothing else is.
+    private struct KeyRecord: Codable {
+        static let version = 1
+
+        var version = Self.version
+        let curve: String
+        let authority: String
+        let userId: String
+        let mpinId: String
+        let publicKey: String
+        let dtas: String
+        let token: String
+        let pinLength: Int
+    }
+
+    private static let prefix = "key-"
+    /// Of keys that the authority has not confirmed, or whose confirmation was lost.
+    private static let unconfirmedPrefix = "new-"
+
+    /// The name of a key's record: it is the same for another key of that user.
+    static func name(
+        _ authority: String, _ userID: String, _ scope: MPinID.Scope, isConfirmed: Bool = true
+    ) -> String {
+        (isConfirmed ? prefix : unconfirmedPrefix)
+            + StoredIdentity.name(distinguishedBy: [authority, userID, scope.rawValue])
+    }
+
+    // MARK: - Keys
+
+    /// Returns all keys, by user, and why one cannot be read.
+    public func keys() throws(CertificateProviderError) -> [Result<SplitKey, CertificateProviderError>] {
+        try keys(Self.prefix)
+    }
+
+    /// Returns the keys whose enrolment has not come to its end.
+    func unconfirmed(
+        _ scope: MPinID.Scope, at authority: String
+    ) throws(CertificateProviderError) -> [SplitKey] {
+        try keys(Self.unconfirmedPrefix).compactMap { try? $0.get() }.filter {
+            $0.scope == scope && $0.authority == authority
+        }
+    }
+
+    private func keys(
+        _ prefix: String
+    ) throws(CertificateProviderError) -> [Result<SplitKey, CertificateProviderError>] {
+        var keys: [Result<SplitKey, CertificateProviderError>] = []
+        for name in try storage.recordNames() where name.hasPrefix(prefix) {
+            do throws(CertificateProviderError) {
+                if let key = try key(named: name) { keys.append(.success(key)) }
+            } catch { keys.append(.failure(error)) }
+        }
+        return keys.sorted { Self.order($0) < Self.order($1) }
+    }
+
+    private static func order(_ key: Result<SplitKey, CertificateProviderError>) -> String {
+        (try? key.get()).map { "\($0.userID)\u{0}\($0.scope.rawValue)" } ?? "\u{10FFFF}"
+    }
+
+    /// Returns the key of a user; `nil` if there is none.
+    public func key(
+        of userID: String, _ scope: MPinID.Scope, at authority: String
+    ) throws(CertificateProviderError) -> SplitKey? {
+        guard let key = try key(named: Self.name(authority, userID, scope)) else { return nil }
+        guard key.userID == userID, key.scope == scope, key.authority == authority else {
+            throw Self.damaged("it is of another user or for another use")
+        }
+        return key
+    }
+
+    private func key(named name: String) throws(CertificateProviderError) -> SplitKey? {
+        try storage.record(named: name).map { record throws(CertificateProviderError) in try key(record, named: name) }
+    }
+
+    private func key(_ record: SecretBytes, named name: String) throws(CertificateProviderError) -> SplitKey {
+        let stored = try RecordCoding.decode(KeyRecord.self, record, named: name, version: KeyRecord.version)
+        guard stored.curve == G1Curve.bls12381.name else {
+            throw CertificateProviderError(unsupportedCurve: stored.curve)
+        }
+        guard let publicKey = Hexadecimal.bytes(stored.publicKey), let token = Hexadecimal.bytes(stored.token),
+            PIN.lengths.contains(stored.pinLength)
+        else { throw Self.damaged("a member is not what it must be") }
+        return try SplitKey(
+            authority: stored.authority, identity: try MPinID(hexadecimal: stored.mpinId), publicKey: publicKey,
+            dtas: stored.dtas, token: SecretBytes(copying: token), pinLength: stored.pinLength)
+    }
+
+    private static func damaged(_ why: String) -> CertificateProviderError {
+        CertificateProviderError(
+            .storeReadFailed, "A stored key is damaged: \(why). Enrol it again: dvs enrol", reason: .damaged)
+    }
+
+    /// Stores a key instead of the one of the same user for the same use.
+    ///
+    /// - Parameters:
+    ///   - isConfirmed: Whether the authority has verified a signature with it. Otherwise it is stored beside the other one.
+    ///   - old: What is replaced; `nil` for any.
+    /// - Throws: `operationNotAllowed` if another key than `old` is stored; `storeReadFailed` for one that a newer version has written.
+    func save(
+        _ key: SplitKey, isConfirmed: Bool = true, insteadOf old: SplitKey? = nil
+    ) throws(CertificateProviderError) {
+        let record = try RecordCoding.encode(
+            KeyRecord(
+                curve: G1Curve.bls12381.name, authority: key.authority, userId: key.userID,
+                mpinId: key.identity.hexadecimal, publicKey: DisplayText.hexadecimal(key.publicKey), dtas: key.dtas,
+                token: key.token.withUnsafeBytes { DisplayText.hexadecimal($0) }, pinLength: key.pinLength))
+        let name = Self.name(key.authority, key.userID, key.scope, isConfirmed: isConfirmed)
+        if !isConfirmed { try requireReplaceable(Self.name(key.authority, key.userID, key.scope)) }
+        try write(record, name, KeyRecord.version) { stored throws(CertificateProviderError) in
+            guard let old else { return }
+            let current = try stored.map { stored throws(CertificateProviderError) in try self.key(stored, named: name)
+            }
+            guard current?.token != old.token else { return }
+            throw CertificateProviderError(
+                .operationNotAllowed,
+                "Another process has replaced the key of \(DisplayText.visible(key.userID)); its PIN is not changed. Try again.",
+                reason: .busy)
+        }
+        // What became of the PIN of the former key says nothing about this one's.
+        if old == nil { try PINUses(storage).forget(name) }
+        if isConfirmed { try removeUnconfirmed(key) }
+    }
+
+    /// Before an activation code is used up for a key that could not be stored.
+    private func requireReplaceable(_ name: String) throws(CertificateProviderError) {
+        do throws(CertificateProviderError) {
+            guard let stored = try storage.record(named: name) else { return }
+            try RecordCoding.requireNotNewer(stored, named: name, version: KeyRecord.version)
+        } catch { if error.reason != .damaged { throw error } }
+    }
+
+    /// Writes a record, also in the place of one that is damaged.
+    private func write(
+        _ record: SecretBytes, _ name: String, _ version: Int,
+        _ check: (SecretBytes?) throws(CertificateProviderError) -> Void = { _ in }
+    ) throws(CertificateProviderError) {
+        func change(_ stored: SecretBytes?) throws(CertificateProviderError) -> SecretBytes? {
+            if let stored { try RecordCoding.requireNotNewer(stored, named: name, version: version) }
+            try check(stored)
+            return record
+        }
+        do throws(CertificateProviderError) { try storage.updateRecord(named: name, change) } catch {
+            guard error.reason == .damaged else { throw error }
+            try storage.removeRecord(named: name)
+            try storage.updateRecord(named: name, change)
+        }
+    }
+
+    func removeUnconfirmed(_ key: SplitKey) throws(CertificateProviderError) {
+        let name = Self.name(key.authority, key.userID, key.scope, isConfirmed: false)
+        try storage.removeRecord(named: name)
+        try PINUses(storage).forget(name)
+    }
+
+    /// Removes what there is of a user, also what cannot be read.
+    ///
+    /// - Throws: `notFound` if there is no key.
+    public func forget(_ userID: String, at authority: String) throws(CertificateProviderError) {
+        let stored = Set(try storage.recordNames())
+        var isFound = false
+        for scope in MPinID.Scope.allCases {
+            for isConfirmed in [true, false] {
+                let name = Self.name(authority, userID, scope, isConfirmed: isConfirmed)
+                isFound = isFound || stored.contains(name)
+                try storage.removeRecord(named: name)
+                try PINUses(storage).forget(name)
+            }
+        }
+        guard isFound else {
+            throw CertificateProviderError(
+                .notFound,
+                "\(DisplayText.visible(userID)) has no key of \(DisplayText.visible(authority)) here; see: dvs list")
+        }
+        let access = AccessToken.prefix
+        for name in try storage.recordNames() where name.hasPrefix(access) {
+            // One that cannot be read may be this user's, and is had again by a login.
+            guard let access = try? self.access(named: name), access.userID != userID else {
+                try storage.removeRecord(named: name)
+                continue
+            }
+        }
+    }
+
+    // MARK: - Access tokens
+
+    /// The access token that a relying party has given for a login.
+    struct AccessToken: Codable {
+        static let version = 1
+        static let prefix = "access-"
+
+        var version = Self.version
+        let relyingParty: String
+        let userID: String
+        let token: String
+        let expires: Date
+
+        var name: String { Self.name(relyingParty, userID) }
+
+        static func name(_ relyingParty: String, _ userID: String) -> String {
+            prefix + StoredIdentity.name(distinguishedBy: [relyingParty, userID])
+        }
+    }
+
+    func access(of userID: String, at relyingParty: String) throws(CertificateProviderError) -> AccessToken? {
+        try access(named: AccessToken.name(relyingParty, userID))
+    }
+
+    private func access(named name: String) throws(CertificateProviderError) -> AccessToken? {
+        try storage.record(named: name).map { record throws(CertificateProviderError) in
+            try RecordCoding.decode(AccessToken.self, record, named: name, version: AccessToken.version)
+        }
+    }
+
+    func save(_ access: AccessToken) throws(CertificateProviderError) {
+        try write(try RecordCoding.encode(access), access.name, AccessToken.version)
+    }
+
+    func removeAccess(of userID: String, at relyingParty: String) throws(CertificateProviderError) {
+        try storage.removeRecord(named: AccessToken.name(relyingParty, userID))
+    }
+}
+
+extension CertificateProviderError {
+    /// A curve that this version has not.
+    init(unsupportedCurve name: String) {
+        self.init(
+            .unsupportedAlgorithm,
+            "The curve \(DisplayText.visible(name)) is not supported; the authority must use \(G1Curve.bls12381.name).")
+    }
+}
