@@ -36,7 +36,7 @@ ACME_PACKAGES := certbot dehydrated lego pebble uacme
 PDF_PACKAGES := libnss3-tools poppler-utils python3-venv qpdf
 # A prompt for PINs and approvals, and what opens the URLs of requests and replies.
 REQUEST_PACKAGES := desktop-file-utils pinentry-curses pinentry-tty xdg-utils
-TEST_PACKAGES := $(DEMO_PACKAGES) $(ACME_PACKAGES) $(PDF_PACKAGES) $(REQUEST_PACKAGES) apache2-bin bsdutils fish golang-go haproxy jq keyutils mount nginx-light postgresql python3 python3-venv strace stunnel4 systemd util-linux zsh $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)
+TEST_PACKAGES := $(DEMO_PACKAGES) $(ACME_PACKAGES) $(PDF_PACKAGES) $(REQUEST_PACKAGES) acl apache2-bin bsdutils fish golang-go haproxy jq keyutils mount nginx-light postgresql python3 python3-venv strace stunnel4 systemd util-linux zsh $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)
 INSTALL_PACKAGES := $(BUILD_PACKAGES) python3
 PACKAGE_PACKAGES := $(BUILD_PACKAGES) python3 openssl debootstrap
 DEB_PACKAGES := $(INSTALL_PACKAGES) dpkg-dev lintian

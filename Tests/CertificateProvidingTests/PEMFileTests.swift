@@ -208,6 +208,38 @@ import Testing
         #expect(code { try CertificateFile.read(directory.path) } == .configurationInvalid)
     }
 
+    @Test(
+        "A file in another encoding is an error with the command that converts it",
+        arguments: [
+            ("DER", "x509 -in a.pem -outform DER -out x"), ("DER", "pkey -in a.pem -outform DER -out x"),
+            ("PKCS#7", "crl2pkcs7 -nocrl -certfile a.pem -outform DER -out x"),
+            ("PKCS#7", "crl2pkcs7 -nocrl -certfile a.pem -out x"),
+            ("PKCS#12", "pkcs12 -export -in a.pem -passout pass: -out x"), ("UTF-16", ""),
+        ])
+    func otherEncodings(_ name: String, _ command: String) throws {
+        let directory = try TemporaryDirectory()
+        func shell(_ command: String) throws {
+            _ = try Subprocess.run(["sh", "-c", command], in: directory.path)
+        }
+        try shell(
+            "openssl req -x509 -newkey ed25519 -nodes -subj /CN=host -keyout a.key -out a.crt && cat a.key a.crt >a.pem")
+        let certificates = try PEMFile(path: directory["a.pem"]).certificates()
+        try shell(command.isEmpty ? "iconv -f UTF-8 -t UTF-16 a.pem >x" : "openssl \(command)")
+        let error = #expect(throws: CertificateProviderError.self) {
+            _ = try PEMFile(path: directory["x"]).certificates()
+        }
+        let message = try #require(error?.message)
+        #expect(message.hasPrefix(directory["x"]) && message.contains(name))
+        var conversion = String(try #require(message.split(separator: "convert it with: ").last))
+            .replacing("NEW", with: "b.pem").replacing(/ \(for.*/, with: "")
+        if conversion.hasSuffix(".") { conversion.removeLast() }
+        if command.hasPrefix("pkey") { conversion = conversion.replacing("x509", with: "pkey") }
+        if name == "PKCS#12" { conversion += " -passin pass: -passout pass:1234" }
+        try shell(conversion)
+        let made = try PEMFile(path: directory["b.pem"])
+        #expect(try made.blocks.contains(where: \.isPrivateKey) || made.certificates() == certificates)
+    }
+
     private func code(_ body: () throws -> [X509Certificate]) -> CertificateProviderError.Code? {
         failure(body)?.code
     }

@@ -62,7 +62,7 @@ import Testing
         let root = try authority.get().root
         let files: [(Data, CertificateProviderError.Code, String)] = [
             (Data(), .configurationInvalid, "convert DER"),
-            (Data(root.derRepresentation), .configurationInvalid, "convert DER"),
+            (Data(root.derRepresentation), .malformedData, "openssl x509 -inform DER"),
             (Data(pem("PRIVATE KEY").utf8), .configurationInvalid, "holds no PEM certificate"),
             (Data(pem("CERTIFICATE").utf8), .malformedData, "damaged"),
             (Data(root.pemRepresentation.dropLast(40).utf8), .malformedData, "is cut off"),

@@ -131,6 +131,37 @@ import Testing
         #expect(try mode(fixture.directory["pem/current/chain.pem"]) == 0o644)
     }
 
+    @Test("The next set has the access control list of the set before, and its owner's group gets no more by it")
+    func theAccessListOfBeforeStays() throws {
+        let fixture = try Fixture()
+        let key = fixture.directory["pem/current/key.pem"]
+        func list() throws -> [String] {
+            String(decoding: try Subprocess.run(["getfacl", "-c", "--numeric", key]), as: UTF8.self)
+                .split(separator: "\n").map(String.init)
+        }
+        _ = try fixture.write(fixture.one)
+        _ = try Subprocess.run(["setfacl", "-m", "u:12345:r", key])
+        let wanted = ["user::rw-", "user:12345:r--", "group::---", "mask::r--", "other::---"]
+        #expect(try list() == wanted)
+        let before = fixture.sets
+        _ = try fixture.write(fixture.one)
+        #expect(fixture.sets == before)
+        _ = try fixture.write(fixture.other)
+        #expect(try fixture.isCurrent(fixture.other) && list() == wanted)
+        // A mode that is demanded bounds the list.
+        _ = try fixture.write(fixture.other, FilePermissions(keyMode: 0o600))
+        #expect(try list().contains("mask::---"))
+        var files = fixture.disk.fileSystem
+        files.changeAccessList = { _, _ in
+            errno = EOPNOTSUPP
+            return -1
+        }
+        let directory = IdentityFilesDirectory(path: fixture.directory["pem"], files: files)
+        let error = try error { _ = try directory.write(fixture.one) }
+        #expect(error.code == .storeWriteFailed && error.message.contains("access control list"))
+        #expect(fixture.isCurrent(fixture.other))
+    }
+
     @Test("An owner that cannot be given leaves the files as they were")
     func anOwnerThatCannotBeGiven() throws {
         let fixture = try Fixture()

@@ -11,6 +11,7 @@ public enum CertificateFile {
         defer { bytes.wipe() }
         if bytes.isDER {
             do throws(CertificateProviderError) { return [try X509Certificate(derRepresentation: bytes)] } catch {
+                if let other = OtherEncoding(bytes), other != .der { throw other.error(shown) }
                 throw CertificateProviderError(
                     .malformedData, "\(shown) is a damaged certificate, or another DER file; replace it.",
                     underlying: error)

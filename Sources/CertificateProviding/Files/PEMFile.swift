@@ -29,7 +29,8 @@ public struct PEMFile: Sendable {
     /// Reads a text.
     ///
     /// - Parameter name: The name of the text in messages.
-    /// - Throws: `malformedData`, with the line of the damaged block.
+    /// - Throws: `malformedData`, with the line of the damaged block; for DER, PKCS#7, PKCS#12 and UTF-16 with the command that
+    ///   converts it.
     public init(_ text: [UInt8], named name: String) throws(CertificateProviderError) {
         self.name = name
         // Array.withUnsafeBytes does not pass on the type of an error.
@@ -64,15 +65,21 @@ public struct PEMFile: Sendable {
 
     /// Returns the blocks with a certificate: those with the label `CERTIFICATE`, and `X509 CERTIFICATE` of old programs.
     ///
-    /// - Throws: `configurationInvalid` for a `TRUSTED CERTIFICATE`, OpenSSL's own form. It may say that the certificate is not to be
-    ///   trusted, which no reader but OpenSSL would respect.
+    /// - Throws: `configurationInvalid` for a `TRUSTED CERTIFICATE`, OpenSSL's own form, which may say that the certificate is not
+    ///   to be trusted, and no other reader would respect that; and for certificates in PKCS#7 alone.
     public func certificateBlocks() throws(CertificateProviderError) -> [PEMBlock] {
         if let own = blocks.first(where: { $0.label.uppercased() == "TRUSTED CERTIFICATE" }) {
             throw own.error(
                 .configurationInvalid, in: name,
                 "is a certificate in OpenSSL's own form; convert each with: openssl x509")
         }
-        return blocks.filter { ["CERTIFICATE", "X509 CERTIFICATE"].contains($0.label.uppercased()) }
+        let certificates = blocks.filter { ["CERTIFICATE", "X509 CERTIFICATE"].contains($0.label.uppercased()) }
+        if certificates.isEmpty, let bag = blocks.first(where: { ["PKCS7", "PKCS #7 SIGNED DATA"].contains($0.label) }) {
+            throw bag.error(
+                .configurationInvalid, in: name,
+                "has its certificates in PKCS#7; convert it with: openssl pkcs7 -in \(name.shellQuoted) -print_certs -out NEW")
+        }
+        return certificates
     }
 
     /// Returns every certificate, in the order of the text. Blocks of other kinds are left out.
@@ -185,6 +192,7 @@ private struct PEMScanner {
                         + "characters, such as quotation marks, a byte order mark or a missing dash, and remove them.")
             }
         }
+        if blocks.isEmpty, let other = OtherEncoding(text) { throw other.error(name) }
         return blocks
     }
 

@@ -66,9 +66,10 @@ extension SafeDirectory {
     /// - Parameters:
     ///   - owner: `nil` for that of the process.
     ///   - group: `nil` for that of the process.
+    ///   - accessList: The rights of further users and groups, as the kernel has them; `mode` bounds them.
     package func createFile(
         _ name: String, _ bytes: [UInt8], mode: mode_t = 0o600, owner: UInt32? = nil, group: UInt32? = nil,
-        _ files: FileSystem
+        accessList: [UInt8]? = nil, _ files: FileSystem
     ) throws(Refusal) {
         let file = files.create(descriptor, name, O_WRONLY | O_EXCL)
         guard file >= 0 else { throw failure("\(path) cannot be written to") }
@@ -80,6 +81,9 @@ extension SafeDirectory {
             throw failure(
                 "\(path)/\(name) cannot get \(owner.map { "the owner \($0)" } ?? "")\(owner != nil && group != nil ? " and " : "")"
                     + "\(group.map { "the group \($0)" } ?? ""), which takes root, or for a group its membership")
+        }
+        if let accessList, files.changeAccessList(file, accessList) != 0 {
+            throw failure("\(path)/\(name) cannot get the access control list of the file before")
         }
         // Whatever the umask is.
         guard files.changeMode(file, mode) == 0, files.synchronize(file) == 0 else {

@@ -1,3 +1,4 @@
+import CLinux
 package import Glibc
 import SystemPackage
 
@@ -18,6 +19,9 @@ package struct FileSystem: Sendable {
     }
     package var changeMode: @Sendable (_ descriptor: Int32, mode_t) -> Int32 = { fchmod($0, $1) }
     package var changeOwner: @Sendable (_ descriptor: Int32, UInt32, UInt32) -> Int32 = { fchown($0, $1, $2) }
+    package var changeAccessList: @Sendable (_ descriptor: Int32, [UInt8]) -> Int32 = {
+        certprov_set_access_list($0, $1, $1.count)
+    }
     package var synchronize: @Sendable (_ descriptor: Int32) -> Int32 = { fsync($0) }
     package var rename: @Sendable (_ directory: Int32, _ from: String, _ to: String) -> Int32 = {
         renameat($0, $1, $0, $2)

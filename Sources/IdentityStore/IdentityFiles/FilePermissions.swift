@@ -55,6 +55,8 @@ struct FileState {
     let content: [UInt8]
     let mode: UInt32
     let (owner, group): (UInt32, UInt32)
+    /// As the kernel has it; `nil` if the mode says it all.
+    let accessList: [UInt8]?
 }
 
 extension FilePermissions {

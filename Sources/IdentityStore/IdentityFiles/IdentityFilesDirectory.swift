@@ -1,4 +1,5 @@
 package import CertificateProviding
+import CLinux
 import Glibc
 import SystemPackage
 
@@ -154,10 +155,12 @@ package struct IdentityFilesDirectory {
         do throws(SafeDirectory.Refusal) {
             let target = try directory.create(name, files)
             for file in set.files {
-                let new = permissions.new(
-                    replacing: existing.flatMap { read(file.name, in: $0) }, hasKey: file.hasKey)
+                let before = existing.flatMap { read(file.name, in: $0) }
+                let new = permissions.new(replacing: before, hasKey: file.hasKey)
+                // With a list, the mode has what the list permits at most, and not what the group may do.
                 try target.createFile(
-                    file.name, file.content, mode: new.mode, owner: new.owner, group: new.group, files)
+                    file.name, file.content, mode: new.mode, owner: new.owner, group: new.group,
+                    accessList: before?.accessList, files)
             }
             // The certificates are for all users who may enter DIR, the key is for its owner.
             guard files.changeMode(target.descriptor, 0o755) == 0, files.synchronize(target.descriptor) == 0 else {
@@ -238,7 +241,14 @@ package struct IdentityFilesDirectory {
         }
         return FileState(
             content: content, mode: status.permissions.rawValue, owner: status.userID.rawValue,
-            group: status.groupID.rawValue)
+            group: status.groupID.rawValue, accessList: accessList(of: descriptor))
+    }
+
+    private func accessList(of descriptor: Int32) -> [UInt8]? {
+        // The kernel's limit for a value.
+        var bytes = [UInt8](repeating: 0, count: 65_536)
+        let count = certprov_access_list(descriptor, &bytes, bytes.count)
+        return count > 0 ? Array(bytes[..<count]) : nil
     }
 
     /// No chain comes near it.
