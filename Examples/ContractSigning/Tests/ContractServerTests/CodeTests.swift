@@ -1,5 +1,6 @@
 import CertificateProviding
 import Contracts
+import Crypto
 import Foundation
 import GRDB
 import HTTPTypes
@@ -32,7 +33,7 @@ struct CodeTests {
         _ code: String, document: String? = nil, of account: String = TestServer.alice
     ) async throws -> Refusal.Reason? {
         try await refusal {
-            try await server.book.confirmCode(code, for: id, document: document ?? self.document, of: account)
+            _ = try await server.book.confirmCode(code, for: id, document: document ?? self.document, of: account)
         }?.reason
     }
 
@@ -136,7 +137,11 @@ struct CodeTests {
         try await Fixture.putDocuments(book)
         let content = try Fixture.content(mode: mode.rawValue)
         let serving = BookServing(book, account: TestServer.alice, notifier: server.notifier)
-        let version = ContractVersion(id: id, state: .toValidate, content: content, signature: Fixture.signature())
+        var version = ContractVersion(id: id, state: .toValidate, content: content, signature: Fixture.signature())
+        func receipt(_ mode: ContractContent.Mode, to address: String) async throws -> String {
+            #expect(try await make(nil, mode, to: address) == nil)
+            return try await book.confirmCode(try code, for: id, document: document, of: TestServer.alice)
+        }
         func put() async -> CertificateProviderError.Code? {
             do throws(CertificateProviderError) {
                 _ = try await serving.put(version, after: nil)
@@ -148,15 +153,28 @@ struct CodeTests {
         #expect(await put() == .malformedData)
         try await serving.requestCode(for: version)
         #expect(await put() == .malformedData)
-        // Confirmed, but for another address or mode.
-        #expect(try await make(nil, mode, to: "another@example.org") == nil)
-        #expect(try await confirm(try code) == nil)
-        #expect(await put() == .malformedData)
-        #expect(try await make(nil, mode == .mail ? .textMessage : .mail, to: "alice@example.org") == nil)
-        #expect(try await confirm(try code) == nil)
-        #expect(await put() == .malformedData)
+        // Confirmed, but for another address or mode; changed; of another server.
+        let right = try await receipt(mode, to: try #require(content.codeAddress))
+        let foreign = try TestServer()
+        #expect(
+            try await refusal {
+                try await foreign.book.makeCode(
+                    for: id, mode, to: try #require(content.codeAddress), document: document, of: TestServer.alice,
+                    notifier: foreign.notifier)
+            } == nil)
+        for wrong in [
+            try await receipt(mode, to: "another@example.org"),
+            try await receipt(mode == .mail ? .textMessage : .mail, to: "alice@example.org"),
+            String(right.reversed()), "", "x",
+            try await foreign.book.confirmCode(
+                try #require(foreign.notifier.all.last).code, for: id, document: document, of: TestServer.alice),
+        ] {
+            version.signature?.receipt = wrong
+            #expect(await put() == .malformedData)
+        }
         try await serving.requestCode(for: version)
-        try await serving.confirmCode(try code, for: version)
+        version.signature?.receipt = try await serving.confirmCode(try code, for: version)
+        #expect(version.signature?.receipt == right)
         #expect(await put() == nil)
         #expect(try await make() == .wrongState)
     }
@@ -164,21 +182,33 @@ struct CodeTests {
     @Test("A confirmed code is good for its signature, whatever another host asks for and types meanwhile")
     func otherHost() async throws {
         try await Fixture.putDocuments(server.book)
-        let version = ContractVersion(
+        var version = ContractVersion(
             id: id, state: .toValidate, content: try Fixture.content(mode: 1), signature: Fixture.signature())
         #expect(try await make() == nil)
-        #expect(try await confirm(try code) == nil)
+        version.signature?.receipt = try await server.book.confirmCode(
+            try code, for: id, document: document, of: TestServer.alice)
         for address in ["+33 6 12 34 56 78", "+33 6 00 00 00 00"] {
             #expect(try await make(to: address) == nil)
             for _ in 0..<3 { #expect(try await confirm(wrong(try code)) != nil) }
         }
         #expect(try await server.book.put(version, of: TestServer.alice, after: nil).isNew)
-        // It goes with the contract.
-        try await server.book.delete(id)
-        let left = try await server.book.database.read {
-            try Int.fetchOne($0, sql: "SELECT count(*) FROM confirmation")
-        }
-        #expect(left == 0)
+    }
+
+    @Test("A signature reaches a server that was restored to a time before its code")
+    func restored() async throws {
+        let key = SymmetricKey(size: .bits256)
+        func book() throws -> ContractBook { try ContractBook(codeKey: key, evidence: NoEvidenceCheck()) }
+        let before = try book()
+        try await before.makeCode(
+            for: id, .textMessage, to: "+33 6 12 34 56 78", document: document, of: TestServer.alice,
+            notifier: server.notifier)
+        var version = ContractVersion(
+            id: id, state: .toValidate, content: try Fixture.content(mode: 1), signature: Fixture.signature())
+        version.signature?.receipt = try await before.confirmCode(
+            try code, for: id, document: document, of: TestServer.alice)
+        let restored = try book()
+        try await Fixture.putDocuments(restored)
+        #expect(try await restored.put(version, of: TestServer.alice, after: nil).isNew)
     }
 
     @Test("Without a notifier there are no codes, and a host is told so")

@@ -150,7 +150,8 @@ struct HostProtocolTests {
             }
             #expect(try await send(code).status == .gone)
             #expect(try await client.send(.post, make, as: host, body: request).status == .noContent)
-            #expect(try await send(try #require(server.notifier.all.last).code).status == .noContent)
+            let confirmed = try await send(try #require(server.notifier.all.last).code)
+            #expect(try confirmed.status == .ok && confirmed.json["receipt"]?.string?.isEmpty == false)
             #expect(try await client.send(.post, make, as: host, body: request).status == .noContent)
             server.clock.advance(600)
             #expect(try await send(try #require(server.notifier.all.last).code).status == .gone)

@@ -133,7 +133,7 @@ struct ServeTests {
         let code = try #require(notice["code"]?.string)
         #expect(notice["contract"]?.string == id)
         let confirmation = #"{"code":"\#(code)","document":"\#(document)"}"#
-        #expect(try server.curl("/contracts/\(id)/code/confirm", as: "host", ["--data", confirmation]).status == 204)
+        #expect(try server.curl("/contracts/\(id)/code/confirm", as: "host", ["--data", confirmation]).status == 200)
         let shown = try server.curl("\(OfficeTests.path)/\(id)", seed)
         #expect(try JSONValue(parsing: Array(shown.body.utf8))["file"] == JSONValue(parsing: Files.sellsign(mode: 1)))
         #expect(!server.log.contains(code))

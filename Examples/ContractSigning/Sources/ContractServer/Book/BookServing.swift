@@ -51,7 +51,9 @@ struct BookServing: ContractServing {
         }
     }
 
-    func confirmCode(_ code: String, for version: ContractVersion) async throws(CertificateProviderError) {
+    func confirmCode(
+        _ code: String, for version: ContractVersion
+    ) async throws(CertificateProviderError) -> String {
         try await run {
             try await book.confirmCode(
                 code, for: version.id, document: version.content.pdf.document.sha256, of: account)

@@ -67,66 +67,73 @@ extension ContractBook {
 
     /// Confirms a code. Confirmed again with the same code, it stays so. A text that is not six digits costs no try.
     ///
+    /// - Returns: The receipt, which the signature needs. It stays good when another host asks for a code, and after a restored
+    ///   database: a signature that was made with it may not be sent yet.
     /// - Throws: ``Refusal``: `notFound`, `wrongCode`, `codeExpired`, `codeSpent`.
-    func confirmCode(_ code: String, for id: String, document: String, of account: String) async throws {
+    func confirmCode(_ code: String, for id: String, document: String, of account: String) async throws -> String {
         let now = now()
         // A refusal inside the transaction would take back the count of tries.
-        let refusal: Refusal? = try await database.write { database in
+        let result: Result<String, Refusal> = try await database.write { database in
             guard
                 let row = try Row.fetchOne(
                     database, sql: "SELECT * FROM code WHERE contract = ? AND account = ? AND document = ?",
                     arguments: [id, account, document])
-            else { return Refusal(.notFound, "No code was asked for this contract and document.") }
+            else { return .failure(Refusal(.notFound, "No code was asked for this contract and document.")) }
             let (triesLeft, expires, confirmed): (Int, Date, Date?) = (
                 row["triesLeft"], row["expires"], row["confirmed"]
             )
             guard triesLeft > 0 else {
-                return Refusal(.codeSpent, "The code is used up by wrong tries. Ask for another one.")
+                return .failure(Refusal(.codeSpent, "The code is used up by wrong tries. Ask for another one."))
             }
             guard confirmed != nil || now < expires else {
-                return Refusal(.codeExpired, "The code has expired. Ask for another one.")
+                return .failure(Refusal(.codeExpired, "The code has expired. Ask for another one."))
             }
             guard code.utf8.count == 6, code.utf8.allSatisfy({ (48...57).contains($0) }) else {
-                return Refusal(
-                    .wrongCode(triesLeft: triesLeft), "A code has six digits. Tries left: \(triesLeft).")
+                return .failure(
+                    Refusal(.wrongCode(triesLeft: triesLeft), "A code has six digits. Tries left: \(triesLeft)."))
             }
             guard isRight(code, for: id, hash: row["hash"]) else {
                 try database.execute(
                     sql: "UPDATE code SET triesLeft = triesLeft - 1 WHERE contract = ?", arguments: [id])
-                return Refusal(
-                    .wrongCode(triesLeft: triesLeft - 1), "The code is wrong. Tries left: \(triesLeft - 1).")
+                return .failure(
+                    Refusal(.wrongCode(triesLeft: triesLeft - 1), "The code is wrong. Tries left: \(triesLeft - 1)."))
             }
             try database.execute(
                 sql: "UPDATE code SET confirmed = coalesce(confirmed, ?) WHERE contract = ?", arguments: [now, id])
-            // It stays when another host asks for a code: a signature that was made with it may not be sent yet.
-            try database.execute(
-                sql: """
-                    INSERT OR IGNORE INTO confirmation (contract, account, document, mode, address)
-                    SELECT contract, account, document, mode, address FROM code WHERE contract = ?
-                    """, arguments: [id])
-            return nil
+            return .success(
+                receipt(for: id, of: account, document: document, mode: row["mode"], address: row["address"]))
         }
-        if let refusal { throw refusal }
+        return try result.get()
     }
 
-    /// - Throws: ``Refusal`` unless the signature of a version needs no code, or has a confirmed one for this document, mode and
-    ///   address.
-    static func requireCode(for version: ContractVersion, of account: String, in database: Database) throws {
+    /// - Throws: ``Refusal`` unless the signature of a version needs no code, or has the receipt of a confirmed one for this document,
+    ///   mode and address.
+    func requireCode(for version: ContractVersion, of account: String) throws(Refusal) {
         let content = version.content
         guard content.mode != .person else { return }
-        let confirmed = try Bool.fetchOne(
-            database,
-            sql: """
-                SELECT EXISTS (SELECT 1 FROM confirmation
-                    WHERE contract = ? AND account = ? AND document = ? AND mode = ? AND address = ?)
-                """,
-            arguments: [
-                version.id, account, content.pdf.document.sha256, content.mode.rawValue, content.codeAddress,
-            ])
-        guard confirmed == true else {
-            throw Refusal.invalid(
-                "signature", "no code was confirmed for this document, as customer.mode \(content.mode.rawValue) needs")
+        let statement = Self.statement(
+            version.id, account, content.pdf.document.sha256, content.mode.rawValue, content.codeAddress ?? "")
+        guard let receipt = version.signature?.receipt.flatMap({ Data(base64Encoded: $0) }),
+            HMAC<SHA256>.isValidAuthenticationCode(receipt, authenticating: statement, using: codeKey)
+        else {
+            throw .invalid(
+                "signature",
+                "no code was confirmed for this document, as customer.mode \(content.mode.rawValue) needs")
         }
+    }
+
+    private func receipt(
+        for id: String, of account: String, document: String, mode: Int, address: String
+    ) -> String {
+        let statement = Self.statement(id, account, document, mode, address)
+        return Data(HMAC<SHA256>.authenticationCode(for: statement, using: codeKey)).base64EncodedString()
+    }
+
+    /// What a receipt says, in other bytes than those of a code's hash.
+    private static func statement(
+        _ id: String, _ account: String, _ document: String, _ mode: Int, _ address: String
+    ) -> Data {
+        Data(["confirmed", id, account, document, "\(mode)", address].joined(separator: "\n").utf8)
     }
 
     /// The contract of a code is the account's, if it is here, and what is asked for fits it.

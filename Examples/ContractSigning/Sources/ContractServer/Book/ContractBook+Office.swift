@@ -86,9 +86,7 @@ extension ContractBook {
             let row = try Self.row(id, in: database)
             _ = try row.delete(database)
             try database.execute(sql: "INSERT OR IGNORE INTO deleted (contract) VALUES (?)", arguments: [id])
-            for table in ["code", "confirmation"] {
-                try database.execute(sql: "DELETE FROM \(table) WHERE contract = ?", arguments: [id])
-            }
+            try database.execute(sql: "DELETE FROM code WHERE contract = ?", arguments: [id])
             if row.isShared { try Self.forgetCursors(of: row.account, at: now, in: database) }
             return row.account
         }

@@ -26,6 +26,7 @@ extension ContractBook {
             try Self.verdict(version, of: account, after: revision, in: database)
         }
         if case .answer(let answer) = first { return answer }
+        if version.state.isSigned { try requireCode(for: version, of: account) }
         // Outside the transaction: it reads whole documents, and verifies a signature.
         let documents = try await documents(version.content.documents, of: account)
         do throws(CertificateProviderError) { try version.content.check { documents[$0] ?? [] } } catch {
@@ -57,7 +58,7 @@ extension ContractBook {
     }
 
     /// The rules: the same version is accepted whatever the condition is; else the condition and the state have to be right, only
-    /// missing values filled in, the documents there, and the code confirmed.
+    /// missing values filled in, and the documents there.
     private static func verdict(
         _ version: ContractVersion, of account: String, after revision: Int?, in database: Database
     ) throws -> Verdict {
@@ -86,7 +87,6 @@ extension ContractBook {
                 throw Refusal.invalid(member, "the server does not have the document \(document.sha256)")
             }
         }
-        if version.state.isSigned { try requireCode(for: version, of: account, in: database) }
         return .store(visible)
     }
 

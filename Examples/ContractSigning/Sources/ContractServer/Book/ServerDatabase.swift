@@ -61,17 +61,6 @@ struct ServerDatabase: Sendable {
             try database.alter(table: "contract") { $0.add(column: "original", .blob) }
             // The last deletion of an account makes a cursor another one, and each start of the server does.
             try database.alter(table: "book") { $0.drop(column: "id") }
-            try database.create(table: "confirmation") { table in
-                table.primaryKey {
-                    for name in ["contract", "account", "document", "address"] { table.column(name, .text) }
-                    table.column("mode", .integer)
-                }
-            }
-            try database.execute(
-                sql: """
-                    INSERT INTO confirmation (contract, account, document, mode, address)
-                    SELECT contract, account, document, mode, address FROM code WHERE confirmed IS NOT NULL
-                    """)
         }
         return migrator
     }

@@ -162,9 +162,9 @@ struct HostsController: Sendable {
 
     private func confirmCode(_ request: Request, _ id: String, _ host: Host) async throws -> Response {
         let json = try await request.json(upTo: 4096)
-        try await book.confirmCode(
+        let receipt = try await book.confirmCode(
             try json.required("code"), for: id, document: try json.required("document"), of: host.account)
-        return Response(status: .noContent)
+        return .json(.ok, [.init("receipt", .string(receipt))])
     }
 
     private func logged(

@@ -9,11 +9,16 @@ public struct ContractSignature: Codable, Equatable, Sendable {
     public var evidenceSignature: DocumentReference
     /// When the person approved, to the second.
     public var approved: Date
+    /// The server's own proof that the signatory's code was confirmed, in the modes 1 and 3: a server that was restored to a time
+    /// before knows it by that. Opaque.
+    public var receipt: String?
 
     public init(
-        pdf: DocumentReference, evidence: DocumentReference, evidenceSignature: DocumentReference, approved: Date
+        pdf: DocumentReference, evidence: DocumentReference, evidenceSignature: DocumentReference, approved: Date,
+        receipt: String? = nil
     ) {
         (self.pdf, self.evidence, self.evidenceSignature) = (pdf, evidence, evidenceSignature)
+        self.receipt = receipt
         self.approved = Date(timeIntervalSince1970: approved.timeIntervalSince1970.rounded(.down))
     }
 

@@ -55,11 +55,12 @@ public struct ContractSigner: Sendable {
             throw CertificateProviderError(.userCancelled, "The contract \(id) was not approved, and is not signed.")
         }
         let approved = Date(timeIntervalSince1970: now().timeIntervalSince1970.rounded(.down))
+        var receipt: String?
         if let server {
             try await server.requestCode(for: contract.version)
-            try await confirmCode(of: contract, at: server, requestCode)
+            receipt = try await confirmCode(of: contract, at: server, requestCode)
         }
-        return try await sign(contract, original, approved)
+        return try await sign(contract, original, approved, receipt)
     }
 
     /// Checks that a contract can be signed, before an identity is used, which may ask for a PIN.
@@ -92,7 +93,7 @@ public struct ContractSigner: Sendable {
     private func confirmCode(
         of contract: Contract, at server: any ContractServing,
         _ requestCode: (String) async throws(CertificateProviderError) -> String
-    ) async throws(CertificateProviderError) {
+    ) async throws(CertificateProviderError) -> String {
         var prompt = "Code that the signatory has got by \(contract.content.mode == .mail ? "mail" : "text message")"
         while true {
             let code = try await requestCode(prompt)
@@ -107,7 +108,7 @@ public struct ContractSigner: Sendable {
     }
 
     private func sign(
-        _ contract: Contract, _ original: [UInt8], _ approved: Date
+        _ contract: Contract, _ original: [UInt8], _ approved: Date, _ receipt: String?
     ) async throws(CertificateProviderError) -> (Contract, [ContractEffect]) {
         let title = contract.content.json["contract"]?["message_title"]?.string
         let pdf = try await signer.signedPDF(of: original, PDFSignatureDetails(reason: title))
@@ -118,7 +119,7 @@ public struct ContractSigner: Sendable {
         let evidenceSignature = try await signer.detachedCMS(of: SigningContent(evidence))
         let signature = ContractSignature(
             pdf: DocumentReference(of: pdf), evidence: DocumentReference(of: evidence),
-            evidenceSignature: DocumentReference(of: evidenceSignature), approved: approved)
+            evidenceSignature: DocumentReference(of: evidenceSignature), approved: approved, receipt: receipt)
         return try queue.event(.signed, on: contract.id, storing: [pdf, evidence, evidenceSignature]) {
             current throws(CertificateProviderError) in
             // A synchronisation may have brought another version since the question.

@@ -60,5 +60,7 @@ public protocol ContractServing: Sendable {
     func requestCode(for version: ContractVersion) async throws(CertificateProviderError)
     /// Confirms the code. `wrongPassword` for a wrong one, with the tries that are left in the message; `expired` after ten
     /// minutes; `pinLocked` after three wrong ones: then another code is needed.
-    func confirmCode(_ code: String, for version: ContractVersion) async throws(CertificateProviderError)
+    ///
+    /// - Returns: The receipt, for ``ContractSignature/receipt``.
+    func confirmCode(_ code: String, for version: ContractVersion) async throws(CertificateProviderError) -> String
 }

@@ -64,12 +64,17 @@ extension ContractVersion {
 
 extension ContractSignature {
     var json: JSONValue {
-        .object([
+        var members: [JSONValue.Member] = [
             .init("pdf", Self.json(pdf)), .init("evidence", Self.json(evidence)),
             .init("evidence_signature", Self.json(evidenceSignature)),
             .init("approved", .string(approved.formatted(.iso8601))),
-        ])
+        ]
+        if let receipt { members.append(.init("receipt", .string(receipt))) }
+        return .object(members)
     }
+
+    /// The size of a receipt, in bytes.
+    static let maximumReceipt = 256
 
     init(json: JSONValue) throws(CertificateProviderError) {
         func document(_ name: String) throws(CertificateProviderError) -> DocumentReference {
@@ -81,9 +86,13 @@ extension ContractSignature {
         guard let text = json["approved"]?.string, let approved = try? Date(text, strategy: .iso8601) else {
             throw ContractVersion.malformed("signature.approved", "is not a time of RFC 3339 in UTC")
         }
+        let receipt = json["receipt"]
+        guard receipt == nil || (1...Self.maximumReceipt).contains(receipt?.string?.utf8.count ?? 0) else {
+            throw ContractVersion.malformed("signature.receipt", "is not a text of at most \(Self.maximumReceipt) bytes")
+        }
         self.init(
             pdf: try document("pdf"), evidence: try document("evidence"),
-            evidenceSignature: try document("evidence_signature"), approved: approved)
+            evidenceSignature: try document("evidence_signature"), approved: approved, receipt: receipt?.string)
     }
 
     private static func json(_ document: DocumentReference) -> JSONValue {

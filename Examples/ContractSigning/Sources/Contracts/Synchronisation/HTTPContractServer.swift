@@ -98,12 +98,14 @@ public struct HTTPContractServer: ContractServing {
         _ = try await response(to: .post, "/contracts/\(version.id)/code", body.bytes, expecting: [200, 204])
     }
 
-    public func confirmCode(_ code: String, for version: ContractVersion) async throws(CertificateProviderError) {
+    public func confirmCode(
+        _ code: String, for version: ContractVersion
+    ) async throws(CertificateProviderError) -> String {
         let body = JSONValue.object([
             .init("code", .string(code)), .init("document", .string(version.content.pdf.document.sha256)),
         ])
         let response = try await response(
-            to: .post, "/contracts/\(version.id)/code/confirm", body.bytes, expecting: [200, 204, 403, 410])
+            to: .post, "/contracts/\(version.id)/code/confirm", body.bytes, expecting: [200, 403, 410])
         switch response.status {
         case 410: throw CertificateProviderError(.expired, "The code is over; begin again for another one.")
         case 403:
@@ -116,7 +118,11 @@ public struct HTTPContractServer: ContractServing {
             }
             throw CertificateProviderError(
                 .wrongPassword, "The code is wrong; \(left == 1 ? "one try is" : "\(left) tries are") left.")
-        default: return
+        default:
+            guard let receipt = try json(response)["receipt"]?.string,
+                (1...ContractSignature.maximumReceipt).contains(receipt.utf8.count)
+            else { throw malformed("a receipt of the code") }
+            return receipt
         }
     }
 

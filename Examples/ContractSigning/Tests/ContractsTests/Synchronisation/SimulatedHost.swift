@@ -173,7 +173,9 @@ final class BadConnection: ContractServing {
     func requestCode(for version: ContractVersion) async throws(CertificateProviderError) {
         try await server.requestCode(for: version)
     }
-    func confirmCode(_ code: String, for version: ContractVersion) async throws(CertificateProviderError) {
+    func confirmCode(
+        _ code: String, for version: ContractVersion
+    ) async throws(CertificateProviderError) -> String {
         try await server.confirmCode(code, for: version)
     }
 }

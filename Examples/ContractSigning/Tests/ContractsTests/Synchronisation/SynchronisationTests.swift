@@ -93,7 +93,9 @@ import Testing
             try await list(server, cursor, limit)
         }
         func requestCode(for version: ContractVersion) async throws(CertificateProviderError) {}
-        func confirmCode(_ code: String, for version: ContractVersion) async throws(CertificateProviderError) {}
+        func confirmCode(
+            _ code: String, for version: ContractVersion
+        ) async throws(CertificateProviderError) -> String { "" }
     }
 
     @Test("a list that does not end is an error, and nothing is removed", arguments: ["stuck", "in turn", "empty"])
