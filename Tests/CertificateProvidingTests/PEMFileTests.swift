@@ -222,7 +222,8 @@ import Testing
             _ = try Subprocess.run(["sh", "-c", command], in: directory.path)
         }
         try shell(
-            "openssl req -x509 -newkey ed25519 -nodes -subj /CN=host -keyout a.key -out a.crt && cat a.key a.crt >a.pem")
+            "openssl req -x509 -newkey ed25519 -nodes -subj /CN=host -keyout a.key -out a.crt && cat a.key a.crt >a.pem"
+        )
         let certificates = try PEMFile(path: directory["a.pem"]).certificates()
         try shell(command.isEmpty ? "iconv -f UTF-8 -t UTF-16 a.pem >x" : "openssl \(command)")
         let error = #expect(throws: CertificateProviderError.self) {
@@ -231,7 +232,7 @@ import Testing
         let message = try #require(error?.message)
         #expect(message.hasPrefix(directory["x"]) && message.contains(name))
         var conversion = String(try #require(message.split(separator: "convert it with: ").last))
-            .replacing("NEW", with: "b.pem").replacing(/ \(for.*/, with: "")
+            .replacing("NEW", with: "b.pem").replacing(#/ \(for.*/#, with: "")
         if conversion.hasSuffix(".") { conversion.removeLast() }
         if command.hasPrefix("pkey") { conversion = conversion.replacing("x509", with: "pkey") }
         if name == "PKCS#12" { conversion += " -passin pass: -passout pass:1234" }

@@ -1,4 +1,4 @@
-/// What a file without a PEM block is, as far as its first bytes tell.
+/// The encoding of a file without a PEM block, as far as its first bytes tell.
 enum OtherEncoding {
     case utf16
     case pkcs12
@@ -20,8 +20,8 @@ enum OtherEncoding {
     /// A byte order mark, or a dash in two bytes.
     private static let marksOfUTF16: [[UInt8]] = [[0xff, 0xfe], [0xfe, 0xff], [0x2d, 0], [0, 0x2d]]
 
-    /// What a PFX (RFC 7292, section 4) and a ContentInfo (RFC 5652, section 3) begin with: the version 3, and the OBJECT IDENTIFIER
-    /// of signed data.
+    /// The first element of a PFX (RFC 7292, section 4), the version 3, and of a ContentInfo (RFC 5652, section 3) with signed
+    /// data, the OBJECT IDENTIFIER.
     private static let tags: [(tag: [UInt8], format: OtherEncoding)] = [
         ([0x02, 0x01, 0x03], .pkcs12),
         ([0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x07, 0x02], .pkcs7),

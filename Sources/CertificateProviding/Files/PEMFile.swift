@@ -74,10 +74,12 @@ public struct PEMFile: Sendable {
                 "is a certificate in OpenSSL's own form; convert each with: openssl x509")
         }
         let certificates = blocks.filter { ["CERTIFICATE", "X509 CERTIFICATE"].contains($0.label.uppercased()) }
-        if certificates.isEmpty, let bag = blocks.first(where: { ["PKCS7", "PKCS #7 SIGNED DATA"].contains($0.label) }) {
+        if certificates.isEmpty, let bag = blocks.first(where: { ["PKCS7", "PKCS #7 SIGNED DATA"].contains($0.label) })
+        {
             throw bag.error(
                 .configurationInvalid, in: name,
-                "has its certificates in PKCS#7; convert it with: openssl pkcs7 -in \(name.shellQuoted) -print_certs -out NEW")
+                "has its certificates in PKCS#7; convert it with: openssl pkcs7 -in \(name.shellQuoted) -print_certs -out NEW"
+            )
         }
         return certificates
     }

@@ -88,7 +88,8 @@ extension ContractSignature {
         }
         let receipt = json["receipt"]
         guard receipt == nil || (1...Self.maximumReceipt).contains(receipt?.string?.utf8.count ?? 0) else {
-            throw ContractVersion.malformed("signature.receipt", "is not a text of at most \(Self.maximumReceipt) bytes")
+            throw ContractVersion.malformed(
+                "signature.receipt", "is not a text of at most \(Self.maximumReceipt) bytes")
         }
         self.init(
             pdf: try document("pdf"), evidence: try document("evidence"),
