@@ -67,7 +67,9 @@ public struct Synchronisation: Sendable {
         for entry in try queue.entries() {
             switch entry.contract {
             case .success(let contract): contracts.append(contract)
-            case .failure(let error): outcome.unreadable[entry.id] = error.message
+            case .failure(let error):
+                outcome.unreadable[entry.id] =
+                    "\(error.message) To delete it here: contracts resolve \(entry.id) --keep server"
             }
         }
         return contracts
