@@ -42,6 +42,19 @@ import X509
         #expect(CertificateChain.build(from: leaf, among: roots) == [leaf, roots[1]])
     }
 
+    @Test("A cross-signed certificate comes before its root, unless it ends before the leaf", arguments: [2.0, 50])
+    func crossSigned(days: TimeInterval) throws {
+        func certificate(_ subject: String, by issuer: String, _ days: TimeInterval) throws -> X509Certificate {
+            try TestAuthority.certificate(
+                subject: subject, issuer: issuer, notAfter: Date(timeIntervalSinceNow: days * 86400))
+        }
+        let (leaf, root) = (try certificate("leaf", by: "new", 10), try certificate("new", by: "new", 900))
+        let (cross, old) = (try certificate("new", by: "old", days), try certificate("old", by: "old", 900))
+        let expected = days < 10 ? [leaf, root] : [leaf, cross, old]
+        #expect(CertificateChain.build(from: leaf, among: [root, old, cross]) == expected)
+        #expect(CertificateChain.build(from: leaf, among: [cross, old, root]) == expected)
+    }
+
     @Test(
         "Of several issuers with the same name, the one that has signed is chosen, also where another one expires later"
     )

@@ -8,7 +8,8 @@ public enum CertificateChain {
     /// Returns `leaf`, followed by its issuers from `candidates`, up to the root if it is among them.
     ///
     /// Issuers are found by name and, if both certificates have one, by key identifier (RFC 5280, section 4.2.1.1).
-    /// Signatures are verified only to choose among several issuers: the peer verifies them against its own trust anchors.
+    /// Signatures are verified only to choose among several issuers: the peer verifies them against its own trust anchors. A
+    /// cross-signed certificate that lasts as long as the leaf comes before a root: it serves peers that know either CA.
     /// Candidates outside the chain are left out.
     public static func build(from leaf: X509Certificate, among candidates: [X509Certificate]) -> [X509Certificate] {
         build(from: leaf) { _ in candidates }
@@ -37,7 +38,10 @@ public enum CertificateChain {
         while let last = chain.last, !last.isSelfIssued, chain.count < maximumLength {
             // If two certificates are for the same authority, such as an old and a renewed one, the later one counts.
             let issuers = try candidates(last).filter { last.isIssued(by: $0) && !chain.contains($0) }
-                .sorted { $0.notValidAfter > $1.notValidAfter }
+                .sorted { first, second in
+                    let (isFirst, isSecond) = (first.isCrossSigned(for: leaf), second.isCrossSigned(for: leaf))
+                    return isFirst != isSecond ? isFirst : first.notValidAfter > second.notValidAfter
+                }
             guard let first = issuers.first else { break }
             // Two keys of an authority may have one name, and no key identifier.
             let signer = issuers.count > 1 ? issuers.prefix(maximumLength).first { $0.hasSigned(last) } : nil
@@ -52,6 +56,11 @@ extension X509Certificate {
     fileprivate func hasSigned(_ issued: X509Certificate) -> Bool {
         guard let issuer = try? certificate(), let issued = try? issued.certificate() else { return false }
         return issuer.publicKey.isValidSignature(issued.signature, for: issued)
+    }
+
+    /// Whether another CA has issued it, for as long as the leaf of a chain lasts.
+    fileprivate func isCrossSigned(for leaf: X509Certificate) -> Bool {
+        !isSelfIssued && notValidAfter >= leaf.notValidAfter
     }
 
     fileprivate func isIssued(by issuer: X509Certificate) -> Bool {
