@@ -62,8 +62,14 @@ import Testing
             #expect(try await provider.getCertificate(NoUserInteraction()).certificate == renewed)
             try directory.write(
                 Array(try authority.issue("elsewhere").certificate.pemRepresentation.utf8), to: "web.pem")
-            #expect(await code { try await provider.getCertificate(NoUserInteraction()) } == .keyMismatch)
+            #expect(await code { try await provider.getCertificate(NoUserInteraction()) } == .pending)
             await provider.shutdown()
+            // The rest of a replacement has a minute to follow.
+            var later = environment(storage, tokenStorage)
+            later.now = { Date() + 90 }
+            let settled = try PEMFileProvider.descriptor.makeProvider(later, parameters)
+            #expect(await code { try await settled.getCertificate(NoUserInteraction()) } == .keyMismatch)
+            await settled.shutdown()
             for key in keys { try await store.destroy(store.reference(to: key), NoUserInteraction()) }
         }
         await store.shutdown()
