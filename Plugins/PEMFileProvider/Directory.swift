@@ -9,9 +9,13 @@ final class Directory {
     let path: String
     private let descriptor: Int32
 
+    /// Opens a directory that may be entered and not listed, as Debian's `/etc/ssl/private` by the group `ssl-cert`. Swift's Glibc has
+    /// no `O_PATH`.
+    private static let pathOnly: Int32 = 0o10_000_000
+
     /// `nil` if there is no such directory.
     init?(_ path: String) {
-        let flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC
+        let flags = Self.pathOnly | O_DIRECTORY | O_CLOEXEC
         let outer = open(path, flags)
         guard outer >= 0 else { return nil }
         self.path = path.hasSuffix("/") ? String(path.dropLast()) : path
@@ -22,8 +26,15 @@ final class Directory {
 
     deinit { close(descriptor) }
 
-    /// Whether there is a file of this name, which may be below the directory.
-    func has(_ name: String) -> Bool { faccessat(descriptor, name, F_OK, 0) == 0 }
+    /// Whether there is a file of this name, which may be below the directory: also a link that leads nowhere, or where this user may
+    /// not go, which reading then says.
+    func has(_ name: String) -> Bool {
+        var status = stat()
+        return fstatat(descriptor, name, &status, AT_SYMLINK_NOFOLLOW) == 0
+    }
+
+    /// Whether this user may use the names in the directory.
+    var isOpen: Bool { faccessat(descriptor, ".", X_OK, AT_EACCESS) == 0 }
 
     /// The path of a file, for messages.
     func path(of name: String) -> String { "\(path)/\(name)" }

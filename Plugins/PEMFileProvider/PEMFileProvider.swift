@@ -145,7 +145,7 @@ public final class PEMFileProvider: CertificateProvider {
             let identity = try unattended(contents)
             return (identity, [warning, source.remark(about: identity)].compactMap(\.self))
         } catch {
-            throw named(error)
+            throw named((try? isInUse()) == true ? onItsWay(error) : error)
         }
     }
 

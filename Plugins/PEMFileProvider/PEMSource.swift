@@ -210,6 +210,7 @@ struct PEMSource: Sendable {
         let names = directory.names().filter { $0.hasSuffix(".crt") && !$0.hasSuffix(".issuer.crt") }
             .filter { directory.has($0.dropLast(4) + ".key") }
         let shown = DisplayText.visible(directory.path)
+        guard directory.isOpen else { throw Directory.error(shown, EACCES) }
         guard let name = names.first else {
             throw CertificateProviderError(
                 .fileNotFound,

@@ -68,7 +68,9 @@ struct RevocationCheck: Sendable {
         var lists: [RevocationList] = []
         for file in try FileGroup(configured.path).files() { lists += try Self.read(file) }
         self.lists = Dictionary(grouping: lists, by: { CanonicalName(derEncoded: $0.issuerDER) }).mapValues {
-            $0.sorted { $0.thisUpdate > $1.thisUpdate }
+            $0.sorted {
+                ($0.thisUpdate, $0.nextUpdate ?? .distantFuture) > ($1.thisUpdate, $1.nextUpdate ?? .distantFuture)
+            }
         }
         (isLenient, path) = (configured.isLenient, configured.path)
     }
@@ -115,9 +117,9 @@ struct RevocationCheck: Sendable {
 
     /// Checks each certificate of a verified path, but the trust anchor, in the latest list of its issuer.
     ///
-    /// A list counts if its issuer has signed it, if it covers all certificates of this kind, and if it has begun. The latest one that
-    /// has not, perhaps since this host's clock is wrong, and those that cover a part do not count, but what they have is revoked,
-    /// unless the list that counts is newer.
+    /// A list counts if its issuer has signed it, if it covers all certificates of this kind, and if it has begun: the latest one. What
+    /// other lists have that are not older is revoked too: those of the same second, those that cover a part, and those that have not
+    /// begun, perhaps since this host's clock is wrong.
     func check(
         _ path: [X509Certificate], as role: PeerVerifier.Role, at date: Date
     ) throws(PeerRefusal) {
@@ -126,8 +128,8 @@ struct RevocationCheck: Sendable {
             let covering = signed.filter { covers($0, certificate) }
             let counting = covering.first { $0.thisUpdate <= date }
             let revoking = signed.first { list in
-                (list === counting || list === covering.first
-                    || list.scope == .partial && list.thisUpdate >= counting?.thisUpdate ?? .distantPast)
+                (list.scope == .partial || covers(list, certificate))
+                    && list.thisUpdate >= counting?.thisUpdate ?? .distantPast
                     && !list.isIndirect && list.revokes(certificate.serialNumber)
             }
             if let revoking {

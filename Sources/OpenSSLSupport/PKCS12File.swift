@@ -20,6 +20,8 @@ extension OpenSSLLibrary {
         _ key: SecretBytes, _ chain: [[UInt8]], name: String, password: SecretBytes, isLegacy: Bool
     ) throws(OpenSSLError) -> [UInt8] {
         let handle = try PrivateKeyHandle(pkcs8: key, in: self)
+        // OpenSSL refuses what a BMPString cannot have.
+        let name = String(String.UnicodeScalarView(name.unicodeScalars.map { $0.value > 0xffff ? "\u{fffd}" : $0 }))
         let certificates = try chain.map { der throws(OpenSSLError) in try CertificateHandle(der, in: self) }
         let others = try CertificateStack(Array(certificates.dropFirst()))
         guard let leaf = certificates.first else { throw OpenSSLError("PKCS12_create_ex", refusing: "no certificate") }

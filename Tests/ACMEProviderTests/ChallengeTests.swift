@@ -250,11 +250,11 @@ import Testing
         #expect(!host.records.contains { $0.hasPrefix("challenges-") })
     }
 
-    @Test("The output of a hook that is not text is not shown")
+    @Test("Bytes in the output of a hook that are not text are replaced")
     func outputThatIsNotText() async throws {
         let (host, changes, _) = try host(hook: "printf '\\377\\376garbage\\200'; exit 3")
         let error = try #require(await failure { _ = try await host.provider(changes).getCertificate(person) })
-        #expect(error.message.contains("failed with status 3, and its output is not text."), "\(error)")
+        #expect(error.message.contains("failed with status 3: \u{fffd}\u{fffd}garbage\u{fffd}."), "\(error)")
     }
 
     @Test("Connections that say nothing leave room for the server's look: the oldest are closed")

@@ -42,6 +42,18 @@ import X509
         #expect(CertificateChain.build(from: leaf, among: roots) == [leaf, roots[1]])
     }
 
+    @Test("A leaf with the name of its CA, and a CA's new key signed by the old one, have their issuers")
+    func selfIssued() throws {
+        let authority = try TestAuthority()
+        let leaf = try authority.issue("Test Intermediate").certificate
+        #expect(leaf.isSelfIssued)
+        let chain = [leaf, authority.intermediate, authority.root]
+        #expect(CertificateChain.build(from: leaf, among: chain.reversed()) == chain)
+        #expect(CertificateChain.withoutRoot(chain) == chain.dropLast())
+        let itself = try TestAuthority.leaf("itself")
+        #expect(CertificateChain.build(from: itself, among: [itself, try TestAuthority.leaf("itself")]) == [itself])
+    }
+
     @Test("A cross-signed certificate comes before its root, unless it ends before the leaf", arguments: [2.0, 50])
     func crossSigned(days: TimeInterval) throws {
         func certificate(_ subject: String, by issuer: String, _ days: TimeInterval) throws -> X509Certificate {

@@ -214,6 +214,25 @@ import Testing
         }
     }
 
+    @Test("Of two lists of one second, both revoke, and the one that lasts longer counts")
+    func listsOfOneSecond() async throws {
+        let (good, bad) = (try authority.issue("good"), try authority.issue("bad"))
+        let root = try authority.list("root")
+        func list(until end: String) throws -> [UInt8] {
+            try authority.list("issuing", "-crl_lastupdate", "20260101000000Z", "-crl_nextupdate", end)
+        }
+        let (before, overdue) = (try list(until: "20990101000000Z"), try list(until: "20260102000000Z"))
+        try authority.revoke("bad")
+        let after = try list(until: "20990101000000Z")
+        for lists in [[before, after], [after, before]] {
+            #expect(try await refusal(of: bad, by: root, lists[0], lists[1]) == .revoked)
+            #expect(try await refusal(of: good, by: root, lists[0], lists[1]) == nil)
+        }
+        for lists in [[before, overdue], [overdue, before]] {
+            #expect(try await refusal(of: good, by: root, lists[0], lists[1]) == nil)
+        }
+    }
+
     @Test("A CA that must not sign lists has none")
     func aCAThatMustNotSignLists() async throws {
         let good = try authority.issue("good")

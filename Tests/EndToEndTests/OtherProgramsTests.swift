@@ -302,4 +302,42 @@ import Testing
         let missing = try sandbox.certprov(["check", "--config", file]).stdout
         #expect(missing.contains("\(home)/reload is missing, or cannot be executed"), "\(missing)")
     }
+
+    @Test("check fails with the status of fetch, where that could not write the files or tell of them")
+    func checkIsAsFetch() throws {
+        func run(_ command: String, _ lines: String..., options: [String] = []) throws -> Output {
+            let file = try sandbox.write(
+                (lines + [
+                    "CertificateProvider = pkcs12", "CertificateProvider.pkcs12.path = \(Fixtures.path("ec.p12"))",
+                    "CertificateProvider.pkcs12.password-source = env:P12_PASSWORD",
+                ]).joined(separator: "\n"), to: "files.properties")
+            return try sandbox.certprov([command, "--config", file] + options)
+        }
+        let open = try sandbox.write("", to: "home/open/file")
+        chmod("\(home)/open", 0o777)
+        try sandbox.write("", to: "home/empty")
+        chmod("\(home)/empty", 0o600)
+        for (lines, status) in [
+            (["Files.directory = \(home)/none/out"], 73), (["Files.directory = \(home)/open"], 73),
+            (["Files.directory = \(open)"], 73),
+            (["Files.directory = \(home)/out", "Files.reload = \(home)/none"], 69),
+            (
+                [
+                    "Files.directory = \(home)/out", "Files.key = true", "Files.formats = pkcs12",
+                    "Files.p12-password-source = file:\(home)/empty",
+                ], 78
+            ),
+        ] {
+            let text = lines.joined(separator: "\n")
+            for command in ["check", "fetch", "check"] {
+                let output = try run(command, text)
+                #expect(output.status == status, "\(command) \(text): \(output)")
+            }
+        }
+        let directory = "Files.directory = \(home)/out"
+        #expect(try run("renew", directory).status == 0)
+        #expect(try run("check", directory).status == 0)
+        let twice = try run("fetch", directory, options: ["--out", "\(home)/out"])
+        #expect(twice.status == 64 && twice.stderr.contains("Files.directory"), "\(twice)")
+    }
 }

@@ -71,6 +71,60 @@ import Testing
             "\(output)")
     }
 
+    @Test("A directory that may be entered and not listed is used; a link that cannot be followed is named")
+    func directories() throws {
+        try put("one")
+        // Root may go anywhere: the script runs as another user.
+        let user = geteuid() == 0 ? "setpriv --reuid 65534 --regid 65534 --clear-groups" : ""
+        let script = #"""
+            set -u
+            cd "$1"; user=$2
+            fail() { echo "FAIL: $*"; exit 1; }
+            fetch() { $user "$CERTPROV" fetch --provider pem "$@" >out 2>&1; }
+            refused() { # what the message says, arguments
+                said=$1; shift
+                if fetch "$@"; then fail "$* succeeded"; fi
+                grep -q "$said" out || fail "$* $(cat out)"
+            }
+            mkdir private live archive
+            mv tls.key private
+            cp tls.crt archive/fullchain1.pem; cp private/tls.key archive/privkey1.pem
+            ln -s ../archive/fullchain1.pem live/fullchain.pem; ln -s ../archive/privkey1.pem live/privkey.pem
+            if [ -n "$user" ]; then chown -R 65534:65534 .; fi
+            $user "$CERTPROV" --version >/dev/null 2>&1 || { echo "NOT TESTED: the command cannot be run as another user."; exit 0; }
+            chmod 111 private
+            fetch --set certificate="$1/tls.crt" --set key="$1/private/tls.key" || fail "private $(cat out)"
+            fetch --set certificate="$1/live" || fail "live $(cat out)"
+            chmod 000 archive
+            refused 'live/fullchain.pem cannot be opened: Permission denied' --set certificate="$1/live"
+            mv archive elsewhere
+            refused 'live/fullchain.pem cannot be opened: No such file' --set certificate="$1/live"
+            chmod 000 live
+            refused 'live cannot be opened: Permission denied' --set certificate="$1/live"
+            chmod -R u+rwX .
+            """#
+        let output = try sandbox.shell(script, sandbox.path, user)
+        #expect(output.status == 0, "\(output)")
+    }
+
+    @Test("check warns of trust anchors that no chain leads to")
+    func anchorsThatDoNotCount() throws {
+        try put("one")
+        let authority = try TestAuthority()
+        let early = try authority.issue("early", notBefore: Date(timeIntervalSinceNow: 3600)).certificate
+        for (certificate, words) in [
+            (early, "does not count before"), (try authority.issue("leaf").certificate, "is not a CA's"),
+        ] {
+            let anchors = try sandbox.write(certificate.pemRepresentation, to: "anchors.pem")
+            let output = try sandbox.certprov(
+                [
+                    "check", "--provider", "pem", "--set", "certificate=\(sandbox.path)/tls.crt", "--set",
+                    "TrustAnchors=\(anchors)",
+                ])
+            #expect(output.stdout.contains(words), "\(output)")
+        }
+    }
+
     @Test("A mistake in the files is an error with its exit status")
     func mistakes() throws {
         try put("one")

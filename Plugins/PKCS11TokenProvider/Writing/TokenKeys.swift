@@ -128,9 +128,8 @@ struct TokenKeys: Sendable {
             }
             let reader = TokenReader(session: session, slot: connection.slot)
             do throws(CryptokiError) {
-                for (position, certificate) in chain.enumerated() {
+                for (position, certificate) in CertificateChain.withoutRoot(chain).enumerated() {
                     let isLeaf = position == 0
-                    if !isLeaf, certificate.isSelfIssued { continue }
                     guard try reader.objects(of: certificate, id: isLeaf ? key.id : nil).isEmpty else { continue }
                     let attributes =
                         isLeaf

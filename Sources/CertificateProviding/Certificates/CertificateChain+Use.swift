@@ -72,14 +72,6 @@ extension X509Certificate {
         case .notYetValid: "is not valid before \(notValidBefore.formatted(.iso8601))"
         }
     }
-
-    /// Whether this is a root: self-issued, and by the same key. A CA that has changed its key certifies the new one with
-    /// the old one, in a certificate that is self-issued too, and that a peer may need.
-    fileprivate var isRoot: Bool {
-        guard isSelfIssued else { return false }
-        guard let authorityKeyIdentifier, let subjectKeyIdentifier else { return true }
-        return authorityKeyIdentifier == subjectKeyIdentifier
-    }
 }
 
 extension Identity {

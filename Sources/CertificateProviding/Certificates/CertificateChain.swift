@@ -35,7 +35,7 @@ public enum CertificateChain {
         from leaf: X509Certificate, candidates: (X509Certificate) throws(Failure) -> [X509Certificate]
     ) throws(Failure) -> [X509Certificate] {
         var chain = [leaf]
-        while let last = chain.last, !last.isSelfIssued, chain.count < maximumLength {
+        while let last = chain.last, !last.isRoot, chain.count < maximumLength {
             // If two certificates are for the same authority, such as an old and a renewed one, the later one counts.
             let issuers = try candidates(last).filter { last.isIssued(by: $0) && !chain.contains($0) }
                 .sorted { first, second in
@@ -52,6 +52,17 @@ public enum CertificateChain {
 }
 
 extension X509Certificate {
+    /// Whether this is a root, or a leaf that has signed itself: self-issued, and by the same key. A CA that has changed its key
+    /// certifies the new one with the old one, and a leaf may have the name of its CA: peers need the issuers of both.
+    var isRoot: Bool {
+        guard isSelfIssued else { return false }
+        if let authorityKeyIdentifier, let subjectKeyIdentifier {
+            return authorityKeyIdentifier == subjectKeyIdentifier
+        }
+        // One that cannot be read has no issuer that could be found.
+        return (try? certificate()) == nil || hasSigned(self)
+    }
+
     /// Whether the signature of a certificate is by this one's key; false for one that cannot be read.
     fileprivate func hasSigned(_ issued: X509Certificate) -> Bool {
         guard let issuer = try? certificate(), let issued = try? issued.certificate() else { return false }
@@ -60,7 +71,7 @@ extension X509Certificate {
 
     /// Whether another CA has issued it, for as long as the leaf of a chain lasts.
     fileprivate func isCrossSigned(for leaf: X509Certificate) -> Bool {
-        !isSelfIssued && notValidAfter >= leaf.notValidAfter
+        !isRoot && notValidAfter >= leaf.notValidAfter
     }
 
     fileprivate func isIssued(by issuer: X509Certificate) -> Bool {

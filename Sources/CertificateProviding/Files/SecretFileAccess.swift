@@ -18,7 +18,8 @@ public enum SecretFileAccess: Sendable, Hashable {
         }
     }
 
-    private static func isOwn(_ group: UInt32) -> Bool {
+    /// Whether this process is in a group.
+    package static func isOwn(_ group: UInt32) -> Bool {
         if getegid() == group { return true }
         let count = getgroups(0, nil)
         guard count > 0 else { return false }

@@ -80,7 +80,7 @@ public struct IssuedCertificate: Sendable {
         _ path: [X509Certificate], among others: [X509Certificate], at date: Date
     ) async throws(CertificateProviderError) -> [X509Certificate] {
         var path = path
-        while let last = path.last, !last.isSelfIssued, path.count < CertificateChain.maximumLength {
+        while let last = path.last, !last.isRoot, path.count < CertificateChain.maximumLength {
             let issuers = others.filter { $0.subjectName == last.issuerName && !path.contains($0) }
             let step = try await CertificateChain.validated(from: last, among: [], trusting: issuers, at: date)
             guard let issuer = step?.dropFirst().first else { break }

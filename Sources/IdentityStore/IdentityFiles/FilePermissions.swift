@@ -1,3 +1,4 @@
+import CertificateProviding
 import Glibc
 
 /// Owner, group and mode of the files for other programs.
@@ -60,6 +61,18 @@ struct FileState {
 }
 
 extension FilePermissions {
+    /// Refuses an owner and a group that this process cannot give, before it writes to `path`.
+    func check(_ path: String) throws(SafeDirectory.Refusal) {
+        guard geteuid() != 0 else { return }
+        if let owner, owner != geteuid() {
+            throw SafeDirectory.Refusal(reason: "files in \(path) cannot get the owner \(owner), which takes root")
+        }
+        if let group, !SecretFileAccess.isOwn(group) {
+            throw SafeDirectory.Refusal(
+                reason: "files in \(path) cannot get the group \(group), which takes root, or its membership")
+        }
+    }
+
     private static let others: UInt32 = 0o007
 
     /// Whether a file is as demanded. The rest may be as an administrator has set it.

@@ -1,6 +1,7 @@
 package import CertificateProviding
 package import FoundationEssentials
 import Glibc
+import SystemPackage
 
 /// Writes the files of an identity for other programs, and tells these programs of them.
 package struct FilesExport: Sendable {
@@ -58,6 +59,19 @@ package struct FilesExport: Sendable {
     /// - Throws: `unsupportedAlgorithm` for a key that cannot be exported; `storeReadFailed`.
     package func isCurrent(_ identity: Identity) throws(CertificateProviderError) -> Bool {
         try directory.holds(try files(identity))
+    }
+
+    /// Checks that files could be written, as far as that shows without writing.
+    ///
+    /// - Throws: `storeWriteFailed`.
+    package func checkWritable() throws(CertificateProviderError) { try directory.checkWritable() }
+
+    /// Whether another export writes into the same directory.
+    package func hasDirectory(of other: FilesExport) -> Bool {
+        guard let own = try? FilePath(path).stat(), let others = try? FilePath(other.path).stat() else {
+            return path == other.path
+        }
+        return own.deviceID == others.deviceID && own.inode == others.inode
     }
 
     /// Whether the programs have been told of the files.
@@ -200,6 +214,7 @@ extension FilesExport {
             let password = try settings.reading(Self.passwordSource) { () throws(CertificateProviderError) in
                 try secrets.read(source)
             }
+            guard !password.isEmpty else { throw settings.invalid(Self.passwordSource, "names an empty password") }
             form.pkcs12 = IdentityFiles.PKCS12(password: password, isLegacy: settings[Self.isLegacy])
         }
         self.init(path, form, reload: settings[Self.reload])

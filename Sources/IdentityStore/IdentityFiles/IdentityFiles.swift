@@ -50,8 +50,9 @@ package struct IdentityFiles: Sendable {
 
     /// The names of files that are read again.
     static let (chainName, certificateDERName, trustName) = ("chain.pem", "certificate.der", "ca.pem")
+    static let pkcs12Name = "identity.p12"
     /// The names of files with a key, first those that a set without a key takes it from.
-    static let namesWithKey = ["key.pem", "key.der", "identity.pem", "identity.p12"]
+    static let namesWithKey = ["key.pem", "key.der", "identity.pem", pkcs12Name]
     /// An RSA key of 16,384 bits has a fifth of that.
     static let maximumKeySize = 65_536
     var hasKey: Bool { files.contains(where: \.hasKey) }
@@ -118,7 +119,7 @@ package struct IdentityFiles: Sendable {
                 key, chain, name: identity.provenance.alias ?? identity.certificate.subject, password: form.password,
                 isLegacy: form.isLegacy)
             files.append(
-                File(name: "identity.p12", content: content, hasKey: true) { existing in
+                File(name: Self.pkcs12Name, content: content, hasKey: true) { existing in
                     library.isPKCS12(existing, of: key, chain, password: form.password, isLegacy: form.isLegacy)
                 })
         } catch {

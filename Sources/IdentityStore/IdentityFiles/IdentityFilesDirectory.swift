@@ -52,6 +52,8 @@ package struct IdentityFilesDirectory {
     package func write(
         _ set: IdentityFiles, isAnnounced: Bool = false
     ) throws(CertificateProviderError) -> [String] {
+        // Also where nothing can be written, such as on a read-only file system.
+        if let current = try? current(set) { return paths(of: current) }
         let written: IdentityFiles
         do throws(SafeDirectory.Refusal) {
             written = try locked { directory throws(SafeDirectory.Refusal) in
@@ -60,21 +62,47 @@ package struct IdentityFilesDirectory {
         } catch {
             throw notWritten(error)
         }
-        return written.files.map { "\(path)/\(Self.link)/\($0.name)" }
+        return paths(of: written)
     }
+
+    private func paths(of set: IdentityFiles) -> [String] { set.files.map { "\(path)/\(Self.link)/\($0.name)" } }
 
     /// Whether `current` has this set, as it should be.
     ///
     /// - Throws: `storeReadFailed`.
     package func holds(_ set: IdentityFiles) throws(CertificateProviderError) -> Bool {
-        do throws(SafeDirectory.Refusal) {
-            guard let directory = try SafeDirectory.open(path), let current = try target(directory),
-                let existing = try directory.directory(current)
-            else { return false }
-            return isSame(try keeping(set, of: existing), as: existing)
-        } catch {
+        do throws(SafeDirectory.Refusal) { return try current(set) != nil } catch {
             throw error.error(.storeReadFailed, "The files of the identity: \(error.reason.withVisibleControls).")
         }
+    }
+
+    /// Returns the set with what it keeps of `current`, if that is `current`.
+    private func current(_ set: IdentityFiles) throws(SafeDirectory.Refusal) -> IdentityFiles? {
+        guard let directory = try SafeDirectory.open(path), let current = try target(directory),
+            let existing = try directory.directory(current)
+        else { return nil }
+        let set = try keeping(set, of: existing)
+        return isSame(set, as: existing) ? set : nil
+    }
+
+    /// Checks that a set could be written, as far as that shows without writing.
+    ///
+    /// - Throws: `storeWriteFailed`.
+    package func checkWritable() throws(CertificateProviderError) {
+        do throws(SafeDirectory.Refusal) {
+            try permissions.check(path)
+            guard let directory = try SafeDirectory.open(path) else {
+                let parent = FilePath(path).removingLastComponent()
+                guard faccessat(AT_FDCWD, parent.isEmpty ? "." : parent.string, W_OK | X_OK, AT_EACCESS) == 0 else {
+                    throw SafeDirectory.Refusal(reason: "\(path) cannot be created: \(errorText(errno))")
+                }
+                return
+            }
+            _ = try target(directory)
+            guard faccessat(directory.descriptor, ".", W_OK | X_OK, AT_EACCESS) == 0 else {
+                throw directory.failure("\(path) cannot be written to")
+            }
+        } catch { throw notWritten(error) }
     }
 
     /// Tells programs of the set that they have not been told of; does nothing without one. A failure, or a kill, is left
@@ -212,6 +240,12 @@ package struct IdentityFilesDirectory {
         let names = try existing.entries()
         guard !set.hasKey, let name = IdentityFiles.namesWithKey.first(where: names.contains) else { return set }
         if let kept = read(name, in: existing).flatMap({ set.withKey(from: $0.content) }) { return kept }
+        guard name != IdentityFiles.pkcs12Name else {
+            throw SafeDirectory.Refusal(
+                reason:
+                    "\(path)/\(Self.link) has its private key in \(name) alone, whose password is not given; add --export-key "
+                    + "--format pkcs12, or name another directory")
+        }
         throw SafeDirectory.Refusal(
             reason:
                 "the programs that read it would be without a private key, since \(path)/\(Self.link) has that of another "
@@ -251,8 +285,8 @@ package struct IdentityFilesDirectory {
         return count > 0 ? Array(bytes[..<count]) : nil
     }
 
-    /// No chain comes near it.
-    private static let maximumSize = 1 << 20
+    /// A trust bundle of the largest file that is read, in lines of another length.
+    private static let maximumSize = 2 * PEMFile.maximumSize
 
     private func switchLink(
         from current: String?, to name: String, _ directory: SafeDirectory

@@ -142,8 +142,7 @@ public struct ProgramRun: Sendable, Equatable {
         var text: String {
             // The first character may be cut off.
             let text = bytes.drop { $0 & 0xc0 == 0x80 }
-            guard let lines = String(validating: text, as: UTF8.self)?.split(separator: "\n").joined(separator: " | ")
-            else { return ", and its output is not text" }
+            let lines = String(decoding: text, as: UTF8.self).split(separator: "\n").joined(separator: " | ")
             return lines.isEmpty ? "" : ": \(lines.withVisibleControls)"
         }
     }

@@ -123,33 +123,36 @@ struct HostCheck {
         return findings
     }
 
-    /// Checks whether other programs have the stored identity.
+    /// Checks whether other programs have the stored identity, and else whether they could get it.
     private func files(_ configuration: LogonConfiguration, _ stored: Identity?) -> [Finding] {
         let what = "Files.directory"
+        var findings: [Finding] = []
         do throws(CertificateProviderError) {
             guard let export = try context.filesExport(configuration) else { return [] }
+            let isCurrent = try stored.map { identity throws(CertificateProviderError) in
+                try export.isCurrent(identity)
+            }
             if let program = export.missingProgram {
-                return [
-                    .warning(
-                        "Files.reload",
+                let finding = Finding.error(
+                    "Files.reload",
+                    CertificateProviderError(
+                        .unavailable,
                         "\(program.withVisibleControls) is missing, or cannot be executed: no program would be told of new files; "
-                            + "install it, or correct the line")
-                ]
+                            + "install it, or correct the line"))
+                findings.append(isCurrent == true && export.isTold ? finding.asWarning : finding)
             }
-            guard let stored else {
-                return [.warning(what, "No identity is stored to be written; run: certprov fetch")]
+            if isCurrent != true { try export.checkWritable() }
+            switch isCurrent {
+            case nil: findings.append(.warning(what, "No identity is stored to be written; run: certprov fetch"))
+            case false?:
+                findings.append(.warning(what, "The files are not those of the stored identity; run: certprov renew"))
+            case true? where export.isTold: findings.append(.ok(what, "has the stored identity"))
+            case true?:
+                findings.append(
+                    .warning(what, "Programs have not been told of the files (Files.reload); run: certprov renew"))
             }
-            guard try export.isCurrent(stored) else {
-                return [.warning(what, "The files are not those of the stored identity; run: certprov renew")]
-            }
-            return [
-                export.isTold
-                    ? .ok(what, "has the stored identity")
-                    : .warning(what, "Programs have not been told of the files (Files.reload); run: certprov renew")
-            ]
-        } catch {
-            return [.error(what, error)]
-        }
+        } catch { findings.append(.error(what, error)) }
+        return findings
     }
 
     /// Checks what signing requests need, and that a signature for an application is of no use for TLS.

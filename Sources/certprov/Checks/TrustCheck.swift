@@ -59,8 +59,21 @@ struct TrustCheck {
                 return .ok(what, count)
             }
             let text = "\(count), '\(first.subject)' until \(first.notValidAfter.rfc3339)"
-            return first.status(at: now) == .expired
-                ? .warning(what, text + ". Remove it, or replace it by the CA's new certificate.") : .ok(what, text)
+            if first.status(at: now) == .expired {
+                return .warning(what, text + ". Remove it, or replace it by the CA's new certificate.")
+            }
+            if let early = certificates.first(where: { $0.status(at: now) == .notYetValid }) {
+                return .warning(
+                    what,
+                    "\(text). '\(early.subject)' does not count before \(early.notValidBefore.rfc3339); check this host's clock.")
+            }
+            if let leaf = certificates.first(where: { !$0.isAuthority && !$0.isSelfIssued }) {
+                return .warning(
+                    what,
+                    "\(text). '\(leaf.subject)' is not a CA's, so that no chain leads to it; add the certificate of '\(leaf.issuer)'."
+                )
+            }
+            return .ok(what, text)
         }
     }
 

@@ -34,6 +34,12 @@ struct Fetch: AsyncParsableCommand {
             let interaction = context.interaction
             let exports = [try context.filesExport(configuration), try files.export(context.secrets)].compactMap(\.self)
             for export in exports { try export.prepare() }
+            if exports.count > 1, exports[0].hasDirectory(of: exports[1]) {
+                throw CertificateProviderError(
+                    .usage,
+                    "--out names the Files.directory of the property file, where fetch writes in any case; leave out --out, or name "
+                        + "another directory.")
+            }
             let identity = try await force ? manager.obtainIdentity(interaction) : manager.identity(interaction)
             try identity.requireUnexpired(at: Date())
             var files: [String]?
@@ -131,7 +137,11 @@ struct FileOptions: ParsableArguments {
         form.permissions.owner = try number(owner, "user", "--owner", FilePermissions.user)
         form.permissions.group = try number(group, "group", "--group", FilePermissions.group)
         if form.formats.contains(.pkcs12), let source = p12PasswordSource.flatMap({ SecretSource($0) }) {
-            form.pkcs12 = IdentityFiles.PKCS12(password: try secrets.read(source), isLegacy: p12Legacy)
+            let password = try secrets.read(source)
+            guard !password.isEmpty else {
+                throw CertificateProviderError(.usage, "--p12-password-source names an empty password.")
+            }
+            form.pkcs12 = IdentityFiles.PKCS12(password: password, isLegacy: p12Legacy)
         }
         return FilesExport(out, form)
     }
