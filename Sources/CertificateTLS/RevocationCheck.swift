@@ -117,9 +117,9 @@ struct RevocationCheck: Sendable {
 
     /// Checks each certificate of a verified path, but the trust anchor, in the latest list of its issuer.
     ///
-    /// A list counts if its issuer has signed it, if it covers all certificates of this kind, and if it has begun: the latest one. What
-    /// other lists have that are not older is revoked too: those of the same second, those that cover a part, and those that have not
-    /// begun, perhaps since this host's clock is wrong.
+    /// A list counts if its issuer has signed it, if it covers all certificates of this kind, and if it has begun: the latest one. Others
+    /// that are not older revoke as well: those of the same second, those that cover a part, and those that have not begun, perhaps
+    /// since this host's clock is wrong.
     func check(
         _ path: [X509Certificate], as role: PeerVerifier.Role, at date: Date
     ) throws(PeerRefusal) {

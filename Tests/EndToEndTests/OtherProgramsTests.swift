@@ -313,6 +313,7 @@ import Testing
                 ]).joined(separator: "\n"), to: "files.properties")
             return try sandbox.certprov([command, "--config", file] + options)
         }
+        try FileManager.default.createDirectory(atPath: "\(home)/open", withIntermediateDirectories: false)
         let open = try sandbox.write("", to: "home/open/file")
         chmod("\(home)/open", 0o777)
         try sandbox.write("", to: "home/empty")

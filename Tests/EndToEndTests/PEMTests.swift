@@ -116,11 +116,13 @@ import Testing
             (early, "does not count before"), (try authority.issue("leaf").certificate, "is not a CA's"),
         ] {
             let anchors = try sandbox.write(certificate.pemRepresentation, to: "anchors.pem")
-            let output = try sandbox.certprov(
-                [
-                    "check", "--provider", "pem", "--set", "certificate=\(sandbox.path)/tls.crt", "--set",
-                    "TrustAnchors=\(anchors)",
-                ])
+            let path = try sandbox.write(
+                """
+                CertificateProvider=pem
+                CertificateProvider.pem.certificate=\(sandbox.path)/tls.crt
+                TrustAnchors=\(anchors)
+                """, to: "web.properties")
+            let output = try sandbox.certprov("check", "--config", path)
             #expect(output.stdout.contains(words), "\(output)")
         }
     }

@@ -65,7 +65,8 @@ struct TrustCheck {
             if let early = certificates.first(where: { $0.status(at: now) == .notYetValid }) {
                 return .warning(
                     what,
-                    "\(text). '\(early.subject)' does not count before \(early.notValidBefore.rfc3339); check this host's clock.")
+                    "\(text). '\(early.subject)' does not count before \(early.notValidBefore.rfc3339); check this host's clock."
+                )
             }
             if let leaf = certificates.first(where: { !$0.isAuthority && !$0.isSelfIssued }) {
                 return .warning(
