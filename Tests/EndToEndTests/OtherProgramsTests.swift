@@ -328,7 +328,7 @@ import Testing
                     "Files.p12-password-source = file:\(home)/empty",
                 ], 78
             ),
-        ] {
+        ] as [([String], Int32)] {
             let text = lines.joined(separator: "\n")
             for command in ["check", "fetch", "check"] {
                 let output = try run(command, text)

@@ -162,6 +162,16 @@ import Testing
         #expect(fixture.isCurrent(fixture.other))
     }
 
+    @Test("Where the key is in PKCS#12 alone, a set without a key is refused for that reason")
+    func aKeyInPKCS12Alone() throws {
+        let fixture = try Fixture()
+        let form = IdentityFiles.PKCS12(password: SecretBytes(utf8: "s3cret"), isLegacy: false)
+        _ = try fixture.write(
+            try IdentityFiles(fixture.identity, exportingKey: true, formats: [.pkcs12], pkcs12: form))
+        let error = try error { _ = try fixture.write(IdentityFiles(fixture.identity, exportingKey: false)) }
+        #expect(error.code == .storeWriteFailed && error.message.contains("identity.p12 alone"), "\(error.message)")
+    }
+
     @Test("An owner that cannot be given leaves the files as they were")
     func anOwnerThatCannotBeGiven() throws {
         let fixture = try Fixture()
@@ -293,16 +303,6 @@ import Testing
         let shown = try Subprocess.run(
             ["openssl", "pkcs12", "-in", "identity.p12", "-passin", "pass:s3cret", "-nokeys"], in: directory.path)
         #expect(String(decoding: shown, as: UTF8.self).contains("friendlyName: \u{fffd} key"))
-    }
-
-    @Test("Where the key is in PKCS#12 alone, a set without a key is refused for that reason")
-    func aKeyInPKCS12Alone() throws {
-        let fixture = try Fixture()
-        let form = IdentityFiles.PKCS12(password: SecretBytes(utf8: "s3cret"), isLegacy: false)
-        _ = try fixture.write(
-            try IdentityFiles(fixture.identity, exportingKey: true, formats: [.pkcs12], pkcs12: form))
-        let error = try error { _ = try fixture.write(IdentityFiles(fixture.identity, exportingKey: false)) }
-        #expect(error.code == .storeWriteFailed && error.message.contains("identity.p12 alone"), "\(error.message)")
     }
 
     @Test("An encrypted file with the same content and password is the same")
