@@ -51,6 +51,10 @@ def private_file(path: str, make) -> bytes:
         return file.read()
 
 
+class NotCounted(sqlite3.OperationalError):
+    """A try that could not be written, and is not on disk."""
+
+
 class Database:
     """One connection, one transaction at a time; other processes may have theirs."""
 
@@ -131,16 +135,24 @@ class Store(Database):
         The try is on disk before `verify` runs. The same try again gets the same verdict; one that a kill left without
         a verdict is verified again. `claim` may refuse before the count, `accept` comes with a right verdict, in one
         transaction each. The lock is held all the time: tries at once are counted and decided one after the other.
+        NotCounted is raised if the try cannot be written.
         """
+        find = lambda: self.row("SELECT is_right FROM tries WHERE mpin_id = ? AND digest = ?", mpin_id, digest)
         with self.lock:
-            with self.transaction() as db:
-                seen = self.row("SELECT is_right FROM tries WHERE mpin_id = ? AND digest = ?", mpin_id, digest)
-                if claim:
-                    claim(db, seen is not None)
-                if seen is None:
-                    if self.is_blocked(mpin_id):
-                        return None
-                    db.execute("INSERT INTO tries (mpin_id, digest) VALUES (?, ?)", (mpin_id, digest))
+            try:
+                with self.transaction() as db:
+                    seen = find()
+                    if claim:
+                        claim(db, seen is not None)
+                    if seen is None:
+                        if self.is_blocked(mpin_id):
+                            return None
+                        db.execute("INSERT INTO tries (mpin_id, digest) VALUES (?, ?)", (mpin_id, digest))
+            except sqlite3.OperationalError as error:
+                # Looked for, since a commit can fail at its end, and the same try may have come before.
+                if find() is None:
+                    raise NotCounted(*error.args) from error
+                raise
             is_right = seen["is_right"] if seen else None
             if is_right is None:
                 is_right = verify()

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl
 
 from .curve import Malformed
+from .store import NotCounted
 
 LONGEST_BODY = 64 * 1024
 LENGTH = re.compile("[0-9]{1,18}")
@@ -121,10 +122,12 @@ class Handler(BaseHTTPRequestHandler):
             status, answer, location = refusal.status, refusal.body, None
         except (ConnectionError, TimeoutError):
             raise
-        except sqlite3.OperationalError:
+        except sqlite3.OperationalError as error:
             traceback.print_exc()
             status, location = 503, None
             answer = {"message": "The authority's database is locked or full; the log says which. Try again later."}
+            if isinstance(error, NotCounted):
+                answer["counted"] = False
         except Exception:
             traceback.print_exc()
             status, answer, location = 500, {"message": "The authority failed; its log says why."}, None

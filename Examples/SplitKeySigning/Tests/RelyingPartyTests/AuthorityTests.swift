@@ -122,7 +122,7 @@ struct AuthorityTests {
             let (hash, timestamp, _) = try await site.document(bearer)
             let signature = try await authority.sign("alice", hash, timestamp)
             _ = try await authority.process.end(by: SIGKILL)
-            #expect(try await site.verify(signature, timestamp, bearer: bearer) == (502, nil, nil))
+            #expect(try await site.verify(signature, timestamp, bearer: bearer) == (503, nil, nil))
         }
     }
 }

@@ -83,7 +83,67 @@ import Testing
                 "verificationData": [String: String].signature(hash), "timestamp": timestamp,
             ]
             let (status, json) = try await site.post("/verify-signature", question, bearer: bearer)
-            #expect(status == 502 && json["status"] == nil && json["message"] is String)
+            #expect(status == 503 && json["verifier"] as? String == "not asked" && json["message"] is String)
+        }
+    }
+
+    @Test("A verifier that has not counted the signature is said to be not asked, unless an answer was lost before")
+    func anUncountedSignatureIsSaid() async throws {
+        try await Site.run { (site: Site) async throws in
+            let bearer = try await site.bearer()
+            let (hash, timestamp, _) = try await site.document(bearer)
+            let question: [String: any Sendable] = [
+                "verificationData": [String: String].signature(hash), "timestamp": timestamp,
+            ]
+            site.server.tell { $0.verify = { _, _ in (503, #"{"counted":false}"#) } }
+            let (status, json) = try await site.post("/verify-signature", question, bearer: bearer)
+            #expect(status == 503 && json["verifier"] as? String == "not asked")
+            #expect(site.server.questions.count == 1)
+            let count = Mutex(0)
+            site.server.tell {
+                $0.verify = { _, _ in
+                    let number = count.withLock { count in
+                        count += 1
+                        return count
+                    }
+                    return number == 1 ? nil : (503, #"{"counted":false}"#)
+                }
+            }
+            let (later, answer) = try await site.post("/verify-signature", question, bearer: bearer)
+            #expect(later == 502 && answer["verifier"] == nil && count.withLock(\.self) > 1)
+        }
+    }
+
+    @Test("A relying party that cannot read or write a user's key says so before it asks the verifier")
+    func aFailureBeforeTheVerifierIsSaid() async throws {
+        try await Site.run { (site: Site) async throws in
+            let bearer = try await site.bearer()
+            let (hash, timestamp, _) = try await site.document(bearer)
+            let question: [String: any Sendable] = [
+                "verificationData": [String: String].signature(hash), "timestamp": timestamp,
+            ]
+            let keys = try BoundKeys(directory: site.directory.path)
+            #expect(try keys.bind("aa", to: Site.alice))
+            let name = try #require(try FileManager.default.contentsOfDirectory(atPath: keys.directory).first)
+            try Data("{}".utf8).write(to: URL(filePath: "\(keys.directory)/\(name)"))
+            let (damaged, one) = try await site.post("/verify-signature", question, bearer: bearer)
+            #expect(damaged == 503 && one["verifier"] as? String == "not asked")
+            try FileManager.default.removeItem(atPath: keys.directory)
+            let (unwritable, other) = try await site.post("/verify-signature", question, bearer: bearer)
+            #expect(unwritable == 503 && other["verifier"] as? String == "not asked")
+            #expect(site.server.questions.isEmpty)
+        }
+    }
+
+    @Test("A signature that is not valid leaves no draft of a key behind")
+    func noDraftStays() async throws {
+        try await Site.run { (site: Site) async throws in
+            let bearer = try await site.bearer()
+            let (hash, timestamp, _) = try await site.document(bearer)
+            site.server.tell { $0.verify = { _, _ in (401, "{}") } }
+            #expect(try await site.verify(.signature(hash), timestamp, bearer: bearer).verdict == "BadPin")
+            let directory = try BoundKeys(directory: site.directory.path).directory
+            #expect(try FileManager.default.contentsOfDirectory(atPath: directory) == [])
         }
     }
 

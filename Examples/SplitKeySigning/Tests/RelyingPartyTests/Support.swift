@@ -4,6 +4,8 @@ import Logging
 import Synchronization
 import Testing
 
+@testable import RelyingParty
+
 /// A clock that is turned by hand, or runs and is turned. It begins now: certificates are of now, too.
 final class TestClock: Sendable {
     private let offset = Mutex(TimeInterval(0))
@@ -171,6 +173,15 @@ struct Fixtures: Sendable {
 
     func text(_ name: String) throws -> String {
         try String(contentsOfFile: "\(directory.path)/\(name)", encoding: .utf8)
+    }
+}
+
+extension BoundKeys {
+    /// Records the key of a user who has none, from the draft on.
+    func bind(_ key: String, to user: String) throws(CertificateProviderError) -> Bool {
+        let draft = try draft(key, of: user)
+        defer { discard(draft) }
+        return try bind(draft)
     }
 }
 

@@ -259,6 +259,7 @@ class Verification(LocalAuthority):
             other = sqlite3.connect(f"{self.state}/authority.sqlite", isolation_level=None)
             other.execute("BEGIN IMMEDIATE")
             self.assertEqual([self.verify(body) for body in wrong], [503] * 3)
+            self.assertIs(self.host.verify(wrong[0], self.basic)[1]["counted"], False)
             other.execute("ROLLBACK")
             other.close()
             pragma(f"max_page_count = {pragma('page_count')}")
@@ -266,10 +267,23 @@ class Verification(LocalAuthority):
             while (status := self.verify(self.signature(key))) == 200:
                 pass
             self.assertEqual([status] + [self.verify(body) for body in wrong], [503] * 4)
+            self.assertIs(self.host.verify(wrong[0], self.basic)[1]["counted"], False)
             pragma("max_page_count = 1000000")
         self.assertRegex(log.getvalue(), "(?s)locked.*full")
         self.assertEqual(self.wrong(key), 0)
         self.assertEqual([self.verify(body) for body in wrong], [401, 401, 410])
+
+    def test_a_try_that_is_on_disk_is_not_said_to_be_uncounted(self):
+        key = self.signing_key()
+        wrong = self.signature(key, 1)
+        self.assertEqual(self.verify(wrong), 401)
+        self.store.connection.execute("PRAGMA busy_timeout = 50")
+        other = sqlite3.connect(f"{self.state}/authority.sqlite", isolation_level=None)
+        with contextlib.redirect_stderr(io.StringIO()):
+            other.execute("BEGIN IMMEDIATE")
+            status, answer = self.host.verify(wrong, self.basic)
+        other.close()
+        self.assertEqual((status, "counted" in answer, self.wrong(key)), (503, False, 1))
 
     def test_a_verdict_is_of_its_key_alone(self):
         key, other = self.signing_key(), self.signing_key()

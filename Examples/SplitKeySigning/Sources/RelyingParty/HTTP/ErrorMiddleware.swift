@@ -35,6 +35,14 @@ struct ErrorMiddleware: RouterMiddleware {
                 headers: error.headers)
         case let error as any HTTPResponseError:
             return try .json(error.status, ErrorAnswer(message: "\(error.status.reasonPhrase)."))
+        case let error as CertificateProviderError where error.reason == .verifierNotAsked:
+            logger.error("the verifier was not asked", metadata: ["reason": "\(error)"])
+            return try .json(
+                .serviceUnavailable,
+                ErrorAnswer(
+                    message:
+                        "The verifier was not asked, and the signature does not count. The reason is in the log of the relying party. Try again later.",
+                    verifier: "not asked"))
         case let error as CertificateProviderError where !ofThisHost.contains(error.code):
             // The server that is asked has the answer. Its name and reason are for the log.
             logger.error("another server failed", metadata: ["reason": "\(error)"])
@@ -56,6 +64,22 @@ struct ErrorMiddleware: RouterMiddleware {
     ]
 }
 
+extension CertificateProviderError.Reason {
+    /// The verifier has not got the signature, or says that it has not counted it.
+    static let verifierNotAsked = Self(rawValue: "verifierNotAsked")
+}
+
+extension CertificateProviderError {
+    /// The error with the reason `verifierNotAsked`.
+    var beforeVerification: Self {
+        var copy = self
+        copy.reason = .verifierNotAsked
+        return copy
+    }
+}
+
 struct ErrorAnswer: Encodable {
     let message: String
+    /// `not asked` where that is certain: the PIN of the signature is not used up.
+    var verifier: String?
 }

@@ -16,7 +16,7 @@ struct ServerCalls: Sendable {
         timeout: "'RelyingParty.timeout'")
 
     /// In bytes. Receipts and key sets have some kilobytes.
-    private static let maximumAnswer = 256 * 1024
+    static let maximumAnswer = 256 * 1024
 
     /// The time for all calls of one request, or for half of it.
     func budget(_ time: Duration? = nil) -> TimeBudget { TimeBudget(time ?? timeout, transport.retryPolicy) }
@@ -26,10 +26,13 @@ struct ServerCalls: Sendable {
     ) async throws(CertificateProviderError) -> HTTPResponse {
         var request = request
         request.maximumResponse = Self.maximumAnswer
+        return try await session(with: server, within: budget).response(to: request)
+    }
+
+    func session(with server: ServerURL, within budget: TimeBudget) -> ServerSession {
         var security = ServerSecurity(trust: trust, now: now)
         security.settingNames = Self.names
-        return try await ServerSession(server, security, timeBudget: budget, transport: transport)
-            .response(to: request)
+        return ServerSession(server, security, timeBudget: budget, transport: transport)
     }
 
     /// Gets a JSON document.

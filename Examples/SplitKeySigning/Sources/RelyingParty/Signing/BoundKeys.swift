@@ -43,18 +43,33 @@ struct BoundKeys: Sendable {
         return record.publicKey
     }
 
-    /// Records the key of a user who has none.
+    /// A key that is on disk, and not the user's yet.
+    struct Draft: Sendable {
+        fileprivate let key: String
+        fileprivate let user: String
+        fileprivate let path: String
+    }
+
+    /// Writes the key of a user who has none. ``bind(_:)`` makes it the user's, ``discard(_:)`` removes the draft in any case.
     ///
-    /// - Returns: Whether the user's key is this one now: another one may have been faster.
     /// - Throws: `storeWriteFailed`.
-    func bind(_ key: String, to user: String) throws(CertificateProviderError) -> Bool {
-        let path = path(of: user)
-        let temporary = directory + "/.\(UUID().uuidString)"
+    func draft(_ key: String, of user: String) throws(CertificateProviderError) -> Draft {
+        let draft = Draft(key: key, user: user, path: directory + "/.\(UUID().uuidString)")
+        do throws(CertificateProviderError) { try write(draft) } catch {
+            discard(draft)
+            throw error
+        }
+        return draft
+    }
+
+    func discard(_ draft: Draft) { unlink(draft.path) }
+
+    private func write(_ draft: Draft) throws(CertificateProviderError) {
+        let temporary = draft.path
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys]
-        defer { unlink(temporary) }
         do {
-            let data = try encoder.encode(Record(userID: user, publicKey: key))
+            let data = try encoder.encode(Record(userID: draft.user, publicKey: draft.key))
             guard
                 FileManager.default.createFile(
                     atPath: temporary, contents: nil, attributes: [.posixPermissions: 0o600]),
@@ -66,10 +81,18 @@ struct BoundKeys: Sendable {
         } catch let error as CertificateProviderError { throw error } catch {
             throw failure(.storeWriteFailed, temporary, "cannot be written", errno)
         }
+    }
+
+    /// Records the key of a user who has none.
+    ///
+    /// - Returns: Whether the user's key is this one now: another one may have been faster.
+    /// - Throws: `storeWriteFailed`.
+    func bind(_ draft: Draft) throws(CertificateProviderError) -> Bool {
+        let path = path(of: draft.user)
         // Fails where the user has a key: the first one stays.
-        guard link(temporary, path) == 0 else {
+        guard link(draft.path, path) == 0 else {
             guard errno == EEXIST else { throw failure(.storeWriteFailed, path, "cannot be made", errno) }
-            return try self.key(of: user) == key
+            return try key(of: draft.user) == draft.key
         }
         try synchronizeDirectory()
         return true

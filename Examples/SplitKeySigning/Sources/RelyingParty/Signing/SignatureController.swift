@@ -78,16 +78,24 @@ struct SignatureController: Sendable {
                 return .invalid
             }
         }
-        // Another key is no reason to ask: the verifier would count a try.
-        guard try keys.key(of: user) ?? signature.publicKey == signature.publicKey else {
-            return refused("the user's first signature was with another key; relying-party forget-user permits another")
-        }
-        guard hashes.contains(signature.hash, timestamp, of: user) else {
-            return refused("the hash and the time were not given to this user in the last ten minutes")
-        }
+        let draft: BoundKeys.Draft?
+        do throws(CertificateProviderError) {
+            let known = try keys.key(of: user)
+            // Another key is no reason to ask: the verifier would count a try.
+            guard known ?? signature.publicKey == signature.publicKey else {
+                return refused(
+                    "the user's first signature was with another key; relying-party forget-user permits another")
+            }
+            guard hashes.contains(signature.hash, timestamp, of: user) else {
+                return refused("the hash and the time were not given to this user in the last ten minutes")
+            }
+            // On disk before the verifier counts: a disk that is full costs no try.
+            draft = known == nil ? try keys.draft(signature.publicKey, of: user) : nil
+        } catch { throw error.beforeVerification }
+        defer { if let draft { keys.discard(draft) } }
         let status = try await verifier.verify(signature, at: timestamp)
-        guard status == .valid else { return status }
-        // Nothing is valid before the key is on disk.
-        return try keys.bind(signature.publicKey, to: user) ? .valid : .invalid
+        guard status == .valid, let draft else { return status }
+        // Nothing is valid before the key is on disk as the user's.
+        return try keys.bind(draft) ? .valid : .invalid
     }
 }

@@ -52,7 +52,8 @@ struct Verifier: Sendable {
 
     /// Has a signature verified. The verifier counts the same signature once, so it may be asked again.
     ///
-    /// - Throws: `CertificateProviderError` if it does not give a usable answer.
+    /// - Throws: `CertificateProviderError` if it does not give a usable answer, with the reason `verifierNotAsked` if it has certainly
+    ///   not counted the signature.
     func verify(
         _ signature: SignatureObject, at timestamp: Int
     ) async throws(CertificateProviderError) -> VerificationStatus {
@@ -61,7 +62,8 @@ struct Verifier: Sendable {
             target: server.target, json: Question(signature: signature, timestamp: timestamp), isRepeatable: true)
         let credentials = clientSecret.withUnsafeBytes { (Data("\(clientID):".utf8) + Data($0)).base64EncodedString() }
         request.headers.add(name: "Authorization", value: "Basic \(credentials)")
-        let response = try await calls.response(to: request, of: server, within: budget)
+        request.maximumResponse = ServerCalls.maximumAnswer
+        let response = try await answer(to: request, within: budget)
         switch response.status {
         case 200: break
         case 400:
@@ -75,11 +77,7 @@ struct Verifier: Sendable {
                 "\(server.authority) does not know the client \(DisplayText.visible(clientID)), or its secret is wrong; check 'RelyingParty.client-id' and 'RelyingParty.client-secret-source'.",
                 nativeCode: 403)
         default:
-            // Its text is not quoted: the client's secret may be in it.
-            throw CertificateProviderError(
-                response.status >= 500 || response.status == 429 ? .unavailable : .protocolError,
-                "\(server.authority) answers the verification of a signature with the status \(response.status); look for the reason in its log.",
-                nativeCode: response.status)
+            throw refusal(response)
         }
         let answer = try response.json(Answer.self, from: server)
         guard let text = answer.certificate, !text.isEmpty else { return .missing }
@@ -93,6 +91,38 @@ struct Verifier: Sendable {
         guard let problem else { return .valid }
         logger.warning("receipt refused", metadata: ["reason": "\(problem)"])
         return .invalid
+    }
+
+    /// The part of a refusal that says that the signature is not counted: `"counted": false`.
+    private struct Uncounted: Decodable { let counted: Bool }
+
+    /// Sends a signature, and the same one again if the answer is lost. Only the first attempt can fail as one that was not counted: a
+    /// later one says nothing about it.
+    private func answer(
+        to request: HTTPRequest, within budget: TimeBudget
+    ) async throws(CertificateProviderError) -> HTTPResponse {
+        let session = calls.session(with: server, within: budget)
+        do throws(CertificateProviderError) { try await session.connect() } catch { throw error.beforeVerification }
+        var once = request
+        once.isRepeatable = false
+        do throws(CertificateProviderError) {
+            let response = try await session.response(to: once)
+            if response.status == 503, (try? response.json(Uncounted.self, from: server))?.counted == false {
+                throw refusal(response).beforeVerification
+            }
+            if response.status < 500 { return response }
+        } catch {
+            guard error.code == .unavailable, error.reason != .verifierNotAsked else { throw error }
+        }
+        return try await session.response(to: request)
+    }
+
+    /// The error for an unexpected status. The text of the answer is not quoted: the client's secret may be in it.
+    private func refusal(_ response: HTTPResponse) -> CertificateProviderError {
+        CertificateProviderError(
+            response.status >= 500 || response.status == 429 ? .unavailable : .protocolError,
+            "\(server.authority) answers the verification of a signature with the status \(response.status); look for the reason in its log.",
+            nativeCode: response.status)
     }
 }
 

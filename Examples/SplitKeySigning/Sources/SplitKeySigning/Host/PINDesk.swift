@@ -40,7 +40,8 @@ public struct PINDesk: Sendable {
     /// - Parameters:
     ///   - isConfirmed: Whether its enrolment has come to its end. Otherwise the same user may have a former key, whose PIN was wrong.
     ///   - prepare: Is called with the PIN at hand, and before its use is written down: a server that is not there costs no use.
-    ///   - body: Throws `pinIncorrect` or `pinLocked` if the authority says so.
+    ///   - body: Throws `pinIncorrect` or `pinLocked` if the authority says so; any error with the reason `nothingSent` if the PIN was
+    ///     not used.
     /// - Throws: `pinIncorrect` for a configured PIN that was wrong before, where there is no person to type another;
     ///   `operationNotAllowed` with the reason `busy` while another process uses it.
     func use<Prepared, Outcome>(
@@ -76,7 +77,8 @@ public struct PINDesk: Sendable {
         } catch {
             switch error.code {
             case .pinIncorrect, .pinLocked: try? uses.reject(source, for: name, isBlocked: error.code == .pinLocked)
-            // Nothing was sent, or the answer is about something else.
+            case _ where error.reason == .nothingSent: try? uses.withdraw(source, for: name)
+            // The answer is about something else.
             case .rejected, .configurationInvalid, .malformedData, .notFound, .operationNotAllowed, .serverNotTrusted:
                 try? uses.withdraw(source, for: name)
             default: break

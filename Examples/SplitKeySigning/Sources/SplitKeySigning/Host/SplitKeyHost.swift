@@ -276,16 +276,17 @@ public struct SplitKeyHost: Sendable {
         return try await desk.use(ofKey: key, in: storage) { pin throws(CertificateProviderError) in
             let signed = try key.sign(digest, at: answer.timestamp, with: pin)
             let verdict: RelyingParty.Verdict
+            var mayBeCounted = false
             do throws(CertificateProviderError) {
                 verdict = try await ask(relyingParty, of: userID, with: &access) {
                     token throws(CertificateProviderError) in
-                    try await relyingParty.verify(signed, answer.authToken, access: token)
+                    try await relyingParty.verify(signed, answer.authToken, access: token, &mayBeCounted)
                 }
             } catch {
                 // A wrong login PIN says nothing about this one.
                 throw CertificateProviderError(
                     [.pinIncorrect, .pinLocked].contains(error.code) ? .rejected : error.code, error.message,
-                    underlying: error)
+                    reason: mayBeCounted ? nil : error.reason, underlying: error)
             }
             return Signed(signed: signed, status: try Self.status(of: verdict, relyingParty))
         }

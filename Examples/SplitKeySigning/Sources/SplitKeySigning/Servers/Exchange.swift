@@ -8,10 +8,16 @@ public protocol Exchange: Sendable {
     /// Returns the response of any status. A request that may be sent twice is sent again, twice at most, if its answer is lost.
     ///
     /// - Parameter token: Is sent as bearer token.
-    /// - Throws: `unavailable`, `timedOut`, `serverNotTrusted` and other errors of the connection.
+    /// - Throws: `unavailable`, `timedOut`, `serverNotTrusted` and other errors of the connection, with the reason `nothingSent` if it
+    ///   could not be opened.
     func response(
         to request: HTTPRequest, at server: ServerURL, token: SecretBytes?
     ) async throws(CertificateProviderError) -> HTTPResponse
+}
+
+extension CertificateProviderError.Reason {
+    /// Nothing has reached the verifier: the connection could not be opened, or the relying party says that it has not asked.
+    static let nothingSent = Self(rawValue: "nothingSent")
 }
 
 /// The network.
@@ -41,6 +47,11 @@ public struct NetworkExchange: Exchange {
         let session = ServerSession(
             server, security, credentials ?? .none, timeBudget: TimeBudget(timeout, transport.retryPolicy),
             transport: transport)
+        do throws(CertificateProviderError) { try await session.connect() } catch {
+            var error = error
+            error.reason = error.reason ?? .nothingSent
+            throw error
+        }
         return try await session.response(to: request)
     }
 }

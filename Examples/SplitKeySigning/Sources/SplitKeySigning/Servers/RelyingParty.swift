@@ -90,15 +90,39 @@ public struct RelyingParty: Sendable {
         let status: String
     }
 
-    /// Sends a signature.
+    /// The part of a refusal that says that the verifier was not asked: `"verifier": "not asked"`.
+    private struct Refusal: Decodable { let verifier: String }
+
+    /// Sends a signature, and the same one again if the answer is lost.
     ///
+    /// - Parameter mayBeCounted: Becomes true where an answer is lost: the verifier may have the signature, whatever is said later.
     /// - Returns: `nil` if the access token is not accepted: the signature was not looked at.
+    /// - Throws: Also with the reason `nothingSent` if this request has not reached the verifier.
     func verify(
-        _ signed: TimedSignature, _ authToken: String?, access: SecretBytes
+        _ signed: TimedSignature, _ authToken: String?, access: SecretBytes, _ mayBeCounted: inout Bool
     ) async throws(CertificateProviderError) -> Verdict? {
         let content = Verification(
             verificationData: signed.signature, timestamp: signed.timestamp, authToken: authToken)
-        let response = try await json.post("/verify-signature", content, isRepeatable: true, token: access)
+        let path = "/verify-signature"
+        let first: HTTPResponse?
+        do throws(CertificateProviderError) {
+            first = try await json.post(path, content, isRepeatable: false, token: access)
+        } catch {
+            guard error.code == .unavailable, error.reason != .nothingSent else { throw error }
+            first = nil
+        }
+        if let first, first.status == 503, (try? first.json(Refusal.self, from: server))?.verifier == "not asked" {
+            var refusal = json.refusal(first, of: "the signature")
+            refusal.reason = .nothingSent
+            throw refusal
+        }
+        let response: HTTPResponse
+        if let first, first.status < 500 {
+            response = first
+        } else {
+            mayBeCounted = true
+            response = try await json.post(path, content, isRepeatable: true, token: access)
+        }
         if response.status == 401 { return nil }
         // Some answer a signature that is not valid with 400, and the same document.
         if let verdict = try? response.json(Verdict.self, from: server) { return verdict }

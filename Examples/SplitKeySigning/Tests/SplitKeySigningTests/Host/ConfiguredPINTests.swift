@@ -206,6 +206,80 @@ struct ConfiguredPINTests {
         #expect(await login(test, source) == nil)
     }
 
+    private func sign(_ test: TestHost, _ source: SecretSource) async throws -> CertificateProviderError.Code? {
+        let login = try test.file("login-pin", TestHost.loginPIN)
+        return await CertificateProviderError.of { () throws(CertificateProviderError) in
+            try await test.host([.login: login, .signing: source], isService: true)
+                .sign([1], as: TestHost.user) { _ in true }
+        }?.code
+    }
+
+    private static let notAsked = (503, #"{"message":"The verifier was not asked.","verifier":"not asked"}"#)
+
+    @Test("A connection that cannot be opened, and a verifier that was not asked, cost no use")
+    func nothingSent() async throws {
+        let test = try await TestHost.enrolled()
+        let (login, signing) = (try test.file("login", TestHost.loginPIN), try test.file("pin", TestHost.signingPIN))
+        test.servers.answer { recorded throws(CertificateProviderError) in
+            guard ["/rps/v2/login", "/verify-signature"].contains(recorded.path) else { return nil }
+            throw CertificateProviderError(.unavailable, "", reason: .nothingSent)
+        }
+        for _ in 0..<4 { #expect(await self.login(test, login) == .unavailable) }
+        test.servers.answer { _ in nil }
+        #expect(await self.login(test, login) == nil)
+        test.servers.answer { recorded throws(CertificateProviderError) in
+            guard recorded.path == "/verify-signature" else { return nil }
+            throw CertificateProviderError(.unavailable, "", reason: .nothingSent)
+        }
+        for _ in 0..<4 { #expect(try await sign(test, signing) == .unavailable) }
+        test.servers.answer { $0.path == "/verify-signature" ? Self.notAsked : nil }
+        for _ in 0..<4 { #expect(try await sign(test, signing) == .unavailable) }
+        #expect(test.servers.count("/verify-signature") == 8)
+        test.servers.answer { _ in nil }
+        #expect(try await sign(test, signing) == nil)
+    }
+
+    /// The first answer of each signature is lost: the verifier may have counted it.
+    @Test("A verifier that was not asked the second time may have been asked the first time", arguments: [503, 401, 0])
+    func notAskedAgain(second: Int) async throws {
+        let test = try await TestHost.enrolled()
+        let source = try test.file("pin", TestHost.signingPIN)
+        let numbers = Mutex<[String: Int]>([:])
+        test.servers.answer { recorded throws(CertificateProviderError) in
+            guard recorded.path == "/verify-signature" else { return nil }
+            let u = (try? recorded.signature())?.u ?? ""
+            let number = numbers.withLock { numbers in
+                numbers[u, default: 0] += 1
+                return numbers[u]
+            }
+            if number == 1 { throw CertificateProviderError(.unavailable, "") }
+            if second == 0 { throw CertificateProviderError(.unavailable, "", reason: .nothingSent) }
+            // After a refused token the signature is sent again.
+            return second == 401 && number == 2 ? (401, "{}") : Self.notAsked
+        }
+        for _ in 0..<2 { #expect(try await sign(test, source) == .unavailable) }
+        for _ in 0..<3 { #expect(try await sign(test, source) == .operationNotAllowed) }
+        #expect(numbers.withLock(\.count) == 2)
+    }
+
+    @Test("A lost answer to a signature is asked for again with the same one")
+    func lostVerdict() async throws {
+        let test = try await TestHost.enrolled()
+        let isLost = Mutex(false)
+        test.servers.answer { recorded throws(CertificateProviderError) in
+            guard recorded.path == "/verify-signature" else { return nil }
+            let isFirst = isLost.withLock { isLost in
+                defer { isLost = true }
+                return !isLost
+            }
+            if isFirst { throw CertificateProviderError(.unavailable, "") }
+            return nil
+        }
+        #expect(try await sign(test, try test.file("pin", TestHost.signingPIN)) == nil)
+        let sent = try test.servers.recorded.filter { $0.path == "/verify-signature" }.map { try $0.signature() }
+        #expect(sent.count == 2 && sent[0] == sent[1])
+    }
+
     @Test("A record of a use says where the PIN is, and nothing that is computed from it")
     func record() async throws {
         let test = try await TestHost.enrolled()

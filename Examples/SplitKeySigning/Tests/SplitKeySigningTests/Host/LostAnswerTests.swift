@@ -44,6 +44,23 @@ struct LostAnswerTests {
         #expect(requests.count == 2 && requests[0] == requests[1] && requests[0].contains(#""u":"04"#))
     }
 
+    @Test("A connection that cannot be opened is said to have sent nothing, and a lost answer is not")
+    func nothingSent() async throws {
+        let exchange = NetworkExchange(
+            trusting: ServerTrust(trustAnchors: .system), timeout: .seconds(60),
+            transport: Transport(retryPolicy: RetryPolicy(sleep: { _ in }, draw: { 0 })))
+        let server = try LoopbackServer { _ in nil }
+        // A port below 1024, which no other test takes.
+        let cases: [(Int, CertificateProviderError.Reason?)] = [(1, .nothingSent), (Int(server.port), nil)]
+        for (port, reason) in cases {
+            let url = try #require(ServerURL("http://localhost:\(port)"))
+            let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+                try await exchange.response(to: HTTPRequest(target: "/", isRepeatable: true), at: url, token: nil)
+            }
+            #expect(error?.code == .unavailable && error?.reason == reason, "\(port)")
+        }
+    }
+
     @Test("Twice at most")
     func atMostTwice() async throws {
         let server = try LoopbackServer { _ in nil }
