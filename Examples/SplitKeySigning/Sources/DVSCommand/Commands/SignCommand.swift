@@ -1,6 +1,7 @@
 import ArgumentParser
 import CertificateProviding
 import Foundation
+import Glibc
 import SplitKeySigning
 import Terminal
 
@@ -23,8 +24,13 @@ struct SignCommand: AsyncParsableCommand {
 
     private static let maximumSize = 50_000_000
 
+    func validate() throws {
+        if out?.isEmpty == true { throw ValidationError("--out needs the name of a file.") }
+    }
+
     func run() async throws {
         try await Context.run(options) { context throws(CertificateProviderError) in
+            if let out { try requireWritable(out) }
             let host = try context.host()
             let user = try context.user(user, of: host)
             let document = try read()
@@ -59,6 +65,29 @@ struct SignCommand: AsyncParsableCommand {
 
     private func read() throws(CertificateProviderError) -> [UInt8] {
         try InputFile(file).read(atMost: Self.maximumSize)
+    }
+
+    /// Checks the file of `--out` before anything is asked or sent.
+    private func requireWritable(_ path: String) throws(CertificateProviderError) {
+        var (target, document) = (stat(), stat())
+        let name = "--out \(DisplayText.visible(path))"
+        let isThere = stat(path, &target) == 0
+        let isFile = target.st_mode & S_IFMT == S_IFREG
+        let isKnown = (file == "-" ? fstat(STDIN_FILENO, &document) : stat(file, &document)) == 0
+        guard !isThere || !isFile || !isKnown || target.st_dev != document.st_dev || target.st_ino != document.st_ino
+        else {
+            throw CertificateProviderError(.usage, "\(name) is the document. Nothing was sent; name another file.")
+        }
+        // A file is replaced as a whole, which needs the directory.
+        let place = isThere && !isFile ? path : path.lastIndex(of: "/").map { String(path[...$0]) } ?? "."
+        let isWritable = access(place, W_OK) == 0
+        let reason = isWritable ? EISDIR : errno
+        guard isWritable, !isThere || target.st_mode & S_IFMT != S_IFDIR else {
+            throw CertificateProviderError(
+                .storeWriteFailed,
+                "\(name) cannot be written: \(String(cString: strerror(reason))). Nothing was sent; name another file.",
+                nativeCode: Int(reason))
+        }
     }
 
     private func write(_ text: String, to path: String) throws(CertificateProviderError) {

@@ -25,6 +25,24 @@ struct CommandLineTests {
         #expect(output.status == status, "\(call): \(output)")
     }
 
+    @Test("A file for the signature that is the document, or cannot be written, is refused before anything is asked")
+    func out() async throws {
+        let dvs = try DVSProgram(Self.valid)
+        let document = try dvs.write("a document", to: "document")
+        try FileManager.default.createSymbolicLink(atPath: dvs["symbolic"], withDestinationPath: document)
+        try FileManager.default.linkItem(atPath: document, toPath: dvs["hard"])
+        let others = [("/nonexist/x", 73), (dvs.path, 73), (dvs["document/x"], 73), ("", 64), ("/dev/null", 66)]
+        let same = [document, dvs.path + "/home/../document", dvs["symbolic"], dvs["hard"]].map { ($0, 64) }
+        for (path, status) in same + others {
+            let output = try await dvs("sign", "--yes", "--out", path, document)
+            #expect(output.status == Int32(status), "\(path): \(output)")
+            #expect(output.stderr.contains("--out") == (status != 66), "\(output)")
+        }
+        // No key is there, so these are refused for that.
+        #expect(try await dvs("sign", "--yes", "--out", dvs["new"], document).status == 66)
+        #expect(try String(contentsOfFile: document, encoding: .utf8) == "a document")
+    }
+
     private static let mistakes: [(String, String)] = [
         ("", "SplitKey.authority"), ("SplitKey.authority = http://localhost:9", "SplitKey.authority"),
         ("SplitKey.authority = https://localhost:9", "SplitKey.trust-anchors"),
