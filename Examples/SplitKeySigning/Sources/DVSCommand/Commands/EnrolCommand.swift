@@ -7,14 +7,17 @@ struct EnrolCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "enrol", abstract: "Enrol a login key and a signing key, by an activation code.",
         discussion: """
-            Asks for the code, and for the PIN of each key. Run again after a break, it goes on where it stopped, or \
-            takes a new code where the authority has blocked the login key meanwhile. With keys of this user \
-            already here, the new ones replace them, each when the authority has verified a signature with it.
+            Asks for the code, and for the PIN of each key. Run again after a break, with the same code or without \
+            --code-source, it goes on where it stopped. With keys of this user already here, the new ones replace \
+            them, each when the authority has verified a signature with it. A code of another user is used at once, \
+            whatever has begun here.
             """)
 
     @OptionGroup var options: GlobalOptions
 
-    @Option(help: ArgumentHelp("Where the activation code is: file:PATH, env:NAME or fd:N.", valueName: "source"))
+    @Option(
+        help: ArgumentHelp(
+            "Where the activation code is: file:PATH, env:NAME, fd:N, or prompt to ask for it.", valueName: "source"))
     var codeSource: String?
 
     func validate() throws { try SecretSource.validate(codeSource, of: "--code-source") }
@@ -22,18 +25,24 @@ struct EnrolCommand: AsyncParsableCommand {
     func run() async throws {
         try await Context.run(options) { context throws(CertificateProviderError) in
             let host = try context.host()
-            let users = try host.users()
+            let source = codeSource.flatMap { SecretSource($0) }
+            var given: SecretBytes?
+            if let source { given = try await code(context, from: source) }
             let key: SplitKey
-            if let known = users.login.subtracting(users.signing).min() {
-                context.interaction.report("The login key of \(DisplayText.visible(known)) is there; going on.")
-                do throws(CertificateProviderError) { key = try await host.enrolSigningKey(of: known) } catch {
+            if let begun = try await host.begunEnrolment(with: given) {
+                context.remark(
+                    "The login key of \(DisplayText.visible(begun)) is there; going on. To enrol another user, run: dvs enrol --code-source prompt"
+                )
+                do throws(CertificateProviderError) { key = try await host.enrolSigningKey(of: begun) } catch {
                     // The authority has blocked the login key, or does not know it any more.
-                    guard [.pinLocked, .notFound].contains(error.code) else { throw error }
+                    guard given == nil, [.pinLocked, .notFound].contains(error.code) else { throw error }
                     context.interaction.report("\(error.message) A new login key needs an activation code.")
-                    key = try await enrol(context, host)
+                    key = try await Self.enrol(host, try await code(context, from: .prompt))
                 }
+            } else if let given {
+                key = try await Self.enrol(host, given)
             } else {
-                key = try await enrol(context, host)
+                key = try await Self.enrol(host, try await code(context, from: .prompt))
             }
             try context.show(KeyListDocument(items: [KeyItem(key)])) {
                 "\(DisplayText.visible(key.userID)) can sign.\n"
@@ -43,16 +52,15 @@ struct EnrolCommand: AsyncParsableCommand {
     }
 
     /// Enrols both keys.
-    private func enrol(
-        _ context: Context, _ host: SplitKeyHost
+    private static func enrol(
+        _ host: SplitKeyHost, _ code: SecretBytes
     ) async throws(CertificateProviderError) -> SplitKey {
-        if let finished = try await host.finishedLoginKey() { return try await host.enrolSigningKey(of: finished) }
-        let user = try await host.enrolLoginKey(code: try await code(context)).userID
-        return try await host.enrolSigningKey(of: user)
+        try await host.enrolSigningKey(of: try await host.enrolLoginKey(code: code).userID)
     }
 
-    private func code(_ context: Context) async throws(CertificateProviderError) -> SecretBytes {
-        let source = codeSource.flatMap { SecretSource($0) } ?? .prompt
+    private func code(
+        _ context: Context, from source: SecretSource
+    ) async throws(CertificateProviderError) -> SecretBytes {
         let code =
             source == .prompt
             ? try await context.interaction.requestSecret("Activation code")

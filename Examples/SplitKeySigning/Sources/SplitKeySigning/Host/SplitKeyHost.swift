@@ -53,7 +53,7 @@ public struct SplitKeyHost: Sendable {
     /// what is stored.
     @discardableResult
     public func enrolLoginKey(code: SecretBytes) async throws(CertificateProviderError) -> SplitKey {
-        try await enrol(.login, of: nil, for: code, with: try await desk.enrolmentPIN(.login))
+        try await enrol(.login, of: nil, for: code)
     }
 
     /// Enrols the signing key of a user, after a login.
@@ -67,16 +67,49 @@ public struct SplitKeyHost: Sendable {
                     try await probe(key, pin, session)
                 }
             }
-            if isDone { return key }
+            if isDone {
+                try? store.endEnrolments(of: userID, at: authority.url)
+                return key
+            }
         }
-        return try await enrol(.signing, of: userID, for: session, with: try await desk.enrolmentPIN(.signing))
+        let key = try await enrol(.signing, of: userID, for: session)
+        try? store.endEnrolments(of: userID, at: authority.url)
+        return key
+    }
+
+    /// Returns the user of an enrolment that has begun here: the login key is there, and the signing key is not enrolled yet. Finishes
+    /// a login key whose confirmation was lost.
+    ///
+    /// - Parameter code: The activation code that it has begun with; `nil` for any enrolment.
+    /// - Returns: `nil` if there is none, or the authority has not enrolled its login key: its activation code is good still.
+    public func begunEnrolment(with code: SecretBytes? = nil) async throws(CertificateProviderError) -> String? {
+        let digest = code.map(Self.digest(of:))
+        let begun = try store.begunEnrolments(at: authority.url).filter { digest == nil || $0.code == digest }
+        for enrolment in begun {
+            let key = try store.key(of: enrolment.userID, .login, at: authority.url)
+            if key?.identity.hexadecimal == enrolment.mpinId { return enrolment.userID }
+        }
+        guard code == nil else { return try await finishedLoginKey(among: Set(begun.map(\.mpinId))) }
+        let users = try users()
+        if let user = users.login.subtracting(users.signing).min() { return user }
+        return try await finishedLoginKey()
+    }
+
+    private static func digest(of code: SecretBytes) -> String {
+        var hash = SHA256()
+        code.withUnsafeBytes { hash.update(bufferPointer: $0) }
+        return DisplayText.hexadecimal(Array(hash.finalize()))
     }
 
     /// Finishes the enrolment of a login key whose confirmation was lost, such as by the end of the process.
     ///
+    /// - Parameter identities: The mpinId of the keys that are meant; `nil` for any.
     /// - Returns: The user; `nil` if there is no such key, or the authority has not enrolled it: its activation code is good still.
-    public func finishedLoginKey() async throws(CertificateProviderError) -> String? {
-        for key in try store.unconfirmed(.login, at: authority.url) {
+    func finishedLoginKey(
+        among identities: Set<String>? = nil
+    ) async throws(CertificateProviderError) -> String? {
+        for key in try store.unconfirmed(.login, at: authority.url)
+        where identities?.contains(key.identity.hexadecimal) != false {
             let isDone = try await finish(key) { () throws(CertificateProviderError) in
                 _ = try await login(key, isConfirmed: false)
             }
@@ -91,7 +124,7 @@ public struct SplitKeyHost: Sendable {
     ) async throws(CertificateProviderError) -> Bool {
         do throws(CertificateProviderError) { try await test() } catch {
             guard [.notFound, .rejected, .pinLocked].contains(error.code) else { throw error }
-            try store.removeUnconfirmed(key)
+            try store.abandon(key)
             return false
         }
         try store.save(key)
@@ -99,14 +132,17 @@ public struct SplitKeyHost: Sendable {
     }
 
     private func enrol(
-        _ scope: MPinID.Scope, of userID: String?, for token: SecretBytes, with pin: PIN
+        _ scope: MPinID.Scope, of userID: String?, for token: SecretBytes
     ) async throws(CertificateProviderError) -> SplitKey {
+        // Before the PIN is asked for: the pairing helper may fail.
         let enrolment = try await Enrolment(authority, companyID: companyID, pairing)
+        let pin = try await desk.enrolmentPIN(scope)
         let key = try await enrolment.key(scope, of: userID, with: pin, for: token)
         // The confirmation uses up the code, and its answer may be lost.
         try store.save(key, isConfirmed: false)
+        if scope == .login { try store.beginEnrolment(key, code: Self.digest(of: token)) }
         do throws(CertificateProviderError) { try await probe(key, pin, token) } catch {
-            if ![.unavailable, .timedOut, .userCancelled].contains(error.code) { try store.removeUnconfirmed(key) }
+            if ![.unavailable, .timedOut, .userCancelled].contains(error.code) { try store.abandon(key) }
             throw error
         }
         try store.save(key)

@@ -44,7 +44,12 @@ public struct Authority: Sendable {
         guard response.status == 200 else {
             throw json.refusal(
                 response, of: "the request for a key",
-                [401: (.rejected, "\(server.authority) does not know the activation code, or it is used or over")])
+                [
+                    401: (
+                        .rejected,
+                        "\(server.authority) does not know the activation code, or it is used or over; get a new one"
+                    )
+                ])
         }
         return try response.json(Registration.self, from: server)
     }

@@ -156,7 +156,13 @@ public struct SplitKeyStore: Sendable {
         }
     }
 
-    func removeUnconfirmed(_ key: SplitKey) throws(CertificateProviderError) {
+    /// Removes a key that the authority has not enrolled.
+    func abandon(_ key: SplitKey) throws(CertificateProviderError) {
+        try storage.removeRecord(named: BegunEnrolment.name(of: key))
+        try removeUnconfirmed(key)
+    }
+
+    private func removeUnconfirmed(_ key: SplitKey) throws(CertificateProviderError) {
         let name = Self.name(key.authority, key.userID, key.scope, isConfirmed: false)
         try storage.removeRecord(named: name)
         try PINUses(storage).forget(name)
@@ -181,6 +187,7 @@ public struct SplitKeyStore: Sendable {
                 .notFound,
                 "\(DisplayText.visible(userID)) has no key of \(DisplayText.visible(authority)) here; see: dvs list")
         }
+        try endEnrolments(of: userID, at: authority)
         let access = AccessToken.prefix
         for name in try storage.recordNames() where name.hasPrefix(access) {
             // One that cannot be read may be this user's, and is had again by a login.
@@ -189,6 +196,62 @@ public struct SplitKeyStore: Sendable {
                 continue
             }
         }
+    }
+
+    // MARK: - Enrolments
+
+    /// An enrolment whose login key is made, and whose signing key is not enrolled yet.
+    struct BegunEnrolment: Codable {
+        static let version = 1
+        static let prefix = "enrolment-"
+
+        var version = Self.version
+        let authority: String
+        let userID: String
+        /// The login key's.
+        let mpinId: String
+        /// SHA-256 of the activation code: hexadecimal.
+        let code: String
+
+        static func name(of key: SplitKey) -> String {
+            prefix + StoredIdentity.name(distinguishedBy: [key.authority, key.identity.hexadecimal])
+        }
+    }
+
+    /// Writes down that an enrolment has begun.
+    ///
+    /// - Parameter code: SHA-256 of the activation code: hexadecimal.
+    func beginEnrolment(_ key: SplitKey, code: String) throws(CertificateProviderError) {
+        let begun = BegunEnrolment(
+            authority: key.authority, userID: key.userID, mpinId: key.identity.hexadecimal, code: code)
+        try write(try RecordCoding.encode(begun), BegunEnrolment.name(of: key), BegunEnrolment.version)
+    }
+
+    /// Returns the enrolments that have begun. One that cannot be read is left out.
+    func begunEnrolments(at authority: String) throws(CertificateProviderError) -> [BegunEnrolment] {
+        try namedEnrolments(at: authority).map(\.begun)
+    }
+
+    /// Forgets that enrolments of a user have begun.
+    func endEnrolments(of userID: String, at authority: String) throws(CertificateProviderError) {
+        for (name, begun) in try namedEnrolments(at: authority) where begun.userID == userID {
+            try storage.removeRecord(named: name)
+        }
+    }
+
+    private func namedEnrolments(
+        at authority: String
+    ) throws(CertificateProviderError) -> [(name: String, begun: BegunEnrolment)] {
+        var found: [(name: String, begun: BegunEnrolment)] = []
+        for name in try storage.recordNames().sorted() where name.hasPrefix(BegunEnrolment.prefix) {
+            guard let record = try? storage.record(named: name),
+                let begun = try? RecordCoding.decode(
+                    BegunEnrolment.self, record, named: name, version: BegunEnrolment.version),
+                begun.authority == authority
+            else { continue }
+            found.append((name, begun))
+        }
+        return found
     }
 
     // MARK: - Access tokens

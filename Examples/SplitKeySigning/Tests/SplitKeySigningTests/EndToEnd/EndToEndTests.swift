@@ -129,6 +129,32 @@ struct EndToEndTests {
         }
     }
 
+    @Test("A code is used for its user, whoever has begun before; the same code goes on after a break")
+    func severalEnrolments() async throws {
+        let site = try await Site()
+        let host = site.host
+        let bob = "bob@example.com"
+        // The second round is of a user with keys.
+        for round in 0..<2 {
+            try host.write(try await site.tool("code", Site.user), to: "code")
+            try host.write("12", to: "signing-pin")
+            let broken = try await host("enrol", "--code-source", "file:" + host["code"])
+            #expect(broken.status == 65, "\(broken)")
+            try host.write(Site.signingPIN, to: "signing-pin")
+            if round == 0 {
+                try host.write(try await site.tool("code", bob), to: "other")
+                let other = try await host("enrol", "--code-source", "file:" + host["other"])
+                #expect(other.status == 0 && other.stdout == "\(bob) can sign.\n", "\(other)")
+                #expect(try await host("can-sign", Site.user).status == 1)
+            }
+            let again = try await host("enrol", "--code-source", "file:" + host["code"])
+            #expect(again.status == 0 && again.stdout == "\(Site.user) can sign.\n", "\(again)")
+            #expect(again.stderr.contains("The login key of \(Site.user) is there"), "\(again)")
+        }
+        let used = try await host("enrol", "--code-source", "file:" + host["code"])
+        #expect(used.status == 77, "\(used)")
+    }
+
     @Test("An enrolment that goes on with a blocked login key takes a new code")
     func blockedLoginKey() async throws {
         let site = try await Site()

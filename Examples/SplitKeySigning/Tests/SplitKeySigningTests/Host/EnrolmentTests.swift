@@ -172,8 +172,59 @@ struct EnrolmentTests {
             #expect((await enrol(test) == nil) == (status == 200))
             let after = try test.host().key(of: TestHost.user, .login).publicKey
             #expect((before == after) == (status != 200))
-            #expect(try test.storage.recordNames().allSatisfy { $0.hasPrefix("key-") })
+            // The enrolment has begun where the login key is new.
+            let begun = try test.storage.recordNames().filter { !$0.hasPrefix("key-") }
+            #expect(begun.count == (status == 200 ? 1 : 0) && begun.allSatisfy { $0.hasPrefix("enrolment-") })
         }
+    }
+
+    @Test("An enrolment that has begun is known by its code, also where the user has former keys")
+    func begunEnrolment() async throws {
+        let test = try TestHost()
+        let (code, other) = (SecretBytes(utf8: "code"), SecretBytes(utf8: "other"))
+        for _ in 0..<2 {
+            #expect(try await test.host().begunEnrolment() == nil)
+            #expect(try await test.host().begunEnrolment(with: code) == nil)
+            try await test.host().enrolLoginKey(code: code)
+            #expect(try await test.host().begunEnrolment() == TestHost.user)
+            #expect(try await test.host().begunEnrolment(with: code) == TestHost.user)
+            #expect(try await test.host().begunEnrolment(with: other) == nil)
+            try await test.host().enrolSigningKey(of: TestHost.user)
+        }
+        #expect(try test.storage.recordNames().allSatisfy { $0.hasPrefix("key-") })
+    }
+
+    @Test("A login key whose confirmation was lost is finished by its code, and not by another")
+    func lostConfirmationByCode() async throws {
+        let test = try TestHost()
+        test.servers.answer { recorded throws(CertificateProviderError) in
+            guard recorded.path == "/rps/v2/dvsconfirm" else { return nil }
+            throw CertificateProviderError(.timedOut, "")
+        }
+        #expect(await enrol(test)?.code == .timedOut)
+        test.servers.answer { _ in nil }
+        let asked = test.person.questions.count
+        #expect(try await test.host().begunEnrolment(with: SecretBytes(utf8: "other")) == nil)
+        #expect(test.person.questions.count == asked)
+        #expect(try await test.host().begunEnrolment(with: SecretBytes(utf8: "code")) == TestHost.user)
+    }
+
+    private struct BrokenPairing: PairingComputing {
+        func multiple(of number: SecretScalar) async throws(CertificateProviderError) -> [UInt8] {
+            throw CertificateProviderError(.unavailable, "The helper cannot be run.")
+        }
+    }
+
+    @Test("A pairing helper that cannot be run ends an enrolment before a PIN is asked for")
+    func brokenHelper() async throws {
+        let test = try TestHost()
+        let host = SplitKeyHost(
+            test.store, Authority(test.servers.authority, test.servers), nil, pairing: BrokenPairing(),
+            PINDesk([:], asking: test.person))
+        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+            try await host.enrolLoginKey(code: SecretBytes(utf8: "code"))
+        }
+        #expect(error?.code == .unavailable && test.person.questions == [] && test.servers.paths() == [])
     }
 
     @Test("An enrolment whose last answer was lost goes on: the code is used up, and no other is needed")
