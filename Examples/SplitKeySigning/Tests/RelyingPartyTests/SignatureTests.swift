@@ -278,7 +278,8 @@ import Testing
         // A damaged record lets no other key in.
         let name = try #require(try FileManager.default.contentsOfDirectory(atPath: keys.directory).first)
         try Data("{}".utf8).write(to: URL(filePath: "\(keys.directory)/\(name)"))
-        #expect(throws: CertificateProviderError.self) { try keys.key(of: "a/b\0c") }
+        let error = #expect(throws: CertificateProviderError.self) { try keys.key(of: "a/b\0c") }
+        #expect(error?.message.contains("relying-party forget-user --config FILE ") == true)
     }
 
     @Test("Only RS256 by the named key of the verifier is a receipt", arguments: TokenMaker.Signature.allCases)

@@ -37,7 +37,7 @@ struct BoundKeys: Sendable {
         guard let record = try? JSONDecoder().decode(Record.self, from: data), record.userID == user else {
             throw CertificateProviderError(
                 .storeReadFailed,
-                "\(path) is damaged; look for the user's key in a backup, or run: relying-party forget-user \(DisplayText.shellQuoted(user))"
+                "\(path) is damaged; look for the user's key in a backup, or run: relying-party forget-user --config FILE \(DisplayText.shellQuoted(user))"
             )
         }
         return record.publicKey

@@ -84,7 +84,8 @@ struct SignatureController: Sendable {
             // Another key is no reason to ask: the verifier would count a try.
             guard known ?? signature.publicKey == signature.publicKey else {
                 return refused(
-                    "the user's first signature was with another key; relying-party forget-user permits another")
+                    "the user's first signature was with another key; relying-party forget-user --config FILE USER permits another"
+                )
             }
             guard hashes.contains(signature.hash, timestamp, of: user) else {
                 return refused("the hash and the time were not given to this user in the last ten minutes")
