@@ -15,6 +15,8 @@ struct Context: Sendable {
     /// Asks the user at the terminal.
     let interaction: TerminalInteraction
     private let warnings: Warnings
+    /// Logs to stderr; from `trace` with `--verbose`, else from `warning`.
+    private let logger: Logger
 
     private var settings: Parameters { logon.manager.configuration.settings }
 
@@ -24,7 +26,7 @@ struct Context: Sendable {
         let warnings = Warnings(of: "dvs", collecting: options.json)
         var logger = Logger(label: "dvs") { _ in ConsoleLogHandler(warnings) }
         logger.logLevel = options.verbose ? .trace : .warning
-        self.warnings = warnings
+        (self.warnings, self.logger) = (warnings, logger)
         interaction = TerminalInteraction(orElse: "run the command at a terminal, or use --yes")
         logon = try CertprovLogon(
             configuredBy: PropertyFile.path(named: options.config), sections: [SplitKeySettings.section],
@@ -80,7 +82,8 @@ struct Context: Sendable {
         let trust = ConfiguredTrust(
             anchors: SplitKeySettings.trustAnchors, pins: SplitKeySettings.pin, in: settings)
         try trust.requireConfigured(for: server)
-        return NetworkExchange(trusting: try trust.serverTrust(), timeout: settings[SplitKeySettings.timeout])
+        return NetworkExchange(
+            trusting: try trust.serverTrust(), timeout: settings[SplitKeySettings.timeout], logger: logger)
     }
 
     func host() throws(CertificateProviderError) -> SplitKeyHost {
@@ -94,7 +97,7 @@ struct Context: Sendable {
         return SplitKeyHost(
             try store(), authority, party,
             pairing: PairingHelper(settings[SplitKeySettings.pairingHelper] ?? Self.defaultHelper),
-            companyID: settings[SplitKeySettings.companyID], PINDesk(sources, asking: interaction))
+            companyID: settings[SplitKeySettings.companyID], PINDesk(sources, asking: interaction, logger: logger))
     }
 
     /// Beside this program, else in PATH.

@@ -15,7 +15,7 @@ struct GlobalOptions: ParsableArguments, Sendable {
     @Flag(help: "Write the result as one JSON document, and errors as JSON on stderr.")
     var json = false
 
-    @Flag(name: .shortAndLong, help: "Log more on stderr.")
+    @Flag(name: .shortAndLong, help: "Log requests, keys and sources of PINs on stderr.")
     var verbose = false
 
     init() {}

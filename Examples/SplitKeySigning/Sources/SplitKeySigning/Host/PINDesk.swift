@@ -1,18 +1,31 @@
 public import CertificateProviding
+public import Logging
 
 /// Gets PINs: from configured sources, else from a person.
 public struct PINDesk: Sendable {
     private let sources: [MPinID.Scope: SecretSource]
     private let secrets: SecretReader
     private let interaction: any UserInteraction
+    private let logger: Logger
 
-    /// - Parameter sources: The configured ones. `prompt` counts as none.
+    /// - Parameters:
+    ///   - sources: The configured ones. `prompt` counts as none.
+    ///   - logger: Gets which key is used and which source has its PIN, from `debug`.
     public init(
         _ sources: [MPinID.Scope: SecretSource], secrets: SecretReader = SecretReader(),
-        asking interaction: any UserInteraction
+        asking interaction: any UserInteraction, logger: Logger = Logger(label: "splitkey")
     ) {
         self.sources = sources.filter { $0.value != .prompt }
-        (self.secrets, self.interaction) = (secrets, interaction)
+        (self.secrets, self.interaction, self.logger) = (secrets, interaction, logger)
+    }
+
+    private func log(_ key: SplitKey, _ source: SecretSource) {
+        logger.debug(
+            "a key is used",
+            metadata: [
+                "use": "\(key.scope == .login ? "login" : "signing")", "user": "\(DisplayText.visible(key.userID))",
+                "authority": "\(DisplayText.visible(key.authority))", "pin-source": "\(source)",
+            ])
     }
 
     /// A PIN for a new key, or a new PIN for a key: a person types it twice.
@@ -22,6 +35,7 @@ public struct PINDesk: Sendable {
         _ scope: MPinID.Scope, from source: SecretSource? = nil
     ) async throws(CertificateProviderError) -> PIN {
         let name = "new \(scope.pinName)"
+        logger.debug("a PIN is set", metadata: ["pin": "\(name)", "pin-source": "\(source ?? .prompt)"])
         if let source, source != .prompt { return try PIN(try secrets.read(source), named: "\(name) in \(source)") }
         let pin = try PIN(try await interaction.requestSecret("New \(scope.pinName) (4 to 8 digits)"), named: name)
         guard try PIN(try await interaction.requestSecret("Repeat the \(scope.pinName)"), named: name) == pin else {
@@ -61,6 +75,7 @@ public struct PINDesk: Sendable {
             return try await useTyped(key, prepare, body)
         }
         let subject = "\(key.pinSubject) in \(source.description)"
+        log(key, configured)
         let pin = try PIN(try secrets.read(configured), named: subject)
         try key.requireLength(of: pin, named: subject)
         let prepared = try await prepare()
@@ -92,6 +107,7 @@ public struct PINDesk: Sendable {
         _ key: SplitKey, _ prepare: () async throws(CertificateProviderError) -> Prepared,
         _ body: (PIN, Prepared) async throws(CertificateProviderError) -> Outcome
     ) async throws(CertificateProviderError) -> Outcome {
+        log(key, .prompt)
         let pin = try PIN(try await interaction.requestSecret(key.pinSubject), named: key.pinSubject)
         try key.requireLength(of: pin, named: key.pinSubject)
         let prepared = try await prepare()

@@ -1,6 +1,7 @@
 public import CertificateProviding
 public import CertificateTLS
 public import FoundationEssentials
+public import Logging
 public import ProviderTransport
 
 /// Sends requests to the servers of the settings.
@@ -26,16 +27,39 @@ public struct NetworkExchange: Exchange {
     private let timeout: Duration
     private let transport: Transport
     private let now: @Sendable () -> Date
+    private let logger: Logger
 
-    /// - Parameter timeout: For each request, with its repetitions.
+    /// - Parameters:
+    ///   - timeout: For each request, with its repetitions.
+    ///   - logger: Gets the requests, from `debug`: without queries, headers and bodies, which may have secrets.
     public init(
         trusting trust: ServerTrust, timeout: Duration, transport: Transport = Transport(),
-        now: @escaping @Sendable () -> Date = { Date() }
+        logger: Logger = Logger(label: "splitkey"), now: @escaping @Sendable () -> Date = { Date() }
     ) {
         (self.trust, self.timeout, self.transport, self.now) = (trust, timeout, transport, now)
+        self.logger = logger
     }
 
     public func response(
+        to request: HTTPRequest, at server: ServerURL, token: SecretBytes?
+    ) async throws(CertificateProviderError) -> HTTPResponse {
+        var values: Logger.Metadata = [
+            "method": "\(request.method.rawValue)", "host": "\(server.authority)",
+            "path": "\(DisplayText.visible(String(request.target.prefix { $0 != "?" })))",
+        ]
+        do throws(CertificateProviderError) {
+            let response = try await answer(to: request, at: server, token: token)
+            values["status"] = "\(response.status)"
+            logger.debug("request", metadata: values)
+            return response
+        } catch {
+            values["error"] = "\(error.code)"
+            logger.debug("request failed", metadata: values)
+            throw error
+        }
+    }
+
+    private func answer(
         to request: HTTPRequest, at server: ServerURL, token: SecretBytes?
     ) async throws(CertificateProviderError) -> HTTPResponse {
         var security = ServerSecurity(trust: trust, now: now)

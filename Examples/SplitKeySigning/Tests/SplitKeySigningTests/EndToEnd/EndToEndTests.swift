@@ -114,6 +114,17 @@ struct EndToEndTests {
         let enrolled = try await host("enrol", "-v", "--code-source", "file:" + host["code"])
         let changed = try await host("change-pin", "-v", "--new-pin-source", "file:\(new)")
         #expect(enrolled.status == 0 && changed.status == 0, "\(enrolled) \(changed)")
+        let authority = try #require(URL(string: site.url))
+        for text in [
+            "host=\(authority.host() ?? ""):\(authority.port ?? 0) method=POST path=/rps/v2/dvsregister status=200",
+            "pin-source=file:\(host["login-pin"]) use=login user=\(Site.user)", "path=/share status=200",
+        ] {
+            #expect(enrolled.stderr.contains(text), "\(text): \(enrolled)")
+        }
+        #expect(changed.stderr.contains("pin-source=file:\(host["signing-pin"]) use=signing"), "\(changed)")
+        #expect(!enrolled.stderr.contains("ticket"), "\(enrolled)")
+        // Without the option, nothing is logged.
+        #expect(try await !host("login").stderr.contains("debug: "))
         var places = [enrolled.stderr, enrolled.stdout, changed.stderr, changed.stdout].map { Array($0.utf8) }
         let files = try #require(
             FileManager.default.enumerator(at: URL(filePath: host["state"]), includingPropertiesForKeys: nil))
