@@ -61,10 +61,20 @@ struct EnrolCommand: AsyncParsableCommand {
     private func code(
         _ context: Context, from source: SecretSource
     ) async throws(CertificateProviderError) -> SecretBytes {
-        let code =
-            source == .prompt
-            ? try await context.interaction.requestSecret("Activation code")
-            : try SecretReader().read(source).trimmingLineEnding()
+        let code: SecretBytes
+        if source == .prompt {
+            do throws(CertificateProviderError) {
+                code = try await context.interaction.requestSecret("Activation code")
+            } catch {
+                guard error.code == .interactionRequired else { throw error }
+                throw CertificateProviderError(
+                    error.code,
+                    "There is no terminal to ask for the activation code; run the command at a terminal, or name its source with --code-source.",
+                    underlying: error)
+            }
+        } else {
+            code = try SecretReader().read(source).trimmingLineEnding()
+        }
         guard code.withUnsafeBytes({ !$0.allSatisfy { $0 <= 0x20 } }) else {
             let place = source == .prompt ? "" : " in \(source)"
             throw CertificateProviderError(

@@ -30,15 +30,17 @@ public struct PINDesk: Sendable {
 
     /// A PIN for a new key, or a new PIN for a key: a person types it twice.
     ///
-    /// - Parameter source: Has the PIN instead.
-    public func newPIN(
-        _ scope: MPinID.Scope, from source: SecretSource? = nil
+    /// - Parameters:
+    ///   - source: Has the PIN instead.
+    ///   - place: Where a source can be named, for the error where there is no person.
+    func newPIN(
+        _ scope: MPinID.Scope, from source: SecretSource? = nil, orIn place: String = "--new-pin-source"
     ) async throws(CertificateProviderError) -> PIN {
         let name = "new \(scope.pinName)"
         logger.debug("a PIN is set", metadata: ["pin": "\(name)", "pin-source": "\(source ?? .prompt)"])
         if let source, source != .prompt { return try PIN(try secrets.read(source), named: "\(name) in \(source)") }
-        let pin = try PIN(try await interaction.requestSecret("New \(scope.pinName) (4 to 8 digits)"), named: name)
-        guard try PIN(try await interaction.requestSecret("Repeat the \(scope.pinName)"), named: name) == pin else {
+        let pin = try PIN(try await ask("New \(scope.pinName) (4 to 8 digits)", orIn: place), named: name)
+        guard try PIN(try await ask("Repeat the \(scope.pinName)", orIn: place), named: name) == pin else {
             throw CertificateProviderError(.malformedData, "The two \(scope.pinName)s are not the same; begin again.")
         }
         return pin
@@ -46,7 +48,18 @@ public struct PINDesk: Sendable {
 
     /// The PIN for the enrolment of a key: of the configured source, else typed twice.
     public func enrolmentPIN(_ scope: MPinID.Scope) async throws(CertificateProviderError) -> PIN {
-        try await newPIN(scope, from: sources[scope])
+        try await newPIN(scope, from: sources[scope], orIn: "'\(scope.pinSetting)'")
+    }
+
+    /// Asks a person.
+    private func ask(_ prompt: String, orIn place: String) async throws(CertificateProviderError) -> SecretBytes {
+        do throws(CertificateProviderError) { return try await interaction.requestSecret(prompt) } catch {
+            guard error.code == .interactionRequired else { throw error }
+            throw CertificateProviderError(
+                error.code,
+                "There is no terminal to ask \"\(prompt)\"; run the command at a terminal, or name a source of the PIN with \(place).",
+                underlying: error)
+        }
     }
 
     /// Uses the PIN of a key for one try at the authority. What becomes of a configured one is written down.
@@ -108,7 +121,8 @@ public struct PINDesk: Sendable {
         _ body: (PIN, Prepared) async throws(CertificateProviderError) -> Outcome
     ) async throws(CertificateProviderError) -> Outcome {
         log(key, .prompt)
-        let pin = try PIN(try await interaction.requestSecret(key.pinSubject), named: key.pinSubject)
+        let pin = try PIN(
+            try await ask(key.pinSubject, orIn: "'\(key.scope.pinSetting)'"), named: key.pinSubject)
         try key.requireLength(of: pin, named: key.pinSubject)
         let prepared = try await prepare()
         do throws(CertificateProviderError) { return try await body(pin, prepared) } catch {

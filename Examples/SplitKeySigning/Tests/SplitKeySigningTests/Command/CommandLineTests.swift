@@ -43,6 +43,12 @@ struct CommandLineTests {
         #expect(try String(contentsOfFile: document, encoding: .utf8) == "a document")
     }
 
+    @Test("Without a terminal and a source of the activation code, the option is named")
+    func noCode() async throws {
+        let output = try await DVSProgram(Self.valid)("enrol")
+        #expect(output.status == 77 && output.stderr.contains("--code-source"), "\(output)")
+    }
+
     private static let mistakes: [(String, String)] = [
         ("", "SplitKey.authority"), ("SplitKey.authority = http://localhost:9", "SplitKey.authority"),
         ("SplitKey.authority = https://localhost:9", "SplitKey.trust-anchors"),

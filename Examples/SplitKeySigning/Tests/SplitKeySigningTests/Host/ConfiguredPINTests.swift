@@ -49,6 +49,47 @@ struct ConfiguredPINTests {
         #expect(typed?.message.contains("Run the command again with the right login PIN of \(TestHost.user)") == true)
     }
 
+    @Test("Without a person and a source, the setting of the source is named")
+    func noSource() async throws {
+        let test = try await TestHost.enrolled()
+        let login = try test.file("login", TestHost.loginPIN)
+        func error(
+            _ sources: [MPinID.Scope: SecretSource],
+            _ body: (SplitKeyHost) async throws(CertificateProviderError) -> Void
+        ) async -> CertificateProviderError? {
+            await CertificateProviderError.of { () throws(CertificateProviderError) in
+                try await body(test.host(sources, isService: true))
+            }
+        }
+        let errors = [
+            (
+                "'SplitKey.login-pin-source'",
+                await error([:]) { host throws(CertificateProviderError) in try await host.login(TestHost.user) }
+            ),
+            (
+                "'SplitKey.login-pin-source'",
+                await error([:]) { host throws(CertificateProviderError) in
+                    try await host.enrolLoginKey(code: SecretBytes(utf8: "code"))
+                }
+            ),
+            (
+                "'SplitKey.pin-source'",
+                await error([.login: login]) { host throws(CertificateProviderError) in
+                    _ = try await host.sign([1], as: TestHost.user) { _ in true }
+                }
+            ),
+            (
+                "--new-pin-source",
+                await error([.login: login]) { host throws(CertificateProviderError) in
+                    try await host.changePIN(of: TestHost.user, .login)
+                }
+            ),
+        ]
+        for (name, error) in errors {
+            #expect(error?.code == .interactionRequired && error?.message.contains(name) == true, "\(name)")
+        }
+    }
+
     @Test("A right PIN of one source does not bring back a wrong one of another")
     func rightOfAnother() async throws {
         let test = try await TestHost.enrolled()
