@@ -42,9 +42,12 @@ struct ChangePINCommand: AsyncParsableCommand {
             let scope: MPinID.Scope = login ? .login : .signing
             let newSource = newPinSource.flatMap { SecretSource($0) }
             if let source = try await host.changePIN(of: user, scope, from: newSource) {
-                context.remark(
-                    "The new PIN is not in \(source) of '\(scope.pinSetting)', which is not used until it changes; write the PIN there."
-                )
+                // A source without a file is known by its name.
+                let step =
+                    source.hasPrefix("file:")
+                    ? "which is not used until it changes; write the PIN there"
+                    : "which is not used again; put the PIN into another variable, credential or descriptor, and name that in the setting"
+                context.remark("The new PIN is not in \(source) of '\(scope.pinSetting)', \(step).")
             }
             try context.show(LoginDocument(user: user)) {
                 "The \(scope.pinName) of \(DisplayText.visible(user)) is changed.\n"

@@ -111,7 +111,7 @@ public struct PINDesk: Sendable {
                 try? uses.withdraw(source, for: name)
             default: break
             }
-            throw error.advising("It is the \(subject), which is not used again: \(key.scope.pinAdvice).")
+            throw error.advising("It is the \(subject), which is not used again: \(source.advice(key.scope)).")
         }
     }
 
@@ -183,16 +183,16 @@ public struct PINDesk: Sendable {
         case .unanswered:
             CertificateProviderError(
                 .operationNotAllowed,
-                "\(subject) was used twice without an answer, and the authority may have counted it. If it is right, write its file anew, or name another source."
+                "\(subject) was used twice without an answer, and the authority may have counted it. If it is right, \(source.adviceForRight(key.scope))."
             )
         case .unknown:
             CertificateProviderError(
                 .operationNotAllowed,
-                "\(subject) may have been wrong before: what was known of it is lost. If it is right, write its file anew; where that does not help, run: dvs change-pin"
+                "\(subject) may have been wrong before: what was known of it is lost. If it is right, \(source.adviceForRight(key.scope)). If that does not help, run at a terminal: dvs change-pin"
             )
         case .rejected, .usable:
             CertificateProviderError(
-                .pinIncorrect, "\(subject) was wrong, and is not used again: \(key.scope.pinAdvice).")
+                .pinIncorrect, "\(subject) was wrong, and is not used again: \(source.advice(key.scope)).")
         }
     }
 }
@@ -226,6 +226,20 @@ extension MPinID.Scope {
         case .signing: "SplitKey.pin-source"
         }
     }
+}
 
-    fileprivate var pinAdvice: String { "write the right one there, or name another source with '\(pinSetting)'" }
+extension PINUses.Source {
+    /// The next step where the PIN was wrong. A source without a file is known by its name alone, whatever it has now.
+    fileprivate func advice(_ scope: MPinID.Scope) -> String {
+        isFile
+            ? "write the right one there, or name another source with '\(scope.pinSetting)'"
+            : "name another variable, credential or descriptor that has the right one with '\(scope.pinSetting)', or run at a terminal: dvs change-pin\(scope == .login ? " --login" : "")"
+    }
+
+    /// The next step where the PIN may be right.
+    fileprivate func adviceForRight(_ scope: MPinID.Scope) -> String {
+        isFile
+            ? "write its file anew, or name another source with '\(scope.pinSetting)'"
+            : "put it into another variable, credential or descriptor, and name that with '\(scope.pinSetting)'"
+    }
 }

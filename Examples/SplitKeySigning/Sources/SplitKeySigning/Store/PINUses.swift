@@ -15,6 +15,9 @@ struct PINUses: Sendable {
         /// When a file was changed; `nil` for another source.
         let changed: Date?
 
+        /// Whether it is another source after a change. A variable, a credential and a descriptor are known by their names.
+        var isFile: Bool { changed != nil }
+
         /// - Throws: `fileNotFound` for a file that is not there; `configurationInvalid` for a pipe, of which nothing tells whether it has
         ///   another PIN than before.
         init(_ source: SecretSource) throws(CertificateProviderError) {
@@ -30,7 +33,7 @@ struct PINUses: Sendable {
             }
             guard status.st_mode & S_IFMT == S_IFREG else {
                 throw CertificateProviderError(
-                    .configurationInvalid, "The PIN \(source) is not in a regular file; name one, or fd:N for a pipe.")
+                    .configurationInvalid, "The PIN \(source) is not a regular file; name one, or pass a pipe as fd:N.")
             }
             changed = Date(
                 timeIntervalSince1970: Double(status.st_mtim.tv_sec) + Double(status.st_mtim.tv_nsec) / 1_000_000_000)

@@ -187,7 +187,7 @@ struct ConfiguredPINTests {
         #expect(try test.storage.recordNames().allSatisfy { !$0.hasPrefix("pin-") })
     }
 
-    @Test("A pipe is refused: it could have another PIN each time")
+    @Test("A named pipe is refused: it could have another PIN each time")
     func pipe() async throws {
         let test = try await TestHost.enrolled()
         let path = test.directory.path + "/pipe"
@@ -201,8 +201,45 @@ struct ConfiguredPINTests {
         let name = "SPLITKEY_TEST_\(UInt32.random(in: 0 ... .max))"
         setenv(name, "00000000", 1)
         defer { unsetenv(name) }
-        for _ in 0..<5 { #expect(await login(test, .environment(name)) == .pinIncorrect) }
+        for _ in 0..<5 {
+            let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+                try await test.host([.login: .environment(name)], isService: true).login(TestHost.user)
+            }
+            #expect(error?.code == .pinIncorrect)
+            #expect(error?.message.contains("name another variable") == true, "\(error?.message ?? "")")
+            #expect(error?.message.contains("dvs change-pin --login") == true)
+            #expect(error?.message.contains("write") == false)
+        }
         #expect(test.servers.count("/rps/v2/login") == 1)
+        // Its value does not count: another name does.
+        setenv(name, TestHost.loginPIN, 1)
+        #expect(await login(test, .environment(name)) == .pinIncorrect)
+        setenv(name + "_2", TestHost.loginPIN, 1)
+        defer { unsetenv(name + "_2") }
+        #expect(await login(test, .environment(name + "_2")) == nil)
+        // So does a change of the PIN, by a person, to that of the variable.
+        let source = try test.file("new", TestHost.loginPIN)
+        let host = test.host([.login: .environment(name)])
+        #expect(try await host.changePIN(of: TestHost.user, .login, from: source) == nil)
+        #expect(await login(test, .environment(name)) == nil)
+    }
+
+    @Test("A PIN of the environment that was used twice without an answer needs another name")
+    func environmentWithoutAnswer() async throws {
+        let test = try await TestHost.enrolled()
+        let name = "SPLITKEY_TEST_\(UInt32.random(in: 0 ... .max))"
+        setenv(name, TestHost.loginPIN, 1)
+        defer { unsetenv(name) }
+        test.servers.answer { recorded throws(CertificateProviderError) in
+            guard recorded.path == "/rps/v2/login" else { return nil }
+            throw CertificateProviderError(.timedOut, "")
+        }
+        for _ in 0..<2 { #expect(await login(test, .environment(name)) == .timedOut) }
+        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+            try await test.host([.login: .environment(name)], isService: true).login(TestHost.user)
+        }
+        #expect(error?.code == .operationNotAllowed && error?.message.contains("into another variable") == true)
+        #expect(error?.message.contains("file") == false)
     }
 
     @Test("A person may type another, which is not remembered")
