@@ -229,6 +229,8 @@ import Testing
             for token in [nil, "", "wrong", bearer + "x", "pr0vider-t0ken"] {
                 #expect(try await site.verify(.signature(hash), timestamp, bearer: token).status == 401)
             }
+            #expect(site.log.all.contains("request refused"))
+            #expect(site.log.all.contains("The access token is missing, unknown or over"))
             #expect(try await site.verify(.signature(hash, of: Site.bob), timestamp, bearer: bearer).status == 403)
             // The same text for Swift, and another user.
             let composed = try await site.bearer("am\u{e9}lie")

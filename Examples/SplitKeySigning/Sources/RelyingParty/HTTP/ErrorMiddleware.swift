@@ -30,6 +30,8 @@ struct ErrorMiddleware: RouterMiddleware {
     private static func response(to error: any Error, _ logger: Logger) throws -> Response {
         switch error {
         case let error as HTTPError:
+            // Its text quotes nothing of the request.
+            logger.info("request refused", metadata: ["reason": "\(error.body ?? error.status.reasonPhrase)"])
             return try .json(
                 error.status, ErrorAnswer(message: error.body ?? "\(error.status.reasonPhrase)."),
                 headers: error.headers)

@@ -38,7 +38,9 @@ final class AccessTokens: Sendable {
         guard parts.count == 2, parts[0].lowercased() == "bearer", let user = user(of: String(parts[1])) else {
             throw HTTPError(
                 .unauthorized, headers: [.wwwAuthenticate: "Bearer"],
-                message: "The access token is missing, unknown or over. Log in again.")
+                message:
+                    "The access token is missing, unknown or over: it ends after an hour and at a restart. Log in again."
+            )
         }
         return user
     }

@@ -265,7 +265,7 @@ public struct SplitKeyHost: Sendable {
             guard !access.isFresh else {
                 throw CertificateProviderError(
                     .rejected,
-                    "\(relyingParty.server.authority) does not accept the access token of a login that it has just accepted; look for the reason in its log."
+                    "\(relyingParty.server.authority) does not accept the access token of a login that it has just accepted. If it was restarted, run the command again; else look for the reason in its log."
                 )
             }
             access = Access(token: try await self.access(of: userID, at: relyingParty), isFresh: true)
@@ -359,7 +359,7 @@ public struct SplitKeyHost: Sendable {
         case (false, "InvalidSignature"):
             throw CertificateProviderError(
                 .rejected,
-                "\(server) says that the signature is not valid (InvalidSignature). Where the key was enrolled anew, it has to forget the former one; its log has the reason."
+                "\(server) says that the signature is not valid (InvalidSignature). If it was restarted, run the command again; if the key was enrolled anew, it has to forget the former one. Its log has the reason."
             )
         default:
             throw CertificateProviderError(

@@ -52,6 +52,7 @@ struct SignTests {
             try await sign(test.host())
         }
         #expect(error?.code == .rejected && test.servers.count("/rps/v2/login") == (isStored ? 2 : 1))
+        #expect(error?.message.contains("If it was restarted, run the command again") == true)
         #expect(try test.storage.recordNames().allSatisfy { !$0.hasPrefix("access-") })
     }
 
@@ -147,6 +148,9 @@ struct SignTests {
             try await sign(test.host())
         }
         #expect(error?.code == code && error?.message.contains("\u{1b}") == false)
+        guard status == "InvalidSignature" else { return }
+        #expect(error?.message.contains("If it was restarted, run the command again") == true)
+        #expect(error?.message.contains("forget the former one") == true)
     }
 
     @Test("A wrong PIN, three times: blocked, and the right one after that is refused")
