@@ -121,6 +121,23 @@ import Testing
         }
     }
 
+    @Test("An ID token of another time has the clock of the relying party named", arguments: [-1201, 1200])
+    func aClockIsNamed(seconds: Int) async throws {
+        try await Site.run { (site: Site) async throws in
+            site.server.tell {
+                $0.idToken = { claims in
+                    for name in ["iat", "exp"] { claims[name] = (claims[name] as? Int ?? 0) + seconds }
+                }
+            }
+            let (code, state) = try await site.authorization()
+            let question: [String: any Sendable] = ["code": code, "userID": Site.alice, "state": state]
+            let (status, json) = try await site.post("/authtoken", question)
+            #expect(status == 401)
+            #expect((json["message"] as? String)?.contains("check the clock of the relying party") == true)
+            #expect(site.log.all.contains("check the clock of the relying party"))
+        }
+    }
+
     @Test func anotherUserIsRefused() async throws {
         try await Site.run { (site: Site) async throws in
             #expect(try await site.login(Site.bob, as: Site.alice).status == 401)

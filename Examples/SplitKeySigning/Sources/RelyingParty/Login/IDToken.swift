@@ -29,9 +29,10 @@ struct IDTokenClaims: JWTPayload {
         guard aud.values.contains(client) else { return "another audience" }
         // With others in the audience, the token must be issued to this client.
         guard azp == client || azp == nil && aud.values == [client] else { return "another authorized party" }
-        guard time < exp else { return "expired" }
+        let advice = "check the clock of the relying party, then that of the provider"
+        guard time < exp else { return "expired; \(advice)" }
         guard iat <= time + Self.leeway, time - Self.maximumAge <= iat, nbf ?? 0 <= time + Self.leeway else {
-            return "of another time"
+            return "of another time; \(advice)"
         }
         guard let nonce, SecretBytes(utf8: nonce) == SecretBytes(utf8: expected) else { return "another nonce" }
         // Byte by byte: texts are equal where accents are composed in another way.

@@ -135,7 +135,10 @@ public struct Authority: Sendable {
                     .pinLocked,
                     "\(server.authority) has blocked the key: three wrong PINs in a row. Enrol again with a new activation code: dvs enrol"
                 ),
-                400: (.rejected, "\(server.authority) refuses \(purpose)"),
+                400: (
+                    .rejected,
+                    "\(server.authority) refuses \(purpose); if the reason is the time, check the clock of this host"
+                ),
                 403: (.rejected, "\(server.authority) refuses \(purpose): the code or the session is not for this key"),
             ])
     }

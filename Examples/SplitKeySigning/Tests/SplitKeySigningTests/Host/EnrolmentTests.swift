@@ -178,6 +178,26 @@ struct EnrolmentTests {
         }
     }
 
+    @Test("An authority to which a signature is of the future has this host's clock named", arguments: [true, false])
+    func future(isLogin: Bool) async throws {
+        let test = try await TestHost.enrolled()
+        test.servers.answer { recorded in
+            guard recorded.path == (isLogin ? "/rps/v2/login" : "/rps/v2/dvsconfirm") else { return nil }
+            return (400, #"{"message":"The request is malformed: timestamp is in the future."}"#)
+        }
+        let host = test.host()
+        let error =
+            isLogin
+            ? await CertificateProviderError.of { () throws(CertificateProviderError) in
+                try await host.login(TestHost.user)
+            }
+            : await CertificateProviderError.of { () throws(CertificateProviderError) in
+                try await host.enrolSigningKey(of: TestHost.user)
+            }
+        #expect(error?.code == .rejected && error?.message.contains("check the clock of this host") == true)
+        #expect(error?.message.contains("timestamp is in the future") == true)
+    }
+
     @Test("An enrolment that has begun is known by its code, also where the user has former keys")
     func begunEnrolment() async throws {
         let test = try TestHost()
