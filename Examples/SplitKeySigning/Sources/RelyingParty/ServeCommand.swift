@@ -9,6 +9,7 @@ import HummingbirdTLS
 import Logging
 import NIOCore
 import NIOSSL
+import ProviderTransport
 import ServiceLifecycle
 import UnixSignals
 
@@ -46,6 +47,12 @@ struct ServeCommand: AsyncParsableCommand {
                 throw CertificateProviderError(
                     .configurationInvalid,
                     "\(options.config) has no CertificateProvider, and without TLS only the loopback address is served; configure one, or leave --address out."
+                )
+            }
+            let base = try configuration.settings.required(RelyingPartySettings.baseURL)
+            if base.isSecure, !hasIdentity {
+                logger.warning(
+                    "plain HTTP is served, and 'RelyingParty.base-url' is https:; configure a CertificateProvider, unless a proxy in front has the TLS identity"
                 )
             }
             let application = Application(

@@ -55,6 +55,7 @@ struct ServeTests {
         #expect(try await Program.run(["bash", "-c", script], in: directory.path).contains("ends too early"))
         #expect(try await server.end() == 0)
         #expect(!server.output.contains("request failed"))
+        #expect(server.output.contains("plain HTTP is served, and 'RelyingParty.base-url' is https:"))
         #expect(server.output.contains("/document") && !server.output.contains("s3cret"))
         let other = try await program(serve + ["--address", "0.0.0.0"], directory).run()
         #expect(other.status == 78 && other.output.contains("CertificateProvider"))
@@ -93,6 +94,7 @@ struct ServeTests {
         let unknown = try await program(serve + ["--port", "0", "--address", "a.invalid"], directory).run()
         #expect(unknown.status == 78 && unknown.output.contains("--address a.invalid"), "\(unknown.output)")
         #expect(try await server.end() == 0)
+        #expect(!server.output.contains("plain HTTP"))
     }
 
     @Test func aUsersKeyIsForgotten() async throws {
