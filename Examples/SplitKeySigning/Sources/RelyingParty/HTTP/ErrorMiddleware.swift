@@ -43,7 +43,7 @@ struct ErrorMiddleware: RouterMiddleware {
                 .serviceUnavailable,
                 ErrorAnswer(
                     message:
-                        "The verifier was not asked, and the signature does not count. The reason is in the log of the relying party. Try again later.",
+                        "The verifier was not asked, and the signature does not count. Look for the reason in the log of the relying party, or try again later.",
                     verifier: "not asked"))
         case let error as CertificateProviderError where !ofThisHost.contains(error.code):
             // The server that is asked has the answer. Its name and reason are for the log.
@@ -52,7 +52,7 @@ struct ErrorMiddleware: RouterMiddleware {
                 error.code == .timedOut ? .gatewayTimeout : .badGateway,
                 ErrorAnswer(
                     message:
-                        "The server that has to be asked does not give a usable answer (\(error.code.rawValue)). The reason is in the log of the relying party. Try again later."
+                        "The relying party cannot reach the OpenID provider or the verifier, or is not accepted there (\(error.code.rawValue)). Look for the reason in the log of the relying party."
                 ))
         default:
             logger.error("request failed", metadata: ["reason": "\(error)"])

@@ -130,8 +130,9 @@ struct JSONServer: Sendable {
     ) -> CertificateProviderError {
         let said = (try? response.json(Message.self, from: server))?.message
         guard let (code, text) = codes[response.status] else {
-            // An overloaded server says itself when to come again.
-            let advice = [429, 503].contains(response.status) ? said.map { "it says: \(shown($0, response))" } : nil
+            // A server that fails or is overloaded says itself what to do.
+            let isTrouble = response.status == 429 || response.status >= 500
+            let advice = isTrouble ? said.map { "it says: \(shown($0, response))" } : nil
             return response.refusal(
                 of: purpose, by: server, reason: advice == nil ? said : nil, advice: advice, at: Date())
         }

@@ -153,6 +153,20 @@ struct SignTests {
         #expect(error?.message.contains("forget the former one") == true)
     }
 
+    @Test("A server that fails says itself what to do, and nothing else does", arguments: [500, 502, 503, 504])
+    func failure(status: Int) async throws {
+        let test = try await TestHost.enrolled()
+        test.servers.answer { recorded in
+            guard ["/document", "/verify-signature"].contains(recorded.path) else { return nil }
+            return (status, #"{"message":"It is broken. Look for the reason in its log."}"#)
+        }
+        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+            try await sign(test.host())
+        }
+        #expect(error?.code == .unavailable)
+        #expect(error?.message.hasSuffix("it says: It is broken. Look for the reason in its log.") == true)
+    }
+
     @Test("A wrong PIN, three times: blocked, and the right one after that is refused")
     func blocked() async throws {
         let test = try await TestHost.enrolled()
