@@ -48,6 +48,24 @@ struct EndToEndTests {
         #expect(try await site.wrong("dvs-auth").count == 0)
     }
 
+    @Test("An outage of the authority costs a right configured PIN no use")
+    func outage() async throws {
+        let site = try await Site(hasRelyingParty: true)
+        let host = site.host
+        try await site.enrol()
+        let document = try host.write("a document", to: "document")
+        #expect(try await host("sign", "--yes", document).status == 0)
+        try await site.stopAuthority()
+        for _ in 0..<3 {
+            let output = try await host("sign", "--yes", document)
+            #expect(output.status == 69 && output.stderr.contains("was not asked"), "\(output) \(site.log)")
+        }
+        try await site.startAuthority()
+        let output = try await host("sign", "--yes", document)
+        #expect(output.status == 0, "\(output) \(site.log)")
+        #expect(try await site.wrong("dvs-auth").count == 0)
+    }
+
     @Test("Thirty kills with a wrong configured PIN never cost more than two tries")
     func kills() async throws {
         let site = try await Site()

@@ -16,11 +16,7 @@ final class Site {
     init(hasRelyingParty: Bool = false) async throws {
         host = try DVSProgram()
         try FileManager.default.createDirectory(atPath: host["authority"], withIntermediateDirectories: true)
-        authority = try start(
-            try #require(Python.program),
-            ["-m", "authority", "serve", "--state", host["authority"], "--port", "0", "--ports-file", host["ports"]],
-            in: Python.package)
-        url = try #require(try await ports("ports", of: authority)["url"] as? String)
+        try await startAuthority()
         try host.write(Self.loginPIN + "\n", to: "login-pin")
         try host.write(Self.signingPIN + "\n", to: "signing-pin")
         var settings = """
@@ -34,6 +30,27 @@ final class Site {
             """
         if hasRelyingParty { settings += "SplitKey.relying-party = \(try await startRelyingParty())\n" }
         try host.write(settings, to: "host.properties")
+    }
+
+    /// Starts the authority; after ``stopAuthority()`` at the same URL.
+    func startAuthority() async throws {
+        let port = URL(string: url)?.port ?? 0
+        try? FileManager.default.removeItem(atPath: host["ports"])
+        authority = try start(
+            try #require(Python.program),
+            [
+                "-m", "authority", "serve", "--state", host["authority"], "--port", "\(port)", "--ports-file",
+                host["ports"],
+            ],
+            in: Python.package)
+        url = try #require(try await ports("ports", of: authority)["url"] as? String)
+    }
+
+    /// Ends the authority, and its issuers with it.
+    func stopAuthority() async throws {
+        let process = try #require(authority)
+        kill(process.processIdentifier, SIGTERM)
+        try await until("the authority has ended") { !process.isRunning }
     }
 
     deinit {
