@@ -14,6 +14,8 @@ struct Context: Sendable {
     let logon: CertprovLogon
     /// Asks the user at the terminal.
     let interaction: TerminalInteraction
+    /// The same, of a subcommand with `--yes`.
+    let interactionOrYes = TerminalInteraction(orElse: "run the command at a terminal, or use --yes")
     /// Logs to stderr; from `trace` with `--verbose`, else from `warning`.
     let logger: Logger
     private let warnings: Warnings
@@ -30,7 +32,7 @@ struct Context: Sendable {
         var logger = Logger(label: "contracts") { _ in ConsoleLogHandler(warnings) }
         logger.logLevel = options.verbose ? .trace : .warning
         (self.warnings, self.logger) = (warnings, logger)
-        interaction = TerminalInteraction(orElse: "run the command at a terminal, or use --yes")
+        interaction = TerminalInteraction()
         logon = try CertprovLogon(
             configuredBy: PropertyFile.path(named: options.config), sections: [ContractsSettings.section],
             logger: logger)

@@ -45,7 +45,7 @@ struct StartTests {
         let authority = try CertificateAuthority(at: now)
         let key = Certificate.PrivateKey(P256.Signing.PrivateKey()).publicKey
         let host = try authority.issue(
-            DistinguishedName { CommonName("host") }, key, names: nil, lifetime: 86_400, at: now)
+            DistinguishedName { CommonName("host") }, key, account: "alice@example.com", lifetime: 86_400, at: now)
         let server = try authority.issueServer(names: ["localhost"], key, lifetime: 86_400, at: now)
         for certificate in [authority.certificate, host, server] {
             #expect(certificate.notValidBefore == now - 3600 && certificate.notValidAfter >= now + 86_400)

@@ -110,7 +110,7 @@ struct TestServer {
         let token = try await server.registry.makeToken(for: account, until: clock.now() + 60)
         let certificate = try server.authority.issue(
             DistinguishedName { CommonName("host") }, Certificate.PrivateKey(P256.Signing.PrivateKey()).publicKey,
-            names: nil, lifetime: 3600, at: clock.now())
+            account: account, lifetime: 3600, at: clock.now())
         _ = try #require(try await server.registry.pair(withToken: token, certificate))
         return HostRegistry.fingerprint(try certificate.derRepresentation)
     }

@@ -25,7 +25,7 @@ protocol CodeNotifying: Sendable {
 extension ContractBook {
     static let codeLifetime: TimeInterval = 600
     static let codeTries = 3
-    /// In an hour, for one contract and to one address. Without it three tries for each code were no limit.
+    /// In an hour, for one contract, and of one account to one address. Without it three tries for each code were no limit.
     static let codesInAnHour = 10
 
     /// Makes a code for the signature of a contract, in the place of an earlier one, and hands it to the notifier.
@@ -50,7 +50,7 @@ extension ContractBook {
         let (now, hash) = (now(), hash(code, for: id))
         try await database.write { database in
             try Self.requireOwn(id, mode, address, document, of: account, in: database)
-            try Self.countCode(for: id, to: address, at: now, in: database)
+            try Self.countCode(for: id, to: address, of: account, at: now, in: database)
             try database.execute(
                 sql: """
                     INSERT OR REPLACE INTO code
@@ -155,20 +155,26 @@ extension ContractBook {
     }
 
     private static func countCode(
-        for id: String, to address: String, at now: Date, in database: Database
+        for id: String, to address: String, of account: String, at now: Date, in database: Database
     ) throws {
         let begin = now.addingTimeInterval(-3600)
         try database.execute(sql: "DELETE FROM codeRequest WHERE time < ?", arguments: [begin])
         let counts = try Row.fetchOne(
             database,
-            sql:
-                "SELECT count(*) FILTER (WHERE contract = ?) AS a, count(*) FILTER (WHERE address = ?) AS b FROM codeRequest",
-            arguments: [id, address])
+            sql: """
+                SELECT count(*) FILTER (WHERE contract = ?) AS a, count(*) FILTER (WHERE address = ? AND account = ?) AS b
+                FROM codeRequest
+                """,
+            arguments: [id, address, account])
         guard max(counts?["a"] ?? 0, counts?["b"] ?? 0) < codesInAnHour else {
-            throw Refusal(.tooManyCodes, "\(codesInAnHour) codes were asked for within an hour. Wait, and ask again.")
+            throw Refusal(
+                .tooManyCodes,
+                "\(codesInAnHour) codes were asked for within an hour, for this contract or by this account for this address. Wait, and ask again."
+            )
         }
         try database.execute(
-            sql: "INSERT INTO codeRequest (contract, address, time) VALUES (?, ?, ?)", arguments: [id, address, now])
+            sql: "INSERT INTO codeRequest (contract, address, account, time) VALUES (?, ?, ?, ?)",
+            arguments: [id, address, account, now])
     }
 
     private func hash(_ code: String, for id: String) -> Data {

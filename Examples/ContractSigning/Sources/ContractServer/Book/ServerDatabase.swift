@@ -61,6 +61,7 @@ struct ServerDatabase: Sendable {
             try database.alter(table: "contract") { $0.add(column: "original", .blob) }
             // The last deletion of an account makes a cursor another one, and each start of the server does.
             try database.alter(table: "book") { $0.drop(column: "id") }
+            try database.alter(table: "codeRequest") { $0.add(column: "account", .text) }
         }
         return migrator
     }

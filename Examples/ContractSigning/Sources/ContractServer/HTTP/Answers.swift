@@ -62,8 +62,10 @@ extension Request {
         for pair in (uri.query ?? "").split(separator: "&") {
             let parts = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
             guard parts.first.map(String.init)?.removingPercentEncoding == name else { continue }
-            guard let value = String(parts.count > 1 ? parts[1] : "").removingPercentEncoding else {
-                throw HTTPError(.badRequest, message: "The parameter \(name) is not percent-encoded UTF-8.")
+            // The database would end the text at a NUL.
+            guard let value = String(parts.count > 1 ? parts[1] : "").removingPercentEncoding, !value.utf8.contains(0)
+            else {
+                throw HTTPError(.badRequest, message: "The parameter \(name) is not percent-encoded UTF-8 without NUL.")
             }
             values.append(value)
         }

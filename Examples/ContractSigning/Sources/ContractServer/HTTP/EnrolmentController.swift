@@ -43,9 +43,9 @@ struct EnrolmentController: Sendable {
     }
 
     private func enrol(_ request: Request, _ context: ServerContext) async throws -> Response {
-        let (token, _) = try await token(of: request, context)
+        let (token, account) = try await token(of: request, context)
         let csr = try await Self.csr(in: request)
-        let certificate = try issue(csr)
+        let certificate = try issue(csr, for: account)
         guard let host = try await registry.pair(withToken: token, certificate) else {
             throw refused(context)
         }
@@ -55,7 +55,7 @@ struct EnrolmentController: Sendable {
 
     private func renew(_ request: Request, _ context: ServerContext) async throws -> Response {
         let host = try await authentication.host(of: request, context)
-        let certificate = try issue(await Self.csr(in: request))
+        let certificate = try issue(await Self.csr(in: request), for: host.account)
         guard try await registry.add(certificate, to: host) else {
             throw HTTPError(.forbidden, message: "This host is no longer paired. Pair it again.")
         }
@@ -63,16 +63,25 @@ struct EnrolmentController: Sendable {
         return try answer([certificate])
     }
 
-    private func issue(_ csr: CertificateSigningRequest) throws -> Certificate {
+    /// Issues a certificate that names the host by the common name of the CSR, and the account. A host may ask for no other names: its
+    /// signatures would bear them.
+    private func issue(_ csr: CertificateSigningRequest, for account: String) throws -> Certificate {
         guard csr.publicKey.isValidSignature(csr.signature, for: csr) else {
             throw HTTPError(.badRequest, message: "The signature of the CSR is not its key's.")
         }
-        guard !csr.subject.isEmpty, "\(csr.subject)".utf8.count <= 1024 else {
-            throw HTTPError(.badRequest, message: "The CSR has no subject, or a very long one.")
+        let names = (try? csr.attributes.extensionRequest?.extensions.subjectAlternativeNames) ?? nil
+        let subject = csr.subject.flatMap { $0 }
+        guard subject.count == 1, subject[0].type == .RDNAttributeType.commonName, let name = String(subject[0].value),
+            (1...64).contains(name.utf8.count),
+            name.allSatisfy({ $0.isASCII && ($0.isLetter || $0.isNumber || "-.".contains($0)) }),
+            names.map({ $0.isEmpty || $0 == CertificateAuthority.names(of: account) }) ?? true
+        else {
+            throw HTTPError(
+                .badRequest,
+                message: "The subject of the CSR has to be CN= and the name of the host, without other names.")
         }
-        let names = try? csr.attributes.extensionRequest?.extensions.subjectAlternativeNames
         return try authority.issue(
-            csr.subject, csr.publicKey, names: names ?? nil, lifetime: lifetime, at: registry.now())
+            csr.subject, csr.publicKey, account: account, lifetime: lifetime, at: registry.now())
     }
 
     private static func csr(in request: Request) async throws -> CertificateSigningRequest {

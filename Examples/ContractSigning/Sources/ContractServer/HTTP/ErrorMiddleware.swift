@@ -4,6 +4,8 @@ import HTTPTypes
 import Hummingbird
 import Logging
 import NIOCore
+import NIOHTTP1
+import NIOSSL
 
 /// Answers an error, and logs each request: the method, the path and the status. Queries, headers and bodies are in no log, as there
 /// are secrets in them.
@@ -22,6 +24,8 @@ struct ErrorMiddleware: RouterMiddleware {
             response = Self.response(to: error, isText: isText, context.logger)
         }
         response.headers[.cacheControl] = "no-store"
+        // RFC 9110, section 9.3.2. The client would take a body for the begin of the next answer.
+        if request.method == .head { response = response.createHeadResponse() }
         context.logger.info(
             "request",
             metadata: [
@@ -47,6 +51,10 @@ struct ErrorMiddleware: RouterMiddleware {
             let (status, members) = parts(of: refusal)
             return (status, [:], refusal.message, members)
         case let error as any HTTPResponseError: return (error.status, [:], "\(error.status.reasonPhrase).", [])
+        case is HTTPParserError: return (.badRequest, [:], "The request is not valid HTTP.", [])
+        case NIOSSLError.uncleanShutdown, is ChannelError:
+            // The client has gone.
+            return (.badRequest, [:], "The request is not complete.", [])
         default:
             logger.error("request failed", metadata: ["reason": "\(error)"])
             return (.internalServerError, [:], "The server failed. The reason is in its log.", [])

@@ -2,9 +2,10 @@ import CertificateProviding
 
 /// The accounts that hosts are paired with, by their email addresses.
 struct Accounts: Sendable {
-    private let names: Set<String>
+    /// By their bytes, as the database compares them: strings can be equal whose bytes are not.
+    private let names: Set<[UInt8]>
 
-    init(_ names: some Sequence<String>) { self.names = Set(names) }
+    init(_ names: some Sequence<String>) { self.names = Set(names.map { Array($0.utf8) }) }
 
     /// - Parameter file: One address in each line; empty lines and those that begin with `#` are none.
     init(file: String) throws {
@@ -15,7 +16,7 @@ struct Accounts: Sendable {
             })
     }
 
-    func contains(_ name: String) -> Bool { names.contains(name) }
+    func contains(_ name: String) -> Bool { names.contains(Array(name.utf8)) }
 
     /// Whether there is one `@` with something on both sides, and no white space, comma, bracket or control character.
     private static func isEmailAddress(_ text: String) -> Bool {

@@ -86,12 +86,21 @@ struct CertificateAuthority: Sendable {
 
     /// Issues the certificate of a host. It is for a TLS client (`clientAuth`) and for signatures: NSS accepts a CMS only from a
     /// certificate for mail (`emailProtection`), and other validators a signature only with `nonRepudiation`.
+    ///
+    /// - Parameter account: Becomes the alternative name.
     func issue(
-        _ subject: DistinguishedName, _ publicKey: Certificate.PublicKey, names: SubjectAlternativeNames?,
-        lifetime: TimeInterval, at now: Date
+        _ subject: DistinguishedName, _ publicKey: Certificate.PublicKey, account: String, lifetime: TimeInterval,
+        at now: Date
     ) throws -> Certificate {
         try issue(
-            subject, publicKey, names: names, usages: [.clientAuth, .emailProtection], lifetime: lifetime, at: now)
+            subject, publicKey, names: Self.names(of: account), usages: [.clientAuth, .emailProtection],
+            lifetime: lifetime, at: now)
+    }
+
+    /// The alternative name of an account; `nil` for one that is not ASCII, which a mail address of a certificate is (RFC 5280, section
+    /// 4.2.1.6).
+    static func names(of account: String) -> SubjectAlternativeNames? {
+        account.utf8.allSatisfy { $0 < 0x80 } ? SubjectAlternativeNames([.rfc822Name(account)]) : nil
     }
 
     /// Issues a certificate for this server, for tests and for a start without one.

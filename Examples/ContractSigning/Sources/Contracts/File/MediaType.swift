@@ -64,6 +64,10 @@ struct MediaType {
         case nil where isText, "utf-8" where isText || name.hasPrefix("text/"):
             return !content.contains(0) && String(validating: content, as: UTF8.self) != nil
         case "us-ascii" where isText: return content.allSatisfy { $0 > 0 && $0 < 0x80 }
+        case nil where name.hasPrefix("text/") || name.hasSuffix("xml"):
+            // Without NUL, unless it is UTF-16 or UTF-32.
+            return !content.contains(0)
+                || [[0xff, 0xfe], [0xfe, 0xff], [0, 0, 0xfe, 0xff]].contains(where: content.starts)
         default: return true
         }
     }

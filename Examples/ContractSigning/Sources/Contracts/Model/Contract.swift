@@ -39,6 +39,9 @@ public struct ContractVersion: Equatable, Sendable {
         (self.id, self.state, self.content, self.signature) = (id, state, content, signature)
     }
 
+    /// The SHA-256 of the version as it is sent, in hexadecimal.
+    var digest: String { DocumentReference(of: json.bytes).sha256 }
+
     /// All documents, those of the signature too.
     public var documents: [DocumentReference] { content.documents + (signature?.documents ?? []) }
 }
@@ -52,6 +55,8 @@ public struct Contract: Equatable, Sendable {
     public var revision: Int?
     /// Whether the version has changes that the server has not confirmed.
     public var isUnsent: Bool
+    /// Digests of versions that were sent, and whose answers may have been lost: what the server has of these is no other one's change.
+    var offered: [String] = []
     /// Where both sides have changed: a person decides. Its documents are here. `nil` without such a conflict.
     public var conflict: Conflict?
     /// Signatures made here that another version has taken the place of, by the decision of a person. Their documents stay.

@@ -89,7 +89,7 @@ public struct Pairing: Sendable {
             try await permitChange(own, account)
         }
         if let stored {
-            if own == account, await isAccepted(stored) { return (account ?? "", false) }
+            if own == account, await isAccepted(stored, for: account) { return (account ?? "", false) }
             try await manager.deleteStoredCertificates()
         }
         let identity = try await manager.obtainIdentity(TokenInteraction(token: token, interaction: interaction))
@@ -166,7 +166,8 @@ public struct Pairing: Sendable {
             }
         throw CertificateProviderError(
             .operationNotAllowed,
-            "\(event)A signature of the contract \(contract.id) \(reason). To delete it with the pairing, use --force.")
+            "\(event)A signature of the contract \(contract.id) \(reason). To delete it with the pairing: contracts unpair --force"
+        )
     }
 
     // MARK: - The server
@@ -224,11 +225,12 @@ public struct Pairing: Sendable {
         )
     }
 
-    private func isAccepted(_ stored: Identity) async -> Bool {
+    /// Whether the server accepts an identity for an account. After a kill in another pairing it may be another one's.
+    private func isAccepted(_ stored: Identity, for account: String?) async -> Bool {
         guard stored.expiry > now() else { return false }
         do throws(CertificateProviderError) {
-            _ = try await contractServer(stored).account()
-            return true
+            let accepted = try await contractServer(stored).account()
+            return account == nil || accepted == account
         } catch {
             // Of a server that does not answer, nothing is known; and a new identity cannot be had there.
             return error.reason != .rejectedCertificate && error.code != .rejected
@@ -239,7 +241,7 @@ public struct Pairing: Sendable {
         let waiting = try queue.list().filter {
             $0.isUnsent || $0.conflict != nil || [.incomplete, .inProgress].contains($0.state)
         }
-        guard let first = waiting.first else { return }
+        guard let first = waiting.first else { return try requireNothingIsLost() }
         throw CertificateProviderError(
             .operationNotAllowed,
             "\(waiting.count == 1 ? "A contract" : "\(waiting.count) contracts") of \(DisplayText.visible(account)) wait here, such as \(first.id); sign or abandon and synchronise them, or run: contracts unpair"

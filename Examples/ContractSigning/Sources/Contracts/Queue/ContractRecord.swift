@@ -22,6 +22,7 @@ struct ContractRecord: Codable {
     private var received: Date
     private var revision: Int?
     private var isUnsent: Bool
+    private var offered: [String]?
     private var conflict: Conflict?
     private var superseded: [ContractSignature]
     /// All documents, so that those of a content need not be looked up.
@@ -45,6 +46,7 @@ struct ContractRecord: Codable {
         conflict = contract.conflict.map { conflict in
             Conflict(revision: conflict.server?.revision, version: conflict.server.map { version($0.version) })
         }
+        offered = contract.offered.isEmpty ? nil : contract.offered
         superseded = contract.superseded
         documents = Set(
             contract.version.documents + (contract.conflict?.server?.version.documents ?? [])
@@ -72,6 +74,7 @@ struct ContractRecord: Codable {
             contract.conflict = Contract.Conflict(server)
         }
         contract.superseded = superseded
+        contract.offered = offered ?? []
         return contract
     }
 }

@@ -82,10 +82,18 @@ public struct Synchronisation: Sendable {
             for document in contract.version.documents where try await !server.hasDocument(document) {
                 try await server.putDocument(try queue.content(of: document))
             }
-            switch try await server.put(contract.version, after: contract.revision) {
+            // Before it is sent: the answer may be lost, and a person go on here.
+            let offered = try queue.change(contract.id) { $0.offer(contract.version) }.offered
+            var result = try await server.put(contract.version, after: contract.revision)
+            if case .conflict(let other?) = result, other.version != contract.version,
+                offered.contains(other.version.digest)
+            {
+                result = try await server.put(contract.version, after: other.revision)
+            }
+            switch result {
             case .accepted(let revision):
                 try queue.change(contract.id) { current in
-                    current.revision = revision
+                    (current.revision, current.offered) = (revision, [])
                     // A person may have gone on since.
                     if current.version == contract.version { current.isUnsent = false }
                 }
@@ -243,10 +251,19 @@ extension Contract {
             || signature != nil && signature == server.signature && version.content == server.content
     }
 
+    /// Notes that a version is sent.
+    mutating func offer(_ version: ContractVersion) {
+        let digest = version.digest
+        if !offered.contains(digest) { offered = offered.suffix(Self.maximumOffers - 1) + [digest] }
+    }
+
+    private static let maximumOffers = 8
+
     /// Takes over what the server has.
     mutating func take(_ server: ServerContract) {
         if isSame(as: server.version) {
             (version, revision, isUnsent, conflict) = (server.version, server.revision, false, nil)
+            offered = []
         } else if conflict != nil || signature != nil && signature != server.version.signature {
             // No step of a server takes a signature away: it may stand on an old backup.
             conflict = Conflict(server)

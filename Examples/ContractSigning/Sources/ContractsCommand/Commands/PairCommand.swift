@@ -79,7 +79,7 @@ struct UnpairCommand: AsyncParsableCommand {
         try await Context.run(options) { context throws(CertificateProviderError) in
             if !yes {
                 let question = "Delete the pairing and \(try context.queue().entries().count) contracts of this host?"
-                guard try await context.interaction.confirm(question) else {
+                guard try await context.interactionOrYes.confirm(question) else {
                     throw CertificateProviderError(.userCancelled, "The host stays paired.")
                 }
             }

@@ -96,7 +96,7 @@ struct ResolveCommand: AsyncParsableCommand {
             }
             if side == .server, conflict.server == nil, found.hasUnsentSignature, !yes {
                 let question = "Delete the contract \(found.id) with its signature, which is nowhere else?"
-                guard try await context.interaction.confirm(question) else {
+                guard try await context.interactionOrYes.confirm(question) else {
                     throw CertificateProviderError(
                         .userCancelled, "The contract \(found.id) stays, with its signature.")
                 }
@@ -117,7 +117,7 @@ extension ResolveCommand {
     ) async throws(CertificateProviderError) -> ExitStatus {
         let question = "Delete the contract \(id), which cannot be read, with a signature that may be nowhere else?"
         if !yes {
-            guard try await context.interaction.confirm(question) else {
+            guard try await context.interactionOrYes.confirm(question) else {
                 throw CertificateProviderError(.userCancelled, "The contract \(id) stays as it is.")
             }
         }
