@@ -114,6 +114,8 @@ struct CodeTests {
         #expect(try await make(Fixture.id()) == .tooManyCodes)
         #expect(try await make(to: "+33 6 00 00 00 00") == .tooManyCodes)
         #expect(try await make(Fixture.id(), to: "+33 6 00 00 00 00") == nil)
+        // Another account's hosts do not use up this one's.
+        #expect(try await make(Fixture.id(), of: TestServer.bob) == nil)
         server.clock.advance(3601)
         #expect(try await make() == nil)
     }

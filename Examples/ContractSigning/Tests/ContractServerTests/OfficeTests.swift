@@ -168,6 +168,8 @@ struct OfficeTests {
             let unknown = try await client.send(.delete, "\(path)alise%40example.com", seed: TestServer.seed)
             #expect(unknown.status == .notFound)
             #expect(try unknown.error == "There is no account alise@example.com.")
+            let cut = try await client.send(.delete, "\(path)alice%40example.com%00", seed: TestServer.seed)
+            #expect(cut.status == .badRequest)
             #expect(try await server.registry.account(ofToken: token) != nil)
             for hosts in [1, 0] {
                 let ended = try await client.send(.delete, "\(path)alice%40example.com", seed: TestServer.seed)

@@ -155,8 +155,17 @@ struct TokenTests {
             ("?", "application/pkcs10", .badRequest), ("MAA=", "application/pkcs10", .badRequest),
             (forged.base64EncodedString(), "application/pkcs10", .badRequest),
             (try CSR.make(nil).base64EncodedString(), "application/pkcs10", .badRequest),
+            // The names of others are not the host's to choose.
+            (try CSR.make("Bob Boss").base64EncodedString(), "application/pkcs10", .badRequest),
+            (
+                try CSR.make("host", names: [.rfc822Name("bob@example.com")]).base64EncodedString(),
+                "application/pkcs10", .badRequest
+            ),
             (String(repeating: "A", count: 70_000), "application/pkcs10", .contentTooLarge),
-            (good, "application/pkcs10; charset=us-ascii", .ok),
+            (
+                try CSR.make("host", names: [.rfc822Name(TestServer.alice)]).base64EncodedString(),
+                "application/pkcs10; charset=us-ascii", .ok
+            ),
         ]
         try await server.test { client async throws in
             for (body, type, status) in cases {
@@ -167,6 +176,14 @@ struct TokenTests {
                 #expect(answer.status == status)
             }
         }
+    }
+
+    @Test("Accounts are the same by their bytes, not by their characters; a mail address of a certificate is ASCII")
+    func accounts() throws {
+        let accounts = Accounts(["jos\u{e9}@example.com"])
+        #expect(accounts.contains("jos\u{e9}@example.com") && !accounts.contains("jose\u{301}@example.com"))
+        #expect(CertificateAuthority.names(of: TestServer.alice)?.count == 1)
+        #expect(CertificateAuthority.names(of: "jos\u{e9}@example.com") == nil)
     }
 
     @Test("Tokens and secrets are in no log and not in the database")

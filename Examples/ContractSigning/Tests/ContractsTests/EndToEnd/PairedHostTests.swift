@@ -145,6 +145,23 @@ import Testing
         #expect(moved.status == 0 && moved.stdout.contains("paired for bob@example.com"), "\(moved)")
     }
 
+    @Test("a signature that is here only keeps the host from another account, before anything is changed")
+    func otherAccountWithASignature() async throws {
+        let site = try await Site(settings: "Contracts.synchronise = later")
+        #expect(try await site.pair().status == 0)
+        let id = try await site.putIn()
+        #expect(try await site.host("sync").status == 0)
+        try await site.sign(id)
+        _ = try await site.office("contracts/\(id)/abandon", ["--request", "POST"])
+        _ = try await site.host("sync")
+        #expect(try await site.host("resolve", id, "--keep", "server").status == 0)
+        try site.host.folder.write(try await site.token(for: "bob@example.com"), to: "other")
+        let refused = try await site.host("pair", "--token-source", "file:" + site.host.folder["other"])
+        #expect(refused.status == 75 && refused.stderr.contains("is here only"), "\(refused)")
+        #expect(try await site.host("sync").status == 0)
+        #expect(try await site.pair().stdout.contains("already. The token was not used."))
+    }
+
     @Test("two contracts that are too many values for one page come one by one")
     func largePage() async throws {
         let site = try await Site()

@@ -71,6 +71,8 @@ import Testing
     /// A server whose list of changes is another one.
     private struct Answering: ContractServing {
         let server: BookServing
+        /// Whether the answer to a version gets lost.
+        var losesAnswers = false
         let list: @Sendable (BookServing, String?, Int) async throws(CertificateProviderError) -> ContractChanges?
 
         func hasDocument(_ document: DocumentReference) async throws(CertificateProviderError) -> Bool {
@@ -85,7 +87,9 @@ import Testing
         func put(
             _ version: ContractVersion, after revision: Int?
         ) async throws(CertificateProviderError) -> PutOutcome {
-            try await server.put(version, after: revision)
+            let outcome = try await server.put(version, after: revision)
+            guard !losesAnswers else { throw CertificateProviderError(.unavailable, "The connection is lost.") }
+            return outcome
         }
         func changes(
             after cursor: String?, limit: Int
@@ -189,6 +193,27 @@ import Testing
         marked.conflict = Contract.Conflict(known)
         marked.take(known)
         #expect(marked == kept)
+    }
+
+    @Test("what is done here after a lost answer follows it, and is no conflict")
+    func lostAnswerAndMore() async throws {
+        let server = BookServing(try ContractBook(evidence: NoEvidenceCheck()), account: "alice@example.com")
+        let queue = Self.queue()
+        let contract = try queue.add(try await ContractFile.read(SampleFile.bytes(isSmall: true)))
+        var bad = Answering(server: server) { server, cursor, limit throws(CertificateProviderError) in
+            try await server.changes(after: cursor, limit: limit)
+        }
+        bad.losesAnswers = true
+        for _ in 0..<2 {
+            await #expect(throws: CertificateProviderError.self) { try await Synchronisation(queue, with: bad).run() }
+        }
+        #expect(try await server.changes(after: nil, limit: 1)?.contracts.count == 1)
+        try queue.event(.abandoned, on: contract.id)
+        let outcome = try await Synchronisation(queue, with: server).run()
+        #expect(outcome.conflicts.isEmpty && outcome.sent == [contract.id], "\(outcome)")
+        let known = try await server.changes(after: nil, limit: 1)?.contracts.first
+        #expect(known?.version.state == .abandoned)
+        #expect(try queue.contract(contract.id)?.isUnsent == false)
     }
 
     private struct ClockCheck: EvidenceChecking {
