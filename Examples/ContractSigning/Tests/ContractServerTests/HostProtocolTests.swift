@@ -120,10 +120,10 @@ struct HostProtocolTests {
             let cursor = try #require(first["cursor"]?.string)
             let second = try await client.send(.get, "/contracts?after=\(cursor)&limit=2", as: host).json
             #expect(second["contracts"]?.array?.count == 1 && second["more"] == .bool(false))
-            for query in ["limit=0", "limit=501", "limit=x", "limit=1&limit=1", "after=1&after=1"] {
+            for query in ["limit=0", "limit=501", "limit=x", "limit=1&limit=1", "after=1&after=1", "after=%00"] {
                 #expect(try await client.send(.get, "/contracts?\(query)", as: host).status == .badRequest)
             }
-            for cursor in ["", "x", "%00", "\(cursor)1"] {
+            for cursor in ["", "x", "\(cursor)1"] {
                 #expect(try await client.send(.get, "/contracts?after=\(cursor)", as: host).status == .gone)
             }
         }

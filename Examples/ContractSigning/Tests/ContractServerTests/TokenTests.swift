@@ -4,6 +4,7 @@ import GRDB
 import HTTPTypes
 import HummingbirdTesting
 import Testing
+import X509
 
 @testable import ContractServer
 
