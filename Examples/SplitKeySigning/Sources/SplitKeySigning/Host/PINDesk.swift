@@ -105,6 +105,7 @@ public struct PINDesk: Sendable {
         } catch {
             switch error.code {
             case .pinIncorrect, .pinLocked: try? uses.reject(source, for: name, isBlocked: error.code == .pinLocked)
+            case _ where error.reason == .mayBeCounted: break
             case _ where error.reason == .nothingSent: try? uses.withdraw(source, for: name)
             // The answer is about something else.
             case .rejected, .configurationInvalid, .malformedData, .notFound, .operationNotAllowed, .serverNotTrusted:

@@ -322,7 +322,7 @@ public struct SplitKeyHost: Sendable {
                 // A wrong login PIN says nothing about this one.
                 throw CertificateProviderError(
                     [.pinIncorrect, .pinLocked].contains(error.code) ? .rejected : error.code, error.message,
-                    reason: mayBeCounted ? nil : error.reason, underlying: error)
+                    reason: mayBeCounted ? .mayBeCounted : error.reason, underlying: error)
             }
             return Signed(signed: signed, status: try Self.status(of: verdict, relyingParty))
         }

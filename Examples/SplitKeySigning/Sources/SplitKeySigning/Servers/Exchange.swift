@@ -19,6 +19,8 @@ public protocol Exchange: Sendable {
 extension CertificateProviderError.Reason {
     /// Nothing has reached the verifier: the connection could not be opened, or the relying party says that it has not asked.
     static let nothingSent = Self(rawValue: "nothingSent")
+    /// An answer was lost before this error: the verifier may have counted the signature.
+    static let mayBeCounted = Self(rawValue: "mayBeCounted")
 }
 
 /// The network.
