@@ -88,8 +88,10 @@ import Testing
             "$ openssl cms": .script("Examples/ContractSigning/run"),
         ],
         "Examples/SplitKeySigning/README.md": [
-            "$ dvs enrol": .script("Examples/SplitKeySigning/run"),
-            "$ python3 -m authority": .script("Examples/SplitKeySigning/run"),
+            "$ mkdir -m 700 /tmp/demo": .script("Examples/SplitKeySigning/run"),
+            "$ (umask 077; python3 -m authority": .script("Examples/SplitKeySigning/run"),
+            "$ relying-party serve": .script("Examples/SplitKeySigning/run"),
+            "$ cat /tmp/demo/authority/ca.pem": .script("Examples/SplitKeySigning/run"),
         ],
         "Examples/VaultProvider/README.md": ["$ vault-fetch": .script("Examples/VaultProvider/run")],
         "Examples/Plugins/openbao/README.md": ["$ CERTPROV": .script("Examples/Plugins/openbao/run")],

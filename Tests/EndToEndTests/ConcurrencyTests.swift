@@ -44,8 +44,9 @@ import Testing
                 }
                 guard round < Self.rounds else { return }
                 do {
+                    // The same for the two fetches and the two lists of four rounds, so that both are fetched in any case.
                     if round % 2 == 0 {
-                        try Data(files[round / 2 % 2]).write(to: URL(filePath: source), options: .atomic)
+                        try Data(files[round / 4 % 2]).write(to: URL(filePath: source), options: .atomic)
                     }
                     let isFetch = round % 4 < 2
                     let output = try sandbox.certprov(isFetch ? fetch : ["list", "--json"] + common)
