@@ -92,7 +92,10 @@ public struct Pairing: Sendable {
             if own == account, await isAccepted(stored, for: account) { return (account ?? "", false) }
             try await manager.deleteStoredCertificates()
         }
-        let identity = try await manager.obtainIdentity(TokenInteraction(token: token, interaction: interaction))
+        let identity: Identity
+        do throws(CertificateProviderError) {
+            identity = try await manager.obtainIdentity(TokenInteraction(token: token, interaction: interaction))
+        } catch { throw Self.named(error) }
         let confirmed = try await contractServer(identity).account()
         if let own, own != confirmed {
             try requireNothingWaits(for: own)
@@ -223,6 +226,18 @@ public struct Pairing: Sendable {
             .configurationMissing,
             "Nothing authenticates \(server.authority); set Contracts.trust-anchors to the file with its CA, or Contracts.ca-fingerprint."
         )
+    }
+
+    private static let passedOn = ["trust-anchors", "ca-fingerprint", "pin", "key", "timeout", "url"]
+
+    /// An error of the provider, with the names of this program's settings.
+    private static func named(_ error: CertificateProviderError) -> CertificateProviderError {
+        var error = error
+        error.provider = nil
+        for name in passedOn {
+            error.message = error.message.replacing("'\(name)'", with: "'Contracts.\(name)'")
+        }
+        return error
     }
 
     /// Whether the server accepts an identity for an account. After a kill in another pairing it may be another one's.

@@ -1,6 +1,10 @@
+import CertificateProviding
 import Foundation
+import IdentityStore
 import Subprocess
 import Testing
+
+@testable import Contracts
 
 /// The built programs, over mutual TLS.
 @Suite(.timeLimit(.minutes(30))) struct PairedHostTests {
@@ -160,6 +164,22 @@ import Testing
         #expect(refused.status == 75 && refused.stderr.contains("is here only"), "\(refused)")
         #expect(try await site.host("sync").status == 0)
         #expect(try await site.pair().stdout.contains("already. The token was not used."))
+    }
+
+    @Test("an identity of another account, which a kill in a pairing has left, is not taken for this one's")
+    func identityOfAnotherAccount() async throws {
+        let site = try await Site()
+        #expect(try await site.pair().status == 0)
+        let state = site.host.folder["state/certprov"]
+        let queue = ContractQueue(
+            storage: IdentityStore(path: state).storage(for: ProviderID("contracts_")),
+            documents: DocumentDirectory(path: state + "/contracts"))
+        try queue.changeState { $0.account = "bob@example.com" }
+        #expect(try await site.host("sync").status == 75)
+        try site.host.folder.write(try await site.token(for: "bob@example.com"), to: "other")
+        let paired = try await site.host("pair", "--token-source", "file:" + site.host.folder["other"])
+        #expect(paired.status == 0 && paired.stdout.contains("paired for bob@example.com."), "\(paired)")
+        #expect(try await site.host("sync").status == 0)
     }
 
     @Test("two contracts that are too many values for one page come one by one")
