@@ -33,6 +33,9 @@ final class Directory {
         return fstatat(descriptor, name, &status, AT_SYMLINK_NOFOLLOW) == 0
     }
 
+    /// Whether there is a file of this name, or behind a link of this name as far as this user may look.
+    func reaches(_ name: String) -> Bool { faccessat(descriptor, name, F_OK, 0) == 0 || errno == EACCES }
+
     /// Whether this user may use the names in the directory.
     var isOpen: Bool { faccessat(descriptor, ".", X_OK, AT_EACCESS) == 0 }
 

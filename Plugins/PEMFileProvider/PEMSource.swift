@@ -119,7 +119,7 @@ struct PEMSource: Sendable {
     }
 
     private func trust(_ place: Place) throws(CertificateProviderError) -> TrustBundle? {
-        guard let file = place.trust, place.isTrustRequired || file.directory.has(file.name) else { return nil }
+        guard let file = place.trust, place.isTrustRequired || file.directory.reaches(file.name) else { return nil }
         let (content, pem) = try Self.pem(file)
         let bundle = TrustBundle(try pem.certificates().filter { !place.hasRootsOnly || $0.isSelfIssued })
         // cert-manager writes an empty file for a CA whose root it does not know, and certbot a file without the root.
@@ -229,7 +229,7 @@ struct PEMSource: Sendable {
 
     /// The key that known programs write beside a certificate; `nil` if there is none, so that the certificate's file must have it.
     private static func key(beside file: Place.File) -> Place.File? {
-        keyNames(beside: file).first { file.directory.has($0) }.map { (file.directory, $0) }
+        keyNames(beside: file).first { file.directory.reaches($0) }.map { (file.directory, $0) }
     }
 
     private static func keyNames(beside file: Place.File) -> [String] {

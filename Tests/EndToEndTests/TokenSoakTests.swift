@@ -63,8 +63,9 @@ private final class Soak {
         for module in ["token", "remote", "token", "remote"] { services.append(try Service(host, module)) }
     }
 
+    /// While its directory goes, SoftHSM may read a token without its user PIN, and says that none is set.
     func takeTokenAway() throws {
-        try disturb(["tokenNotPresent"]) {
+        try disturb(["tokenNotPresent", "rejected"]) {
             let putBack = try removeToken()
             usleep(.random(in: 0...2_000_000))
             putBack()
@@ -82,7 +83,7 @@ private final class Soak {
     func changePIN() throws {
         pins += 1
         let pin = "pin-\(pins)"
-        try disturb(["tokenNotPresent", "pinIncorrect"]) {
+        try disturb(["tokenNotPresent", "pinIncorrect", "rejected"]) {
             let former = try String(contentsOfFile: host.pin, encoding: .utf8).trimmingCharacters(in: .newlines)
             let changed = try host.sandbox.run(
                 [

@@ -151,6 +151,11 @@ import Testing
         // A mode that is demanded bounds the list.
         _ = try fixture.write(fixture.other, FilePermissions(keyMode: 0o600))
         #expect(try list().contains("mask::---"))
+        // And is the group's, too: also where the mode, which has the list's bound, is that already.
+        chmod(key, 0o640)
+        _ = try fixture.write(fixture.other, FilePermissions(keyMode: 0o640))
+        #expect(
+            try list() == ["user::rw-", "user:12345:r--", "group::r--", "mask::r--", "other::---"])
         var files = fixture.disk.fileSystem
         files.changeAccessList = { _, _ in
             errno = EOPNOTSUPP

@@ -69,9 +69,9 @@ extension X509Certificate {
         return issuer.publicKey.isValidSignature(issued.signature, for: issued)
     }
 
-    /// Whether another CA has issued it, for as long as the leaf of a chain lasts.
+    /// Whether another CA has issued it, for as long as the leaf of a chain lasts and for all uses.
     fileprivate func isCrossSigned(for leaf: X509Certificate) -> Bool {
-        !isRoot && notValidAfter >= leaf.notValidAfter
+        !isRoot && notValidAfter >= leaf.notValidAfter && extendedKeyUsage == nil
     }
 
     fileprivate func isIssued(by issuer: X509Certificate) -> Bool {

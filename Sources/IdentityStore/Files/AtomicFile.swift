@@ -83,7 +83,9 @@ extension SafeDirectory {
                     + "\(group.map { "the group \($0)" } ?? ""), which takes root, or for a group its membership")
         }
         if let accessList, files.changeAccessList(file, accessList) != 0 {
-            throw failure("\(path)/\(name) cannot get the access control list of the file before")
+            throw failure(
+                "\(path)/\(name) cannot get the access control list of the file before (to do without it, remove it there: setfacl -b)"
+            )
         }
         // Whatever the umask is.
         guard files.changeMode(file, mode) == 0, files.synchronize(file) == 0 else {

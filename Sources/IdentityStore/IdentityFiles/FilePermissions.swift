@@ -56,8 +56,30 @@ struct FileState {
     let content: [UInt8]
     let mode: UInt32
     let (owner, group): (UInt32, UInt32)
-    /// As the kernel has it; `nil` if the mode says it all.
-    let accessList: [UInt8]?
+    /// `nil` if the mode says it all.
+    let accessList: AccessList?
+}
+
+/// An access control list (acl(5)), as the kernel has it in `system.posix_acl_access`: a version, and entries of a tag, rights and a
+/// number. With one, the group's part of the mode is the most that the list gives.
+struct AccessList: Equatable {
+    private(set) var bytes: [UInt8]
+    private static let (header, entry, ownGroup) = (4, 8, UInt8(4))
+
+    init(_ bytes: [UInt8]) { self.bytes = bytes }
+
+    /// The rights of the file's group, as the three bits of a mode.
+    var groupRights: UInt32? {
+        get { place.map { UInt32(bytes[$0]) } }
+        set { if let newValue, let place { bytes[place] = UInt8(newValue & 7) } }
+    }
+
+    /// The place of these rights.
+    private var place: Int? {
+        stride(from: Self.header, to: bytes.count - Self.entry + 1, by: Self.entry)
+            .first { bytes[$0] == Self.ownGroup && bytes[$0 + 1] == 0 }
+            .map { $0 + 2 }
+    }
 }
 
 extension FilePermissions {
@@ -77,15 +99,24 @@ extension FilePermissions {
 
     /// Whether a file is as demanded. The rest may be as an administrator has set it.
     func allow(_ file: FileState, hasKey: Bool) -> Bool {
-        if hasKey, file.mode & Self.others != 0 || keyMode.map({ $0 != file.mode }) ?? false { return false }
+        if hasKey, file.mode & Self.others != 0 || keyMode.map({ !Self.has(file, $0) }) ?? false { return false }
         return owner ?? file.owner == file.owner && group ?? file.group == file.group
     }
 
-    /// Returns mode, owner and group of a new file; `nil` for those of the process.
-    func new(replacing file: FileState?, hasKey: Bool) -> (mode: mode_t, owner: UInt32?, group: UInt32?) {
+    private static func has(_ file: FileState, _ mode: UInt32) -> Bool {
+        file.mode == mode && (file.accessList?.groupRights ?? mode >> 3) & 7 == mode >> 3 & 7
+    }
+
+    /// Returns mode, owner, group and access list of a new file; `nil` for those of the process. A mode that is demanded is the group's
+    /// in the list, too.
+    func new(
+        replacing file: FileState?, hasKey: Bool
+    ) -> (mode: mode_t, owner: UInt32?, group: UInt32?, list: AccessList?) {
         // A mode by which others read the key is a mistake.
         let before = file.flatMap { hasKey && $0.mode & Self.others != 0 ? nil : $0.mode }
         let mode = hasKey ? keyMode ?? before ?? 0o600 : before ?? 0o644
-        return (mode, owner ?? file?.owner, group ?? file?.group)
+        var list = file?.accessList
+        if hasKey, let keyMode { list?.groupRights = keyMode >> 3 & 7 }
+        return (mode, owner ?? file?.owner, group ?? file?.group, list)
     }
 }

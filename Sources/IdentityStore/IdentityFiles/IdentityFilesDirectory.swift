@@ -183,12 +183,11 @@ package struct IdentityFilesDirectory {
         do throws(SafeDirectory.Refusal) {
             let target = try directory.create(name, files)
             for file in set.files {
-                let before = existing.flatMap { read(file.name, in: $0) }
-                let new = permissions.new(replacing: before, hasKey: file.hasKey)
-                // With a list, the mode has what the list permits at most, and not what the group may do.
+                let new = permissions.new(
+                    replacing: existing.flatMap { read(file.name, in: $0) }, hasKey: file.hasKey)
                 try target.createFile(
                     file.name, file.content, mode: new.mode, owner: new.owner, group: new.group,
-                    accessList: before?.accessList, files)
+                    accessList: new.list?.bytes, files)
             }
             // The certificates are for all users who may enter DIR, the key is for its owner.
             guard files.changeMode(target.descriptor, 0o755) == 0, files.synchronize(target.descriptor) == 0 else {
@@ -278,11 +277,11 @@ package struct IdentityFilesDirectory {
             group: status.groupID.rawValue, accessList: accessList(of: descriptor))
     }
 
-    private func accessList(of descriptor: Int32) -> [UInt8]? {
+    private func accessList(of descriptor: Int32) -> AccessList? {
         // The kernel's limit for a value.
         var bytes = [UInt8](repeating: 0, count: 65_536)
         let count = certprov_access_list(descriptor, &bytes, bytes.count)
-        return count > 0 ? Array(bytes[..<count]) : nil
+        return count > 0 ? AccessList(Array(bytes[..<count])) : nil
     }
 
     /// A trust bundle of the largest file that is read, in lines of another length.

@@ -264,6 +264,9 @@ extension Contract {
         if isSame(as: server.version) {
             (version, revision, isUnsent, conflict) = (server.version, server.revision, false, nil)
             offered = []
+        } else if isUnsent, conflict == nil, offered.contains(server.version.digest) {
+            // An earlier version of this host, whose answer was lost.
+            revision = server.revision
         } else if conflict != nil || signature != nil && signature != server.version.signature {
             // No step of a server takes a signature away: it may stand on an old backup.
             conflict = Conflict(server)

@@ -78,8 +78,10 @@ struct SignCommand: AsyncParsableCommand {
         else {
             throw CertificateProviderError(.usage, "\(name) is the document. Nothing was sent; name another file.")
         }
-        // A file is replaced as a whole, which needs the directory.
-        let place = isThere && !isFile ? path : path.lastIndex(of: "/").map { String(path[...$0]) } ?? "."
+        // A file is replaced as a whole, which needs the directory; what a link leads to is written in place.
+        var own = stat()
+        let isPlain = lstat(path, &own) != 0 || own.st_mode & S_IFMT == S_IFREG
+        let place = isThere && !isPlain ? path : path.lastIndex(of: "/").map { String(path[...$0]) } ?? "."
         let isWritable = access(place, W_OK) == 0
         let reason = isWritable ? EISDIR : errno
         guard isWritable, !isThere || target.st_mode & S_IFMT != S_IFDIR else {

@@ -110,7 +110,8 @@ struct Verifier: Sendable {
             if response.status == 503, (try? response.json(Uncounted.self, from: server))?.counted == false {
                 throw refusal(response).beforeVerification
             }
-            if response.status < 500 { return response }
+            // The repetition waits as long as 408 and 429 say.
+            if response.status < 500, ![408, 429].contains(response.status) { return response }
         } catch {
             guard error.code == .unavailable, error.reason != .verifierNotAsked else { throw error }
         }

@@ -324,7 +324,14 @@ public struct SplitKeyHost: Sendable {
                     [.pinIncorrect, .pinLocked].contains(error.code) ? .rejected : error.code, error.message,
                     reason: mayBeCounted ? .mayBeCounted : error.reason, underlying: error)
             }
-            return Signed(signed: signed, status: try Self.status(of: verdict, relyingParty))
+            do throws(CertificateProviderError) {
+                return Signed(signed: signed, status: try Self.status(of: verdict, relyingParty))
+            } catch {
+                var error = error
+                // Such as by a relying party that was restarted, and does not know the document any more.
+                if mayBeCounted, ![.pinIncorrect, .pinLocked].contains(error.code) { error.reason = .mayBeCounted }
+                throw error
+            }
         }
     }
 

@@ -117,10 +117,11 @@ public struct RelyingParty: Sendable {
             throw refusal
         }
         let response: HTTPResponse
-        if let first, first.status < 500 {
+        // The repetition waits as long as 408 and 429 say.
+        if let first, first.status < 500, ![408, 429].contains(first.status) {
             response = first
         } else {
-            mayBeCounted = true
+            if (first?.status ?? 500) >= 500 { mayBeCounted = true }
             response = try await json.post(path, content, isRepeatable: true, token: access)
         }
         if response.status == 401 { return nil }
