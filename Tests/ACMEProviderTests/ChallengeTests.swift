@@ -101,6 +101,26 @@ import Testing
         #expect(host.server.count(of: "newOrder") == 1)
     }
 
+    @Test("The process that has a port is found beside many other listeners")
+    func aPortAmongMany() throws {
+        let sockets = (0..<60).map { _ in socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0) }
+        defer { sockets.forEach { close($0) } }
+        let ports = try sockets.map { descriptor in
+            try #require(listen(descriptor, 1) == 0)
+            var address = sockaddr_in()
+            var size = socklen_t(MemoryLayout<sockaddr_in>.size)
+            let isNamed = withUnsafeMutablePointer(to: &address) { pointer in
+                pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(descriptor, $0, &size) == 0 }
+            }
+            try #require(isNamed)
+            return Int(UInt16(bigEndian: address.sin_port))
+        }
+        for port in ports {
+            let name = try #require(PortHolder.name(ofPort: port))
+            #expect(name.hasSuffix("(process \(getpid()))"), "\(name)")
+        }
+    }
+
     @Test("An address that this host does not have is an error that names the parameter")
     func aForeignAddress() async throws {
         let error = try #require(

@@ -307,13 +307,22 @@ enum PortHolder {
 
     /// The sockets that listen on a port, as the links of descriptors name them (proc(5)).
     private static func inodes(in path: String, listeningOn port: Int) -> [String] {
-        guard let table = FileManager.default.contents(atPath: path) else { return [] }
-        return String(decoding: table, as: UTF8.self).split(separator: "\n").dropFirst().compactMap { line in
+        text(of: path).split(separator: "\n").dropFirst().compactMap { line in
             let fields = line.split(separator: " ")
             guard fields.count > 9, fields[3] == "0A", let colon = fields[1].lastIndex(of: ":"),
                 Int(fields[1][fields[1].index(after: colon)...], radix: 16) == port
             else { return nil }
             return "socket:[\(fields[9])]"
         }
+    }
+
+    /// A whole file of proc(5): Foundation reads its first page alone, since its size is 0.
+    private static func text(of path: String) -> String {
+        guard let file = fopen(path, "re") else { return "" }
+        defer { fclose(file) }
+        var text: [UInt8] = []
+        var part = [UInt8](repeating: 0, count: 65_536)
+        while case let count = fread(&part, 1, part.count, file), count > 0 { text += part.prefix(count) }
+        return String(decoding: text, as: UTF8.self)
     }
 }
