@@ -57,22 +57,25 @@ extension Sandbox {
                 seen += buffer.prefix(max(0, count))
             }
         }
+        func isRead() -> Bool {
+            var waiting = pollfd(fd: output, events: Int16(POLLIN), revents: 0)
+            return poll(&waiting, 1, 0) != 1
+        }
         func text() -> String { String(decoding: seen, as: UTF8.self) }
         let person = PersonAtTerminal(
             keyboard: input,
             sees: { part, times in
                 func isThere() -> Bool { text().components(separatedBy: part).count > times }
-                read(until: isThere)
+                read { isThere() || process.hasEnded }
+                // The last output of a process that has ended.
+                read { isThere() || isRead() }
                 #expect(isThere(), "'\(part)' is not there \(times) times: \(text())")
             }, screen: text)
         person.sees(question, 1)
         try body(person)
         read { process.hasEnded }
         let result = process.wait()
-        read {
-            var waiting = pollfd(fd: output, events: Int16(POLLIN), revents: 0)
-            return poll(&waiting, 1, 0) != 1
-        }
+        read(until: isRead)
         return (result.status, String(decoding: seen, as: UTF8.self))
     }
 }

@@ -106,7 +106,7 @@ import Testing
         let session = ServerSession(
             try #require(ServerURL("http://est.example/")),
             ServerSecurity(trust: ServerTrust(trustAnchors: .system), credentials: nil, now: { Date() }),
-            through: try #require(HTTPProxy("http://proxy:3128", user: "u", password: SecretBytes(utf8: "wrong"))),
+            through: HTTPProxy("http://proxy:3128", user: "u", password: SecretBytes(utf8: "wrong")),
             timeBudget: TimeBudget(.seconds(600), TurnedClock().retryPolicy),
             transport: Transport(network: network, retryPolicy: TurnedClock().retryPolicy))
         let error = await #expect(throws: CertificateProviderError.self) {
