@@ -67,19 +67,22 @@ import Testing
         #expect(offered.status == 0 && words == ["--trust-anchors", "verify"], "\(offered)")
     }
 
-    private static let analyzer = "/usr/bin/systemd-analyze"
+    /// Units of a directory, without those of the host, which may have mistakes of their own.
+    private func expectSystemdTakes(_ units: [String], in directory: String, options: [String] = []) throws {
+        let output = try sandbox.run(
+            ["/usr/bin/systemd-analyze", "verify", "--man=no", "--recursive-errors=no"] + options
+                + units.map { "\(directory)/\($0)" },
+            with: ["SYSTEMD_UNIT_PATH": directory, "XDG_RUNTIME_DIR": sandbox.path])
+        // The status is 0 for a setting that is only obsolete.
+        #expect(output.status == 0 && !output.stderr.contains(directory), "\(output)")
+    }
 
     @Test func systemdTakesTheUnits() throws {
         for unit in ["certprov-renew@.service", "certprov-renew@.timer"] {
-            let path = prefix + "/lib/systemd/system/" + unit
-            let output = try sandbox.run([Self.analyzer, "verify", "--man=no", path])
-            #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+            try expectSystemdTakes([unit], in: prefix + "/lib/systemd/system")
         }
         for unit in ["certprov-requests.service", "certprov-requests.socket"] {
-            let path = prefix + "/lib/systemd/user/" + unit
-            let output = try sandbox.run(
-                [Self.analyzer, "verify", "--user", "--man=no", path], with: ["XDG_RUNTIME_DIR": sandbox.path])
-            #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+            try expectSystemdTakes([unit], in: prefix + "/lib/systemd/user", options: ["--user"])
         }
     }
 
@@ -113,9 +116,7 @@ import Testing
         try sandbox.write(often[0], to: timerDropIns + "/often.conf")
         try sandbox.write(
             often[1].replacing("/usr/bin/certprov", with: prefix + "/bin/certprov"), to: dropIns + "/often.conf")
-        let names = ["certprov-renew@web.service", "certprov-renew@web.timer"]
-        let output = try sandbox.run([Self.analyzer, "verify", "--man=no"] + names.map { "\(units)/\($0)" })
-        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+        try expectSystemdTakes(["certprov-renew@web.service", "certprov-renew@web.timer"], in: units)
     }
 
     @Test func theUnitsNameTheProgramWhereItWillBe() throws {

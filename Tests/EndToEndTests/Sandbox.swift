@@ -8,6 +8,7 @@ final class Sandbox: Sendable {
     let path: String
 
     init() throws {
+        Surroundings.makeUsual()
         var template = Array("/tmp/certprov-e2e-XXXXXX".utf8CString)
         guard mkdtemp(&template) != nil else { throw Subprocess.Failure(description: "mkdtemp: \(errno)") }
         path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
@@ -80,6 +81,14 @@ final class Sandbox: Sendable {
         try start(arguments, with: variables).wait()
     }
 
+    /// Hides the property file and the plugins of a certprov that is installed on this host, where there is one and root runs the tests.
+    private static let entrance: [String] = {
+        let places = ["/etc/certprov", "/usr/lib/certprov"].filter { FileManager.default.fileExists(atPath: $0) }
+        guard !places.isEmpty, geteuid() == 0 else { return [] }
+        let mounts = places.map { "/bin/mount -t tmpfs certprov \($0) && " }.joined()
+        return ["/usr/bin/unshare", "--mount", "/bin/sh", "-c", mounts + "exec \"$@\"", "sh"]
+    }()
+
     /// - Parameter seconds: Then it is killed.
     func start(
         _ arguments: [String], with variables: [String: String] = [:], seconds: Double = 600
@@ -93,7 +102,8 @@ final class Sandbox: Sendable {
             try write(lines.joined(), to: "variables.new")
             try #require(rename(path + "/variables.new", path + "/variables") == 0)
         }
-        return try Subprocess(arguments, environment: environment, in: nil, .captured(), seconds: seconds)
+        return try Subprocess(
+            Self.entrance + arguments, environment: environment, in: nil, .captured(), seconds: seconds)
     }
 
     /// Writes a property file for an enrolment.

@@ -7,6 +7,7 @@ passed=0
 failed=0
 trap 'finish; rm -rf "$work"' EXIT
 cd "$work"
+export HOME=$work no_proxy=localhost
 
 # serve OPTION...: a server of its own in $d, at $url; the one before it ends.
 serve() {

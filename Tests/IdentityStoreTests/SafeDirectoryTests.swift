@@ -115,6 +115,7 @@ import Testing
     @Test("New files and directories are for their owner alone, whatever the umask")
     func whatIsMadeIsForItsOwnerAlone() throws {
         // An entry, its key and the directories, whatever the umask is.
+        Surroundings.makeUsual()
         let before = umask(0)
         defer { umask(before) }
         let fixture = try filled()

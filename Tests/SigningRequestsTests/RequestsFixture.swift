@@ -55,10 +55,9 @@ struct RequestsFixture {
     func start(
         _ arguments: String..., through program: [String] = [], with variables: [String: String] = [:]
     ) throws -> Subprocess {
-        var environment = ProcessInfo.processInfo.environment
-        environment.merge(variables) { $1 }
-        return try Subprocess(
-            program + [Self.program, path] + arguments, environment: environment, in: nil, seconds: 600)
+        try Subprocess(
+            program + [Self.program, path] + arguments, environment: Subprocess.environment.merging(variables) { $1 },
+            in: nil, seconds: 600)
     }
 
     static let program = URL(filePath: "/proc/self/exe").resolvingSymlinksInPath().deletingLastPathComponent()

@@ -63,7 +63,7 @@ public final class Subprocess: Sendable {
     ///   - arguments: The program, by its path or a name that is found in `PATH`, and what it is given. Variables as
     ///     `NAME=value` may stand before it where there is a directory.
     ///   - environment: All its variables: the program has a session of its own, without a controlling terminal, and is
-    ///     killed with its children. `nil`: ours.
+    ///     killed with its children. `nil`: those of ours that are the tests' own.
     ///   - seconds: After this time it is killed, if a test waits for it.
     public init(
         _ arguments: [String], environment: [String: String]? = nil, in directory: String? = "/",
@@ -107,8 +107,7 @@ public final class Subprocess: Sendable {
         posix_spawnattr_setflags(
             &attributes, Int16(setsid | Int32(POSIX_SPAWN_SETSIGMASK) | Int32(POSIX_SPAWN_SETSIGDEF)))
         let words = ((directory.map { ["env", "-C", $0] } ?? []) + arguments).map { strdup($0) } + [nil]
-        let variables =
-            (environment ?? ProcessInfo.processInfo.environment).map { strdup("\($0.key)=\($0.value)") } + [nil]
+        let variables = (environment ?? Self.environment).map { strdup("\($0.key)=\($0.value)") } + [nil]
         defer { (words + variables).forEach { free($0) } }
         var pid: pid_t = 0
         let program = directory == nil ? arguments[0] : "env"
@@ -118,6 +117,19 @@ public final class Subprocess: Sendable {
         self.state = Mutex(state)
         guard status == 0 else { throw Failure(description: "\(arguments[0]): \(String(cString: strerror(status)))") }
     }
+
+    /// Without what a host or its user sets for programs, such as a proxy, a language and a directory of settings.
+    public static var environment: [String: String] {
+        let own = ProcessInfo.processInfo.environment.filter { name, _ in ownVariables.contains { name.hasPrefix($0) } }
+        return own.merging(["HOME": "/dev/null", "LC_ALL": "C.UTF-8"]) { $1 }
+    }
+
+    /// Beginnings of names: of the tests' switches, of what tests set for a module in this process, and of what the loader and a
+    /// sanitizer read.
+    private static let ownVariables = [
+        "PATH", "CERTPROV_TEST_", "CERTPROV_FUZZ_", "FAULTY_MODULE_", "P11_KIT_SERVER_", "SOFTHSM2_", "TPM2_",
+        "TSS2_", "LD_", "ASAN_", "TSAN_", "LLVM_PROFILE_", "SWIFT_", "SWT_",
+    ]
 
     deinit {
         stop()

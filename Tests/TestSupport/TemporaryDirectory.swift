@@ -6,7 +6,8 @@ public final class TemporaryDirectory: Sendable {
     public let path: String
 
     public init() throws {
-        path = FileManager.default.temporaryDirectory.path + "/certprov-tests-\(UUID().uuidString)"
+        Surroundings.makeUsual()
+        path = "/tmp/certprov-tests-\(UUID().uuidString)"
         guard mkdir(path, 0o700) == 0 else { throw Failure(description: "\(path) cannot be made") }
     }
 

@@ -23,6 +23,7 @@ struct TokenFarm: Sendable {
     private static let made = Result { try TokenFarm() }
 
     private init() throws {
+        Surroundings.makeUsual()
         var template = Array("/tmp/certprov-tokens-XXXXXX".utf8CString)
         guard mkdtemp(&template) != nil else { throw Failure(description: "mkdtemp: \(errno)") }
         path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)

@@ -40,7 +40,7 @@ final class RunningServer {
                 "serve", "--state", "\(path)/state", "--seeds", "\(path)/seeds", "--accounts", "\(path)/accounts",
                 "--port", "0", "--page-port", "0", "--ports-file", "\(path)/ports",
             ] + arguments
-        process.environment = ProcessInfo.processInfo.environment.merging(["LOG_LEVEL": "trace"]) { $1 }
+        process.environment = environment.merging(["LOG_LEVEL": "trace"]) { $1 }
         process.standardOutput = FileHandle.nullDevice
         process.standardError = FileHandle(forWritingAtPath: "\(path)/log")
         try process.run()
@@ -74,6 +74,11 @@ final class RunningServer {
 
     var url: String { "https://localhost:\(port)" }
 
+    /// The variables of programs. They get none of this process's, such as a proxy.
+    private var environment: [String: String] {
+        ["PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": directory.path]
+    }
+
     /// Runs a program in the directory, and returns its status and what it prints.
     @discardableResult
     func run(
@@ -83,7 +88,7 @@ final class RunningServer {
         process.executableURL = URL(filePath: program.hasPrefix("/") ? program : "/usr/bin/env")
         process.arguments = (program.hasPrefix("/") ? [] : [program]) + arguments
         process.currentDirectoryURL = URL(filePath: directory.path)
-        process.environment = ProcessInfo.processInfo.environment.merging(environment) { $1 }
+        process.environment = self.environment.merging(environment) { $1 }
         let name = UUID().uuidString
         let (given, printed) = ("\(directory.path)/\(name).in", "\(directory.path)/\(name).out")
         try input.write(toFile: given, atomically: true, encoding: .utf8)

@@ -72,7 +72,10 @@ final class Program: @unchecked Sendable {
         process.executableURL = URL(filePath: words[0].hasPrefix("/") ? words[0] : "/usr/bin/env")
         process.arguments = words[0].hasPrefix("/") ? Array(words.dropFirst()) : words
         process.currentDirectoryURL = URL(filePath: directory)
-        process.environment = ProcessInfo.processInfo.environment.merging(environment) { $1 }
+        // None of this process's, such as a proxy.
+        process.environment = [
+            "PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": directory,
+        ].merging(environment) { $1 }
         if let input {
             try input.write(toFile: log + ".in", atomically: true, encoding: .utf8)
             process.standardInput = FileHandle(forReadingAtPath: log + ".in")

@@ -25,6 +25,8 @@ from .signer import Host, Key
 FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 USER, LOGIN_PIN, PIN = "alice@example.com", 12345678, 4711
 REDIRECT_URI = "https://localhost:1/login"
+# A proxy that is set here does not reach this host's servers.
+os.environ["no_proxy"] = "localhost"
 
 
 def vectors():

@@ -23,6 +23,7 @@ final class Site {
                 "serve", "--state", folder["server"], "--seeds", folder["seeds"], "--accounts", folder["accounts"],
                 "--port", "0", "--ports-file", folder["ports"],
             ] + options
+        server.environment = ["PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": folder["home"]]
         try folder.write("", to: "log")
         server.standardOutput = FileHandle.nullDevice
         server.standardError = FileHandle(forWritingAtPath: folder["log"])

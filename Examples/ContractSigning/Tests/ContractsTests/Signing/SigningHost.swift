@@ -52,6 +52,11 @@ final class SigningHost {
 
     func file(_ name: String) -> URL { directory.appending(path: name) }
 
+    /// The variables of programs. They get none of this process's, such as a language.
+    var environment: [String: String] {
+        ["PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": directory.path]
+    }
+
     /// Runs a program in the directory.
     ///
     /// - Returns: Its output, of both streams.
@@ -61,6 +66,7 @@ final class SigningHost {
         process.executableURL = URL(filePath: "/usr/bin/env")
         process.arguments = arguments
         process.currentDirectoryURL = directory
+        process.environment = environment
         let pipe = Pipe()
         (process.standardOutput, process.standardError, process.standardInput) = (pipe, pipe, FileHandle.nullDevice)
         try process.run()

@@ -54,6 +54,7 @@ final class StampServer {
         process.executableURL = URL(filePath: "/usr/bin/env")
         process.arguments = ["python3", "-c", script]
         process.currentDirectoryURL = host.directory
+        process.environment = host.environment
         process.standardInput = FileHandle.nullDevice
         try process.run()
         let port = host.file("port")

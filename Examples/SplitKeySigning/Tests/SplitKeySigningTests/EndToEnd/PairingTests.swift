@@ -85,9 +85,9 @@ private final class LineProcess: Sendable {
     init(_ script: String) throws {
         process.executableURL = URL(filePath: try #require(Python.program))
         process.arguments = [script]
-        process.environment = ProcessInfo.processInfo.environment.merging(
-            ["PYTHONPATH": Python.package, "PYTHONDONTWRITEBYTECODE": "1"]
-        ) { $1 }
+        process.environment = [
+            "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONPATH": Python.package, "PYTHONDONTWRITEBYTECODE": "1",
+        ]
         process.standardInput = input
         process.standardOutput = output
         try process.run()

@@ -70,10 +70,11 @@ final class Site {
         FileManager.default.createFile(atPath: log, contents: nil)
         process.standardOutput = FileHandle.nullDevice
         process.standardError = FileHandle(forWritingAtPath: log)
-        var environment = ProcessInfo.processInfo.environment
-        environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        environment["XDG_STATE_HOME"] = host["server-state"]
-        process.environment = environment
+        // None of this process's, such as a proxy.
+        process.environment = [
+            "PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": host["home"],
+            "XDG_STATE_HOME": host["server-state"], "PYTHONDONTWRITEBYTECODE": "1",
+        ]
         try process.run()
         return process
     }
