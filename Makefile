@@ -55,7 +55,11 @@ RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC) -Xlin
 SCRATCH_PATH ?=
 ONE_FOLDER = $(if $(SCRATCH_PATH),--scratch-path "$(SCRATCH_PATH)" --disable-build-manifest-caching)
 
-.PHONY: help demo demo-registration smoke example test test-release check interfaces docs soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain deb deb-test
+# The debug programs: those of the last build, or a copy that no other build changes.
+TEST_PROGRAMS ?=
+PROGRAMS = $(or $(abspath $(TEST_PROGRAMS)),$(shell $(SWIFT) build --show-bin-path))
+
+.PHONY: help demo demo-registration smoke example applications everything test build-tests test-release release check interfaces docs soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain deb deb-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -74,27 +78,81 @@ demo-registration: packages-DEMO packages-SERVER toolchain ## The same, then reg
 	$(SERVER_BUILD) --product platform-server
 	@Scripts/demo "$$($(SWIFT) build --show-bin-path)" "$$($(SERVER_BUILD) --show-bin-path)/platform-server"
 
-# A release is compiled otherwise than what the tests run.
 smoke: packages-DEMO build ## The demonstration with the release build
 	$(SWIFT) build $(RELEASE) --product Greeter
 	@Scripts/demo "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
 
-example: packages-EXAMPLE toolchain $(OPENBAO) $(PYHANKO) $(SPLITKEY_PYTHON) ## Run the examples: services, a provider for OpenBao, plugins, a signed document, contracts, split keys, and a platform server
-	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Examples/MutualTLSService/run
-	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" BAO="$(abspath $(OPENBAO))" Examples/VaultProvider/run
-	$(SWIFT) build --product certprov
-	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" BAO="$(abspath $(OPENBAO))" Examples/Plugins/openbao/run
-	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" \
-	    Examples/Plugins/ssh-agent/run
-	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Examples/DocumentSigning/run
-	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" PYHANKO="$(abspath $(PYHANKO))" Examples/ContractSigning/run
-	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" SPLITKEY_PYTHON="$(abspath $(SPLITKEY_PYTHON))" Examples/SplitKeySigning/run
-	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Examples/PlatformServer/run
-	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" \
-	    Examples/PlatformServer/run-certprov
-	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Tests/AuthorInSwift/run
-	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Tests/ServiceByThePage/run
-	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Tests/ServiceByThePage/run-hummingbird
+# The demonstrations, each by itself.
+EXAMPLES := mutual-tls openbao-provider openbao-plugin ssh-agent-plugin document-signing contracts split-keys platform-server \
+    platform-server-certprov author-in-swift service-by-the-page service-hummingbird
+EXAMPLE_TESTS := contracts-tests split-keys-tests platform-server-tests
+IN_FOLDER = SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)"
+BUILT_COMMAND = CERTPROV="$(PROGRAMS)/certprov"
+.PHONY: $(EXAMPLES) $(EXAMPLE_TESTS) command
+
+example: $(EXAMPLES) ## Run the examples: services, a provider for OpenBao, plugins, a signed document, contracts, split keys, and a platform server
+
+$(EXAMPLES) $(EXAMPLE_TESTS): packages-EXAMPLE toolchain
+openbao-plugin ssh-agent-plugin platform-server-certprov author-in-swift: command
+openbao-provider openbao-plugin: $(OPENBAO)
+
+command:
+	$(if $(TEST_PROGRAMS),,$(SWIFT) build --product certprov)
+
+mutual-tls:
+	@$(IN_FOLDER) Examples/MutualTLSService/run
+
+openbao-provider:
+	@$(IN_FOLDER) BAO="$(abspath $(OPENBAO))" Examples/VaultProvider/run
+
+openbao-plugin:
+	@$(BUILT_COMMAND) BAO="$(abspath $(OPENBAO))" Examples/Plugins/openbao/run
+
+ssh-agent-plugin:
+	@$(BUILT_COMMAND) $(IN_FOLDER) Examples/Plugins/ssh-agent/run
+
+document-signing:
+	@$(IN_FOLDER) Examples/DocumentSigning/run
+
+contracts: $(PYHANKO)
+	@$(IN_FOLDER) PYHANKO="$(abspath $(PYHANKO))" Examples/ContractSigning/run
+
+split-keys: $(SPLITKEY_PYTHON)
+	@$(IN_FOLDER) SPLITKEY_PYTHON="$(abspath $(SPLITKEY_PYTHON))" Examples/SplitKeySigning/run
+
+platform-server:
+	@$(IN_FOLDER) Examples/PlatformServer/run
+
+platform-server-certprov:
+	@$(BUILT_COMMAND) $(IN_FOLDER) Examples/PlatformServer/run-certprov
+
+author-in-swift:
+	@$(BUILT_COMMAND) $(IN_FOLDER) Tests/AuthorInSwift/run
+
+service-by-the-page:
+	@$(IN_FOLDER) Tests/ServiceByThePage/run
+
+service-hummingbird:
+	@$(IN_FOLDER) Tests/ServiceByThePage/run-hummingbird
+
+# Their own tests.
+SWIFT_TEST = $(SWIFT) test $(ONE_FOLDER) --disable-xctest --quiet --package-path
+contracts-tests: $(PYHANKO)
+	PYHANKO="$(abspath $(PYHANKO))" $(SWIFT_TEST) Examples/ContractSigning
+
+split-keys-tests: $(SPLITKEY_PYTHON)
+	SPLITKEY_PYTHON="$(abspath $(SPLITKEY_PYTHON))" $(SWIFT_TEST) Examples/SplitKeySigning
+	cd Examples/SplitKeySigning && PYTHONDONTWRITEBYTECODE=1 "$(abspath $(SPLITKEY_PYTHON))" -m unittest discover --quiet \
+	    --top-level-directory . authority/tests
+
+platform-server-tests:
+	$(SWIFT_TEST) Examples/PlatformServer
+
+applications: ## Run the changed checks of release, package, book, examples and benchmarks, and note the green ones in Tests/green.txt
+	@SWIFT="$(SWIFT)" Scripts/applications
+
+everything: ## Run the whole gate, changed or not: before an issue is called resolved
+	FULL=1 .ci/run
 
 # PyPI has the server's own program as a package. The system is left alone.
 .build/openbao/bin/bao: | packages-EXAMPLE
@@ -121,22 +179,24 @@ $(SPLITKEY_PYTHON): | packages-EXAMPLE
 	python3 -m venv .build/splitkey
 	.build/splitkey/bin/pip install --quiet --disable-pip-version-check -r Examples/SplitKeySigning/authority/requirements-tests.txt
 
-test: packages-TEST toolchain $(ENVOY) $(CADDY) $(PYHANKO) .build/openbao/bin/bao ## Build and run all tests
+build-tests: packages-TEST toolchain
 	$(SWIFT) build --build-tests
-	@rm -f $(WHAT_FAILED)
-	@CERTPROV_TEST_ENVOY="$$(ls $(CURDIR)/.build/envoy/lib/python3*/site-packages/envoy/_bin/envoy)" WHAT_FAILED=$(WHAT_FAILED) $(MAKE) --no-print-directory --jobs 4 --keep-going --output-sync=target TESTS='$(TESTS)' $(SUITES) \
-	    || { cat $(WHAT_FAILED); exit 1; }
 
-# An optimizer's mistake shows only there.
-test-release: packages-TEST build ## Run the command's tests with the release build
-	$(SWIFT) build $(RELEASE) --product TestPlugin
-	$(SWIFT) build $(RELEASE) --product Greeter
-	$(SWIFT) build $(RELEASE) --product RequestWaiter
-	$(SWIFT) build --build-tests
-	@rm -f $(WHAT_FAILED)
-	@CERTPROV_TEST_PROGRAMS="$$($(SWIFT) build $(RELEASE) --show-bin-path)" WHAT_FAILED=$(WHAT_FAILED) \
-	    $(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target test-token-command test-command \
-	    || { cat $(WHAT_FAILED); exit 1; }
+test: build-tests $(ENVOY) $(CADDY) $(PYHANKO) .build/openbao/bin/bao ## Build and run all tests
+	@CERTPROV_TEST_ENVOY="$$(ls $(CURDIR)/.build/envoy/lib/python3*/site-packages/envoy/_bin/envoy)" \
+	    $(MAKE) --no-print-directory --jobs 4 --keep-going --output-sync=target $(SUITES)
+
+# A release is compiled otherwise than what the tests run, and an optimizer's mistake shows only there.
+release: ## Build the release without a warning, and run the demonstration and what an optimizer can break with it
+	Scripts/build release $(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory smoke test-release
+
+# With FULL, all tests of the command.
+test-release: packages-TEST build build-tests ## Run tests of the command with the release build
+	for product in TestPlugin Greeter RequestWaiter; do $(SWIFT) build $(RELEASE) --product $$product || exit; done
+	@CERTPROV_TEST_PROGRAMS="$$($(SWIFT) build $(RELEASE) --show-bin-path)" \
+	    $(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target \
+	    $(if $(FULL),test-token-command test-command,test-optimized)
 
 check: packages-TEST toolchain lint ## Lint, build, and run the tests that take milliseconds
 	$(SWIFT) build --build-tests
@@ -145,19 +205,18 @@ check: packages-TEST toolchain lint ## Lint, build, and run the tests that take 
 
 soak: packages-TEST toolchain ## All tests with their loops at full length, and the sanitizers: hours
 	CERTPROV_TEST_LENGTH=soak $(MAKE) --no-print-directory test
-	SWIFT="$(SWIFT)" CERTPROV_TEST_LENGTH=soak Examples/ContractSigning/run
+	CERTPROV_TEST_LENGTH=soak $(MAKE) --no-print-directory contracts-tests
 	$(MAKE) --no-print-directory sanitize fuzz
 
 # The suites, each in a process of its own: most of their time they wait for other processes, so that several run at a time,
 # the long ones first. And PKCS#11 modules find their tokens by environment variables, which they read once.
 SUITES := test-card test-command test-plugged test-token-command test-plugins test-token-faults test-rooms test-enrolment \
-    test-token-keys test-tokens test-server test-acme
+    test-token-keys test-tokens test-server test-acme test-gate
 TOKEN_COMMAND := EndToEndTests\.(Token|Module|WrongPIN|LoginFault|Keygen|NoisyModule|ReaderService)
-WHAT_FAILED := $(CURDIR)/.build/what-failed
 # How many tests of a suite run at a time. Without a bound all of them begin at once, and none has its turn in time on a busy
 # host. Swift before 6.3 does not know it.
 export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH ?= 8
-TESTS = Scripts/run-tests $(shell $(SWIFT) build --show-bin-path)/certprovPackageTests.xctest --testing-library swift-testing
+TESTS = @Scripts/run-tests $@ "$(PROGRAMS)/certprovPackageTests.xctest" --testing-library swift-testing
 .PHONY: $(SUITES)
 
 # There is one smart card, and one service for readers, on a host.
@@ -178,7 +237,11 @@ test-acme:
 
 # The tests' EST server proves something only if other programs find it right.
 test-server:
-	Tests/EnrolmentServer/check-with-pki
+	@Tests/EnrolmentServer/check-with-pki
+
+# The choice of checks by what has changed.
+test-gate:
+	@python3 Tests/Gate/test_applications.py
 
 test-rooms:
 	$(TESTS) --skip 'EndToEndTests\.|PKCS11|RemoteMDMProviderTests\.|ACMEServerTests\.|$(PLUGINS)'
@@ -188,13 +251,20 @@ PLUGINS := PluginHostTests\.(Zoo|Conformance|RemoteKeyStore|Transcript)
 test-plugins:
 	$(TESTS) --filter '$(PLUGINS)'
 
+# Code that an optimizer can break: see the list.
+test-optimized: export ONLY := Tests/EndToEndTests/optimized.txt
+test-optimized:
+	$(TESTS)
+
 # The command with tokens and enrolment in plugins, by a switch of debug builds (CommandContext.builtIns). These tests show what the
-# border between them could change: the contracts, each code of an error, keys, renewals, kills.
+# border between them could change: the contracts, each code of an error, keys; with FULL also renewals and kills.
 PLUGGED := (Token|Enrolment)Tests/(thePluginKeeps|eachTrouble|anIdentityIsFetchedAndWorks|connect|listShows|fetchWrites)
-PLUGGED := $(PLUGGED)|KilledEnrolmentTests|TokenEnrolmentTests/(anIdentity|killed)|KeygenTests/aTokenIs|ModuleTests/anIdentityIsEnrolledRenewedAndDestroyed\(
-PLUGGED := $(PLUGGED)|TokenLoginTests/checkSays
+PLUGGED := $(PLUGGED)|KeygenTests/aTokenIs|TokenLoginTests/checkSays
+WITH_FULL := |KilledEnrolmentTests|TokenEnrolmentTests/(anIdentity|killed)|ModuleTests/anIdentityIsEnrolledRenewedAndDestroyed\(
+PLUGGED := $(PLUGGED)$(if $(FULL),$(WITH_FULL))
+test-plugged: export CERTPROV_TEST_PLUGGED := 1
 test-plugged:
-	CERTPROV_TEST_PLUGGED=1 $(TESTS) --filter 'EndToEndTests\.($(PLUGGED))'
+	$(TESTS) --filter 'EndToEndTests\.($(PLUGGED))'
 
 test-token-faults:
 	$(TESTS) --filter 'PKCS11FaultTests\.'

@@ -608,7 +608,7 @@ let package = Package(
                 "CertificateProviding", "Enrolment", "Greeter", "IdentityStore", "PKCS11TokenProvider",
                 "RemoteMDMProvider", "RequestWaiter",
                 "SigningRequests", "SigningService", "TestPlugin", "TestSupport", "certprov",
-            ], exclude: ["validate-cms.py"]),
+            ], exclude: ["optimized.txt", "validate-cms.py"]),
     ],
     swiftLanguageModes: [.v6]
 )

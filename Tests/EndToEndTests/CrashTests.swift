@@ -29,7 +29,7 @@ import Testing
         try FileManager.default.removeItem(atPath: out)
         try FileManager.default.removeItem(atPath: sandbox.store)
 
-        var kills = KillMoments(TestLength.rounds(60, soak: 1000), within: longest)
+        var kills = KillMoments(TestLength.rounds(25, full: 60, soak: 1000), within: longest)
         var (round, wasThere) = (0, false)
         var most = (store: 0, out: 0)
         while kills.areLeft {

@@ -8,7 +8,7 @@ import Testing
 /// The command is killed while it enrols over ACME and while it renews, with Debian's `pebble`: fifty times, and more in `make soak`.
 @Suite(.enabled(if: Pebble.isInstalled, "pebble is not installed"), .enabled(if: !BuiltCommand.isPlugged))
 struct KilledACMETests {
-    private static let rounds = TestLength.rounds(25, soak: 250)
+    private static let rounds = TestLength.rounds(10, full: 25, soak: 250)
 
     @Test(
         "A kill at any moment leaves at most one order open, no second certificate, and no listener",

@@ -10,7 +10,7 @@ import Testing
 /// The command is killed while it enrols and while it renews, with the moments spread over its whole run: a thousand times
 /// in `make soak`.
 @Suite struct KilledEnrolmentTests {
-    private static let rounds = TestLength.rounds(40, soak: 500)
+    private static let rounds = TestLength.rounds(15, full: 40, soak: 500)
 
     @Test("An enrolment that is killed at any moment loses no key and no identity", arguments: [false, true])
     func whateverTheMomentNothingIsLost(isRenewal: Bool) async throws {

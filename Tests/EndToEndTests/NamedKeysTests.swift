@@ -281,7 +281,7 @@ import Testing
         #expect(pem.status == 0)
         let start = ContinuousClock.now
         #expect(try keys("create", "pair", "--type", "p256", "--key", uri).status == 0)
-        var kills = KillMoments(TestLength.rounds(30, soak: 300), within: ContinuousClock.now - start)
+        var kills = KillMoments(TestLength.rounds(12, full: 30, soak: 300), within: ContinuousClock.now - start)
         var round = 0
         while kills.areLeft {
             let command =
@@ -459,7 +459,7 @@ import Testing
         let start = ContinuousClock.now
         let first = try sandbox.certprov(create("first"), with: remote)
         try #require(first.status == 0, "\(first)")
-        var kills = KillMoments(TestLength.rounds(15, soak: 100), within: ContinuousClock.now - start)
+        var kills = KillMoments(TestLength.rounds(8, full: 15, soak: 100), within: ContinuousClock.now - start)
         var round = 0
         while kills.areLeft {
             let command = round % 3 == 2 ? ["keys", "delete", "made-\(round - 1)"] + pin : create("made-\(round)")

@@ -406,7 +406,7 @@ import Testing
         try install("hangs", "#!/bin/sh\nsleep 1000 & wait\n")
         let file = try sandbox.write(
             "PluginDirectory = \(sandbox.path)/plugins\nCertificateProvider = hangs\n", to: "hangs.properties")
-        for _ in 0..<TestLength.rounds(40, soak: 1000) {
+        for _ in 0..<TestLength.rounds(15, full: 40, soak: 1000) {
             let command = try sandbox.start(
                 [BuiltCommand.path, "fetch", "--config", file], with: ["TMPDIR": temporary])
             usleep(UInt32.random(in: 0...50_000))

@@ -103,7 +103,7 @@ import Testing
         let start = ContinuousClock.now
         let first = try certprov(renewal, remote)
         try #require(first.status == 0, "\(first)")
-        var kills = KillMoments(TestLength.rounds(12, soak: 200), within: ContinuousClock.now - start)
+        var kills = KillMoments(TestLength.rounds(8, full: 12, soak: 200), within: ContinuousClock.now - start)
         while kills.areLeft {
             let process = try sandbox.start(
                 [BuiltCommand.path] + renewal, with: variables.merging(remote) { $1 })

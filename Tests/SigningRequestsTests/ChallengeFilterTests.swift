@@ -345,7 +345,7 @@ import Testing
     @Test("Of random challenges of 64 bytes that begin as DER does, as few are refused as makes one in 10⁹ of all")
     func randomStructures() {
         var generator = SeededGenerator(seed: 42)
-        let count = 400_000
+        let count = TestLength.rounds(100_000, full: 400_000, soak: 400_000)
         var refused = 0
         for _ in 0..<count {
             let noise = (0..<8).flatMap { _ in bigEndian(Int(bitPattern: UInt(generator.next())), 8) }

@@ -260,7 +260,7 @@ import Testing
 
     @Test("A kill at any moment leaves nothing that takes a place", .enabled(if: TestLength.hasSeconds))
     func kills() throws {
-        for _ in 0..<TestLength.rounds(30, soak: 300) {
+        for _ in 0..<TestLength.rounds(12, full: 30, soak: 300) {
             let process = try waiter(1, 100)
             // Answered here: a task would need a thread of a pool that other tests may hold.
             for _ in 0..<Int.random(in: 0...4) {

@@ -292,7 +292,7 @@ import Testing
         "A process that is killed at any moment leaves no signature that the journal does not know",
         .enabled(if: TestLength.hasSeconds))
     func killedAtRandomMoments() throws {
-        for round in 0..<TestLength.rounds(30, soak: 300) {
+        for round in 0..<TestLength.rounds(12, full: 30, soak: 300) {
             let process = try fixture.start("journal", "k\(round)", "100000")
             var lines: [String] = []
             for _ in 0..<Int.random(in: 1...6) { process.readLine().map { lines.append($0) } }

@@ -6,6 +6,8 @@ public enum TestLength: String, Sendable {
     case quick
     /// `make test`: loops are short.
     case usual
+    /// `make everything`: some loops are longer.
+    case full
     /// `make soak`: loops have their full length.
     case soak
 
@@ -16,5 +18,11 @@ public enum TestLength: String, Sendable {
     public static var hasSeconds: Bool { current != .quick }
 
     /// How often a loop runs that finds more the longer it runs.
-    public static func rounds(_ usual: Int, soak: Int) -> Int { current == .soak ? soak : usual }
+    public static func rounds(_ usual: Int, full: Int? = nil, soak: Int) -> Int {
+        switch current {
+        case .quick, .usual: usual
+        case .full: full ?? usual
+        case .soak: soak
+        }
+    }
 }
