@@ -59,7 +59,7 @@ ONE_FOLDER = $(if $(SCRATCH_PATH),--scratch-path "$(SCRATCH_PATH)" --disable-bui
 TEST_PROGRAMS ?=
 PROGRAMS = $(or $(abspath $(TEST_PROGRAMS)),$(shell $(SWIFT) build --show-bin-path))
 
-.PHONY: help demo demo-registration smoke example applications everything test build-tests test-release release check interfaces docs soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain deb deb-test
+.PHONY: help demo demo-registration smoke example applications everything test build-tests programs test-release release check interfaces docs soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain deb deb-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -148,8 +148,8 @@ split-keys-tests: $(SPLITKEY_PYTHON)
 platform-server-tests:
 	$(SWIFT_TEST) Examples/PlatformServer
 
-applications: ## Run the changed checks of release, package, book, examples and benchmarks, and note the green ones in Tests/green.txt
-	@SWIFT="$(SWIFT)" Scripts/applications
+applications: programs ## Run the changed checks of release, package, book, examples and benchmarks, and note the green ones in Tests/green.txt
+	@SWIFT="$(SWIFT)" TEST_PROGRAMS=.build/tests Scripts/applications
 
 everything: ## Run the whole gate, changed or not: before an issue is called resolved
 	FULL=1 .ci/run
@@ -181,6 +181,12 @@ $(SPLITKEY_PYTHON): | packages-EXAMPLE
 
 build-tests: packages-TEST toolchain
 	$(SWIFT) build --build-tests
+
+# A copy of the debug programs, for what runs while others are built in the same folder.
+programs: build-tests
+	@mkdir -p .build/tests
+	@find -L .build/debug -maxdepth 1 -type f -executable -exec cp --reflink=auto {} .build/tests \;
+	@find -L .build/debug -maxdepth 1 -name '*.resources' -exec cp -r {} .build/tests \;
 
 test: build-tests $(ENVOY) $(CADDY) $(PYHANKO) .build/openbao/bin/bao ## Build and run all tests
 	@CERTPROV_TEST_ENVOY="$$(ls $(CURDIR)/.build/envoy/lib/python3*/site-packages/envoy/_bin/envoy)" \

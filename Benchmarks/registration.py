@@ -48,8 +48,8 @@ def register(bin, bench, program, work, env):
               '2007/08/dataservices/metadata"><content type="application/xml"><m:properties/></content></entry>')
         sealed = properties(work, port, "sealed.properties", **{"Passcode.source": f"file:{work}/passcode"})
         open_ = properties(work, port, "open.properties", **{"Passcode.default-allowed": "true"})
-        curl = ["curl", "--disable", "--noproxy", "*", "--silent", "--show-error", "--fail", "--cacert", f"{work}/ca.pem", "--cert-type", "P12", "--cert",
-                f"{work}/one.p12:{env['PASSWORD']}"]
+        curl = ["curl", "--disable", "--noproxy", "*", "--silent", "--show-error", "--fail", "--cacert", f"{work}/ca.pem",
+                "--cert-type", "P12", "--cert", f"{work}/one.p12:{env['PASSWORD']}"]
         url = f"https://localhost:{port}/odata"
         post = [*curl, "--header", "Content-Type: application/atom+xml; charset=UTF-8", "--data", f"@{work}/entry.xml",
                 f"{url}/applications/latest/{APPLICATION}/Connections"]
