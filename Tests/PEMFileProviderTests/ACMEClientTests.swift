@@ -96,7 +96,7 @@ struct ACMEClientTests {
             "CertificateProvider.pem.usage = server",
         ]
         try await withService(lines, in: directory, log) { _, credentials in
-            for _ in 0..<2 {
+            for _ in 0..<TestLength.rounds(1, full: 2, soak: 2) {
                 let identity = credentials.current.identity
                 try await run(client.renew, server)
                 try await eventually { credentials.current.identity.certificate != identity.certificate }
