@@ -3,6 +3,7 @@ public import CertificateProviding
 /// The conformance suite for key stores. It makes keys and destroys them again; other keys of the store stay.
 public struct KeyStoreConformance: Sendable {
     private let types: [KeyType]
+    private let place: String?
     private let make: @Sendable () throws -> any KeyStore
     private let interaction: any UserInteraction
     /// The keys that were written down.
@@ -12,14 +13,16 @@ public struct KeyStoreConformance: Sendable {
     ///
     /// - Parameters:
     ///   - types: The types of key to make; nil for all that the store makes, but for large RSA keys.
+    ///   - place: The URI by which a configuration names the store, such as `pkcs11:token=hsm`, to look there as its users do; nil for
+    ///     the scheme alone.
     ///   - interaction: The user of the calls that may ask one.
     ///   - make: Returns the store of the same place each time, as after a restart.
     public init(
-        _ types: [KeyType]? = nil, interaction: any UserInteraction = NoUserInteraction(),
+        _ types: [KeyType]? = nil, place: String? = nil, interaction: any UserInteraction = NoUserInteraction(),
         make: @escaping @Sendable () throws -> any KeyStore
     ) {
         self.types = types ?? KeyType.allCases.filter { $0 != .rsa3072 && $0 != .rsa4096 }
-        (self.interaction, self.make) = (interaction, make)
+        (self.place, self.interaction, self.make) = (place, interaction, make)
     }
 
     /// Runs all checks.
@@ -38,6 +41,8 @@ public struct KeyStoreConformance: Sendable {
             try require(!offered.isEmpty, "The store makes none of the types \(types).")
             decrypting = offered.first { makes[$0]?.decryptionSchemes.isEmpty == false }
             try require(!store.holds(keyURI: "no-such-scheme:x"), "The store holds a URI of another scheme.")
+            // An answer, for which a process that is asked must not end.
+            _ = store.holds(keyURI: place ?? store.scheme + ":")
             try await store.check(interaction)
             await store.shutdown()
         }
@@ -154,13 +159,18 @@ public struct KeyStoreConformance: Sendable {
             try require(found.decrypter == nil, "A key that was made for signatures only decrypts after a restart.")
             let asked = try require(try await later.key(for: reference, interaction), "The key is not found.")
             try await asked.signsOnce()
-            // As who has a certificate, and no URI, looks for its key.
-            let alone = KeyReference(publicKey: key.publicKey, uri: "")
-            for found in [try later.storedKey(for: alone), try await later.key(for: alone, interaction)] {
-                let found = try require(
-                    found, "The key is not found by its public key alone, in a reference with an empty URI.")
-                try require(found.publicKey == key.publicKey, "Another key is found by its public key.")
-                try await found.signsOnce()
+            // The key of a certificate that has no URI, and that of one whose configuration names the place of the key.
+            for alone in ["", place ?? ""].map({ KeyReference(publicKey: key.publicKey, uri: $0) }) {
+                for found in [try later.storedKey(for: alone), try await later.key(for: alone, interaction)] {
+                    let found = try require(
+                        found,
+                        alone.uri.isEmpty
+                            ? "The key is not found by its public key alone, in a reference with an empty URI."
+                            : "The key is not found by its public key in a reference with the URI of the store, \(alone.uri)."
+                    )
+                    try require(found.publicKey == key.publicKey, "Another key is found by its public key.")
+                    try await found.signsOnce()
+                }
             }
             let unknown = try SoftwareKey.generate(.p256, location: .store).publicKey
             try require(
@@ -188,6 +198,17 @@ public struct KeyStoreConformance: Sendable {
                     try require(
                         identity.certificate == chain[0], "The identity has another certificate than was stored.")
                 } catch let error as CertificateProviderError where error.code == .notFound {}
+                // As a configuration names the only identity of the store.
+                if let place {
+                    do { _ = try await certificates.identity(place, interaction) } catch let error
+                        as CertificateProviderError
+                    {
+                        try require(
+                            [.notFound, .configurationInvalid].contains(error.code),
+                            "The identity of the store itself, by its URI \(place), is refused with \(error.code), and not with "
+                                + "notFound or configurationInvalid.")
+                    }
+                }
                 try await certificates.removeOtherCertificates(than: chain[0], of: reference, interaction)
             }
             _ = try await later.announceDestruction(of: reference)

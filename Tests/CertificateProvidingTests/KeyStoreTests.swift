@@ -20,6 +20,24 @@ import Testing
         }
     }
 
+    @Test(
+        "A scheme alone is the URI of a place, and names no key",
+        arguments: [
+            ("store:", ""), ("PKCS11:", ""), ("vault:a", "vault:a"),
+            ("pkcs11:?module-path=/m", "pkcs11:?module-path=/m"),
+            ("", ""), ("a:b:", "a:b:"),
+        ])
+    func aPlaceIsNoKey(uri: String, expected: String) throws {
+        let reference = KeyReference(publicKey: try leaf().publicKey, uri: uri)
+        #expect(reference.uri == expected)
+        let read = try JSONDecoder().decode(
+            KeyReference.self,
+            from: JSONSerialization.data(withJSONObject: [
+                "publicKey": Data(reference.publicKey.derRepresentation).base64EncodedString(), "uri": uri,
+            ]))
+        #expect(read.uri == expected)
+    }
+
     @Test func aStoredIdentityNamesItsKey() throws {
         let leaf = try leaf()
         let reference = KeyReference(publicKey: leaf.publicKey, uri: "store:12")

@@ -146,8 +146,21 @@ import Testing
         let stored = try sandbox.certprov(["store-certificate", sandbox.path + "/by-hand.pem"] + place)
         // No provider would show the identity.
         #expect(stored.status == 78 && stored.stdout.isEmpty, "\(stored)")
-        for part in ["'keys:' keeps no certificates", "is not stored", "Keep the file", "keygen --uri pkcs11:"] {
+        for part in ["'keys:' keeps no certificates", "is not stored", "Keep the file", "'pem'"] {
             #expect(stored.stderr.contains(part), "\(stored)")
+        }
+        // 'pem' names the place of the key, and not the key.
+        let combined = try sandbox.write(
+            """
+            PluginDirectory = \(sandbox.path)/plugins
+            CertificateProvider = pem
+            CertificateProvider.pem.certificate = \(sandbox.path)/by-hand.pem
+            CertificateProvider.pem.key = keys:
+
+            """, to: "combined.properties")
+        for _ in 0..<2 {
+            let fetched = try sandbox.certprov("fetch", "--config", combined)
+            #expect(fetched.status == 0 && fetched.stdout.contains("CN=by-hand"), "\(fetched)")
         }
         // A request for the key that is there already, whose names have to be told.
         let key = made.stdout.trimmingCharacters(in: .newlines)

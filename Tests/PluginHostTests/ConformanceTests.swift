@@ -117,7 +117,9 @@ import Testing
     /// A key store that breaks one demand fails the checks that are about it, and no other.
     @Test(arguments: FlawedKeyStore.Flaw.allCases) func aFlawedKeyStoreFails(flaw: FlawedKeyStore.Flaw) async throws {
         let storage = InMemoryStorage()
-        let report = await KeyStoreConformance([.p256, .rsa2048]) { FlawedKeyStore(flaw, storage) }.run()
+        let report = await KeyStoreConformance([.p256, .rsa2048], place: FlawedKeyStore.place) {
+            FlawedKeyStore(flaw, storage)
+        }.run()
         #expect(Set(report.failures.map(\.name)) == flaw.failures, "\(report)")
         // Also what the failed checks have made.
         let left = try await SealedKeyStore(environment: .testing(storage: storage)).list()
@@ -145,14 +147,15 @@ struct FlawedKeyStore: KeyStore {
         case decryptsWithEveryKey, decryptsWithNone, decryptsByEveryScheme, storesAnyChain, keepsWhatIsNotWrittenDown,
             destroysOnce, listsNothing, hasNoIdentity, keepsNoOther, announcesNothing, importsNothing, deniesKeys,
             guaranteesAnything, findsNothingWithoutURI, findsAnythingWithoutURI, hashesTheDigest, takesAnyDigest,
-            saysThatItDecrypts
+            saysThatItDecrypts, takesThePlaceForAKey, failsAtItsPlace
 
         var failures: Set<String> {
             switch self {
             case .decryptsWithEveryKey: ["rsa2048"]
             case .decryptsWithNone, .decryptsByEveryScheme: ["decryption"]
             case .storesAnyChain, .destroysOnce, .listsNothing, .hasNoIdentity, .keepsNoOther, .announcesNothing,
-                .deniesKeys, .findsNothingWithoutURI, .findsAnythingWithoutURI, .hashesTheDigest, .takesAnyDigest:
+                .deniesKeys, .takesThePlaceForAKey, .failsAtItsPlace, .findsNothingWithoutURI, .findsAnythingWithoutURI,
+                .hashesTheDigest, .takesAnyDigest:
                 ["p256", "rsa2048"]
             case .saysThatItDecrypts: ["p256", "rsa2048", "decryption"]
             case .importsNothing: ["import"]
@@ -161,6 +164,7 @@ struct FlawedKeyStore: KeyStore {
             }
         }
     }
+    static let place = "store:flawed"
     private let flaw: Flaw
     private let store: SealedKeyStore
 
@@ -198,6 +202,7 @@ struct FlawedKeyStore: KeyStore {
         for key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> (any IdentityKey)? {
         if flaw == .findsNothingWithoutURI, key.uri.isEmpty { return nil }
+        if flaw == .takesThePlaceForAKey, key.uri == Self.place { return nil }
         return try await store.key(for: key, interaction).map(self.key)
     }
 
@@ -220,7 +225,7 @@ struct FlawedKeyStore: KeyStore {
     }
 
     var certificates: (any CertificateStoring)? {
-        [.storesAnyChain, .hasNoIdentity, .keepsNoOther].contains(flaw) ? self : nil
+        [.storesAnyChain, .hasNoIdentity, .keepsNoOther, .failsAtItsPlace].contains(flaw) ? self : nil
     }
 
     func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
@@ -253,7 +258,7 @@ extension FlawedKeyStore: CertificateStoring {
     func identity(
         _ uri: String, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
-        if flaw == .hasNoIdentity { throw Self.unsupported }
+        if flaw == .hasNoIdentity || flaw == .failsAtItsPlace && uri == Self.place { throw Self.unsupported }
         return try await store.identity(uri, interaction)
     }
 

@@ -4,6 +4,7 @@ import Foundation
 import Glibc
 import IdentityStore
 import Logon
+import PEMFileProvider
 import PluginHost
 import PluginKit
 import RemoteMDMProvider
@@ -188,6 +189,22 @@ import Testing
         let report = await KeyStoreConformance { try stores.store("directory:") }.run()
         #expect(report.isPassed && report.results.count == 7, "\(report)")
         #expect(directory.contents().filter { $0.hasPrefix("keys/") }.isEmpty)
+    }
+
+    /// The parameter `key` of 'pem' names the place of the key, and not the key.
+    @Test func aCertificateInAFileHasItsKeyThere() async throws {
+        try makeDirectory()
+        var environment = ProviderEnvironment.testing()
+        environment.keyStores = try keyStores()
+        let store = try environment.keyStores.store("directory:")
+        let key = try await store.make(NewKey(.p256, label: "web"), NoUserInteraction()) { _ in }
+        let leaf = try TestAuthority().certify(key.publicKey.derRepresentation, as: "web")
+        let file = try directory.write(Array(leaf.pemRepresentation.utf8), to: "web.pem")
+        let provider = try PEMFileProvider(
+            environment: environment,
+            parameters: ProviderParameters(["certificate": .init(file), "key": .init("directory:")]))
+        #expect(try await provider.getCertificate(NoUserInteraction()).key.publicKey == key.publicKey)
+        #expect(try provider.getStoredCertificate()?.certificate == leaf)
     }
 
     @Test func anAbsentDirectoryIsAnError() async throws {

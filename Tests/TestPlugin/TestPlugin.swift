@@ -41,6 +41,9 @@ private final class RenamedKeyStore: KeyStore {
         KeyReference(publicKey: key.publicKey, uri: inner(key.uri))
     }
 
+    /// A URI that names no key of the store, such as that of the store itself, finds none.
+    private func named(_ key: KeyReference) -> Bool { key.uri.isEmpty || holds(keyURI: key.uri) }
+
     func holds(keyURI: String) -> Bool { keyURI.hasPrefix("keys:") && store.holds(keyURI: inner(keyURI)) }
 
     func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
@@ -61,11 +64,11 @@ private final class RenamedKeyStore: KeyStore {
     func key(
         for key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> (any IdentityKey)? {
-        try await store.key(for: inner(key), interaction).map(RenamedKey.init)
+        try named(key) ? await store.key(for: inner(key), interaction).map(RenamedKey.init) : nil
     }
 
     func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
-        try store.storedKey(for: inner(key)).map(RenamedKey.init)
+        try named(key) ? store.storedKey(for: inner(key)).map(RenamedKey.init) : nil
     }
 
     func list() async throws(CertificateProviderError) -> [KeyDescription] {

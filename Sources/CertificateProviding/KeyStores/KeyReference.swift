@@ -9,10 +9,12 @@ public struct KeyReference: Sendable {
 
     /// Creates a reference. The URI is not checked; ``KeyStores/store(_:pinSource:parameter:)`` does that.
     ///
-    /// - Parameter uri: The URI of the private key, without any PIN; empty for a key without one.
+    /// - Parameter uri: The URI of the private key, without any PIN; empty for a key without one. A scheme alone, such as `store:`, is
+    ///   that of a place and names no key: it counts as empty.
     public init(publicKey: PublicKeyInfo, uri: String) {
         self.publicKey = publicKey
-        self.uri = uri
+        let isScheme = uri.firstIndex(of: ":").map { uri.index(after: $0) == uri.endIndex } ?? false
+        self.uri = isScheme ? "" : uri
     }
 }
 
@@ -24,8 +26,9 @@ extension KeyReference: Codable {
 
     public init(from decoder: any Decoder) throws {
         let container = try decoder.container(keyedBy: CodingKeys.self)
-        publicKey = try PublicKeyInfo(derRepresentation: container.decode(Data.self, forKey: .publicKey))
-        uri = try container.decode(String.self, forKey: .uri)
+        self.init(
+            publicKey: try PublicKeyInfo(derRepresentation: container.decode(Data.self, forKey: .publicKey)),
+            uri: try container.decode(String.self, forKey: .uri))
     }
 
     public func encode(to encoder: any Encoder) throws {

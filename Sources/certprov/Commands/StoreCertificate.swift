@@ -75,10 +75,9 @@ struct StoreCertificate: AsyncParsableCommand {
     ) -> CertificateProviderError {
         CertificateProviderError(
             .configurationInvalid,
-            "The key store '\(store.scheme):' keeps no certificates, and no provider combines one of its keys with a "
-                + "certificate in a file: the certificate is not stored. Keep the file for a program that uses the key "
-                + "store itself. For an identity, make the key on a token ('certprov keygen --uri pkcs11:…'), or let the "
-                + "provider 'mdm' enrol with the parameter 'key' set to '\(store.scheme):'.", provider: provider)
+            "The key store '\(store.scheme):' keeps no certificates: the certificate is not stored. Keep the file. The provider 'pem' "
+                + "uses both, with its parameter 'certificate' set to the file and 'key' to '\(store.scheme):'.",
+            provider: provider)
     }
 
     /// The certificate whose private key is on the token. It is not always the first: CAs often put their own first.

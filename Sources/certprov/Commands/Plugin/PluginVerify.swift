@@ -250,17 +250,27 @@ private final class Verification: Sendable {
                 return surroundings
             }
             // A wrong parameter is not the plugin's mistake.
-            await (try provider.makeProvider(try surroundings(), own)).shutdown()
+            let made = try provider.makeProvider(try surroundings(), own)
+            await made.shutdown()
             _ = await ProviderConformance(provider, own, interaction: TerminalInteraction()) { try surroundings() }
                 .noting { [host] in host.ignoredCancellation }.run { [self] in note($0, "provider") }
+            if made.keyStore != nil {
+                // Requests without 'store' mean it.
+                _ = await KeyStoreConformance(interaction: TerminalInteraction()) {
+                    try require(
+                        try provider.makeProvider(try surroundings(), own).keyStore,
+                        "The provider has no key store now.")
+                }.run { [self] in note($0, "key store of the provider") }
+            }
         }
         for descriptor in stores {
             let isNamed = place.key.map { $0.lowercased().hasPrefix(descriptor.scheme + ":") } ?? false
             let (uri, pinSource) = isNamed ? (place.key, place.pinSource) : (nil, nil)
+            let location = uri ?? descriptor.scheme + ":"
             _ = host.takeUnsupported()
-            _ = await KeyStoreConformance(interaction: TerminalInteraction()) {
+            _ = await KeyStoreConformance(place: location, interaction: TerminalInteraction()) {
                 try registry.keyStores(configured, in: environment).store(
-                    uri ?? descriptor.scheme + ":", pinSource: pinSource, parameter: "key")
+                    location, pinSource: pinSource, parameter: "key")
             }.run { [self] in note($0, "key store \(descriptor.scheme)") }
             var report = ConformanceReport { [self] in note($0, "key store \(descriptor.scheme)") }
             await report.check(
