@@ -75,10 +75,12 @@ package struct Composition: Sendable {
 
     /// Returns the manager of a configuration, and the vault of its application, which is not touched; `nil` if it has none.
     ///
+    /// - Parameter onRead: Gets the ``/IdentityStore/StoreEntry/path`` of each entry of the store, outside of the vault, that its
+    ///   providers ask for.
     /// - Throws: As ``/Logon/LogonManager/init(configuration:registry:clock:vault:transport:secrets:executor:now:environment:)``,
     ///   and errors of this host's store.
     package func manager(
-        _ configuration: LogonConfiguration
+        _ configuration: LogonConfiguration, onRead: (@Sendable (String) -> Void)? = nil
     ) throws(CertificateProviderError) -> (manager: LogonManager, vault: DataVault?) {
         // Data of an application is in its vault, once it is registered.
         let store = try store()
@@ -87,7 +89,7 @@ package struct Composition: Sendable {
             configuration: configuration, registry: registry, vault: vault, transport: transport, secrets: secrets,
             executor: executor, now: now
         ) { [self, path = configuration.path] id in
-            environment(vault?.storage(for: id) ?? store.storage(for: id, storedWith: path))
+            environment(vault?.storage(for: id) ?? store.storage(for: id, storedWith: path, onRead: onRead))
         }
         return (manager, vault)
     }

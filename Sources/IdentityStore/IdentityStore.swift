@@ -67,10 +67,14 @@ public final class IdentityStore: Sendable {
 
     /// Returns one provider's part of the store. The entries that it stores name the property file.
     ///
-    /// - Parameter propertyFile: A relative path is resolved against the current directory now.
-    package func storage(for provider: ProviderID, storedWith propertyFile: String?) -> any IdentityStorage {
-        let path = propertyFile.map { $0.hasPrefix("/") ? $0 : "\(FileManager.default.currentDirectoryPath)/\($0)" }
-        return ProviderStorage(store: self, provider: provider, propertyFile: path)
+    /// - Parameters:
+    ///   - propertyFile: A relative path is resolved against the current directory now.
+    ///   - onRead: Gets the ``StoreEntry/path`` of each entry that is asked for.
+    package func storage(
+        for provider: ProviderID, storedWith propertyFile: String?, onRead: (@Sendable (String) -> Void)? = nil
+    ) -> any IdentityStorage {
+        ProviderStorage(
+            store: self, provider: provider, propertyFile: propertyFile.map(RegularFile.absolute), onRead: onRead)
     }
 
     /// Returns the key that decrypts entries; `nil` if there is none.

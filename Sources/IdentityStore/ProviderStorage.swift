@@ -11,20 +11,27 @@ final class ProviderStorage: IdentityStorage {
     let path: String
     /// The property file of the identities that are stored.
     private let propertyFile: String?
+    private let onRead: (@Sendable (String) -> Void)?
 
     /// The provider; `nil` for what belongs to none, as ids do that end with `_`.
     let owner: ProviderID?
 
-    /// - Parameter hasOwner: Whether errors name the provider.
-    init(store: IdentityStore, provider: ProviderID, propertyFile: String? = nil, hasOwner: Bool = true) {
+    /// - Parameters:
+    ///   - onRead: Gets the ``StoreEntry/path`` of each entry that is asked for.
+    ///   - hasOwner: Whether errors name the provider.
+    init(
+        store: IdentityStore, provider: ProviderID, propertyFile: String? = nil,
+        onRead: (@Sendable (String) -> Void)? = nil, hasOwner: Bool = true
+    ) {
         self.store = store
         self.provider = provider
-        self.propertyFile = propertyFile
+        (self.propertyFile, self.onRead) = (propertyFile, onRead)
         owner = hasOwner && !provider.rawValue.hasSuffix("_") ? provider : nil
         self.path = "\(store.path)/\(Self.parent)/\(provider)/"
     }
 
     func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+        onRead?("\(provider)/\(name)")
         guard let content = try content(named: name, in: Self.parent) else { return nil }
         do {
             return try StoredIdentityCoding.decode(content)

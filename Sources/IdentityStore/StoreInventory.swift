@@ -13,6 +13,9 @@ package struct StoreEntry: Sendable {
     /// The property file that the identity was stored with; `nil` for none.
     package var propertyFile: String? { (try? identity.get())?.attributes[Self.propertyFile] }
 
+    /// An `@` and the name of a plugin's configuration, with which its host ends each name; `nil` for an entry of another provider.
+    fileprivate var configuration: Substring? { name.lastIndex(of: "@").map { name[$0...] } }
+
     /// The attribute of a stored identity that has the property file.
     static let propertyFile = "property-file"
 }
@@ -38,14 +41,20 @@ extension IdentityStore {
         return entries
     }
 
-    /// Removes an entry, and the records that the provider has named after it. Its key, where that is in a key store, is the
-    /// caller's to destroy before.
+    /// Removes an entry, and the records that the provider has named after it; with the last entry of a plugin's configuration, all
+    /// records of that. Its key, where that is in a key store, is the caller's to destroy before.
     ///
     /// - Throws: As ``CertificateProviding/IdentityStorage/removeRecord(named:)`` and
     ///   ``CertificateProviding/IdentityStorage/removeEntry(named:)``.
     package func remove(_ entry: StoreEntry) throws(CertificateProviderError) {
         let storage = storage(for: entry.provider)
-        for record in try storage.recordNames() where record.hasSuffix("-" + entry.name) {
+        var ending = "-" + entry.name
+        if let configuration = entry.configuration,
+            try storage.entryNames().allSatisfy({ $0 == entry.name || !$0.hasSuffix(configuration) })
+        {
+            ending = String(configuration)
+        }
+        for record in try storage.recordNames() where record.hasSuffix(ending) {
             try storage.removeRecord(named: record)
         }
         try storage.removeEntry(named: entry.name)

@@ -151,11 +151,14 @@ struct CommandContext: Sendable {
     /// Returns a manager for the configuration and this host's identity store. The vault of an application that is registered
     /// is unlocked if that needs no user: by the login session, or by `Passcode.source`.
     ///
-    /// - Parameter interaction: Asks for the passcode of a vault that is still locked; `nil` to leave it so.
+    /// - Parameters:
+    ///   - interaction: Asks for the passcode of a vault that is still locked; `nil` to leave it so.
+    ///   - onRead: Gets the path of each entry of the store that the providers ask for.
     func manager(
-        _ configuration: LogonConfiguration, unlocking interaction: (any UserInteraction)? = nil
+        _ configuration: LogonConfiguration, unlocking interaction: (any UserInteraction)? = nil,
+        onRead: (@Sendable (String) -> Void)? = nil
     ) async throws(CertificateProviderError) -> LogonManager {
-        let (manager, vault) = try managerAsItIs(configuration)
+        let (manager, vault) = try managerAsItIs(configuration, onRead: onRead)
         if let vault { try await unlock(vault, of: manager, interaction) }
         return manager
     }
@@ -190,7 +193,7 @@ struct CommandContext: Sendable {
 
     /// Returns a manager, and the vault of its application, which is not touched; `nil` if the configuration has none.
     func managerAsItIs(
-        _ configuration: LogonConfiguration
+        _ configuration: LogonConfiguration, onRead: (@Sendable (String) -> Void)? = nil
     ) throws(CertificateProviderError) -> (LogonManager, DataVault?) {
         var configuration = configuration
         // The vault is locked when the command ends, and not while the user thinks about a question.
@@ -200,7 +203,7 @@ struct CommandContext: Sendable {
                 + configuration.providers.flatMap { provider in
                     provider.parameters.names.map { provider.parameters.string($0) }
                 }, configuration.providers.map(\.id))
-        return try composition.manager(configuration)
+        return try composition.manager(configuration, onRead: onRead)
     }
 
     /// Sets the standard streams apart from the libraries that key stores and providers load: before they load the first.

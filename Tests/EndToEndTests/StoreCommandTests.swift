@@ -1,4 +1,6 @@
+import CertificateProviding
 import Foundation
+import IdentityStore
 import TestSupport
 import Testing
 
@@ -54,6 +56,25 @@ import Testing
         #expect(try sandbox.certprov("store", "delete", old, "--yes", "--config", b).status == 0)
         found = try items("--config", b)
         #expect(found.count == 2 && !found.contains { $0["entry"].string == old })
+    }
+
+    @Test("A key goes with the last entry that has it")
+    func aKeyInUseStays() async throws {
+        let store = IdentityStore(path: sandbox.store)
+        let keys = SealedKeyStore(environment: .testing(storage: store.storage(for: ProviderID("store"))))
+        let key = try await keys.make(NewKey(.p256, label: "web"), NoUserInteraction()) { _ in }
+        let reference = keys.reference(to: key)
+        let leaf = try TestAuthority().certify(key.publicKey.derRepresentation, as: "web")
+        for name in ["former", "present"] {
+            try store.storage(for: ProviderID("corp")).setEntry(
+                StoredIdentity(certificateChain: [leaf], key: reference), named: name)
+        }
+        let first = try sandbox.certprov("store", "delete", "corp/former", "--yes")
+        #expect(first.status == 0 && first.stderr.contains("'corp/present' has it too"), "\(first)")
+        #expect(try keys.storedKey(for: reference) != nil)
+        let last = try sandbox.certprov("store", "delete", "corp/present", "--yes")
+        #expect(last.status == 0 && last.stderr.isEmpty, "\(last)")
+        #expect(try keys.storedKey(for: reference) == nil)
     }
 
     @Test("An entry that cannot be read is shown, and can be deleted")

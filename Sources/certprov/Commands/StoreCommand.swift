@@ -4,6 +4,7 @@ import FoundationEssentials
 import Glibc
 import IdentityStore
 import Logon
+import Synchronization
 import Terminal
 
 /// The subcommands for all that rests in the identity store.
@@ -69,7 +70,8 @@ struct StoreCommand: AsyncParsableCommand {
         func run() async throws {
             try await CommandContext.run(options) { context throws(CertificateProviderError) in
                 let store = try context.identityStore()
-                guard let found = try store.entries().first(where: { $0.path == entry }) else {
+                let entries = try store.entries()
+                guard let found = entries.first(where: { $0.path == entry }) else {
                     throw CertificateProviderError(
                         .notFound, "The store has no entry '\(entry.withVisibleControls)'; see: certprov store list")
                 }
@@ -82,7 +84,9 @@ struct StoreCommand: AsyncParsableCommand {
                 }
                 // An identity that could not be listed may be this one.
                 if let failure = used?.failures.first(where: { $0.provider == found.provider }) { throw failure }
-                if let other = found.propertyFile, other != configuration?.path, access(other, F_OK) == 0 {
+                // The store has absolute paths.
+                let present = configuration?.path.map(RegularFile.absolute)
+                if let other = found.propertyFile, other != present, access(other, F_OK) == 0 {
                     let file = other.shellQuoted
                     throw CertificateProviderError(
                         .operationNotAllowed,
@@ -90,17 +94,22 @@ struct StoreCommand: AsyncParsableCommand {
                             + "with: certprov store delete --config \(file) \(found.path)")
                 }
                 let interaction = context.interaction
+                let other = entries.first { $0.path != found.path && $0.hasSameKey(as: found) }
+                let leavesKey = keepKey || other != nil
+                if let other, !keepKey {
+                    context.remark("the key stays, since the identity '\(other.path)' has it too.")
+                }
                 if !yes {
                     try context.requirePerson(for: "Deleting '\(found.path)'")
                     let file = found.propertyFile.map { ", stored with \($0.withVisibleControls)," } ?? ""
                     let subject = (try? found.identity.get())?.certificateChain.first?.subject ?? found.path
-                    let key = keepKey ? "" : " and its key"
+                    let key = leavesKey ? "" : " and its key"
                     guard try await interaction.confirm("Delete the identity '\(subject)'\(file)\(key)?") else {
                         throw CertificateProviderError(.userCancelled, "Nothing was deleted.")
                     }
                 }
                 do throws(CertificateProviderError) {
-                    if !keepKey, let key = try found.identity.get().key {
+                    if !leavesKey, let key = try found.identity.get().key {
                         let keyStores = try context.registry.keyStores(configuration?.keyStores ?? [:]) { id in
                             context.environment(store.storage(for: id))
                         }
@@ -122,16 +131,22 @@ struct StoreCommand: AsyncParsableCommand {
     }
 }
 
+extension StoreEntry {
+    /// Whether both have a key in a key store, and it is the same one.
+    fileprivate func hasSameKey(as other: StoreEntry) -> Bool {
+        guard let key = (try? identity.get())?.key else { return false }
+        return (try? other.identity.get())?.key?.publicKey == key.publicKey
+    }
+}
+
 /// The stored identities that a configuration leads to.
 private struct UsedIdentities {
-    let identities: [ListedIdentity]
+    /// The paths of the entries that its providers have asked for.
+    let entries: Set<String>
     /// The failures of providers that could not be listed.
     let failures: [CertificateProviderError]
 
-    func contains(_ entry: StoreEntry) -> Bool {
-        guard let chain = (try? entry.identity.get())?.certificateChain else { return false }
-        return identities.contains { $0.provider == entry.provider && $0.certificateChain == chain }
-    }
+    func contains(_ entry: StoreEntry) -> Bool { entries.contains(entry.path) }
 }
 
 extension CommandContext {
@@ -148,17 +163,18 @@ extension CommandContext {
         _ configuration: LogonConfiguration?
     ) async throws(CertificateProviderError) -> UsedIdentities? {
         guard let configuration else { return nil }
-        var (identities, failures): ([ListedIdentity], [CertificateProviderError]) = ([], [])
-        for provider in try await manager(configuration).activeProviders() {
+        // Two entries may have the same chain, after the file of an identity was moved: only the configuration's own is used.
+        let entries = Mutex<Set<String>>([])
+        let manager = try await manager(configuration) { path in _ = entries.withLock { $0.insert(path) } }
+        var failures: [CertificateProviderError] = []
+        for provider in try await manager.activeProviders() {
             if let listing = provider.listing {
-                let list = await listing.listIdentities()
-                identities += list.identities.filter(\.isStored)
-                failures += list.failures.map { $0.attributed(to: provider.id) }
-            } else if let identity = try provider.getStoredCertificate() {
-                identities.append(ListedIdentity(identity, isStored: true))
+                failures += await listing.listIdentities().failures.map { $0.attributed(to: provider.id) }
+            } else {
+                _ = try provider.getStoredCertificate()
             }
         }
-        return UsedIdentities(identities: identities, failures: failures)
+        return UsedIdentities(entries: entries.withLock(\.self), failures: failures)
     }
 }
 
