@@ -605,7 +605,7 @@ let package = Package(
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "CertificateProviding", "Enrolment", "Greeter", "IdentityStore", "PKCS11TokenProvider",
+                "CertificateProviding", "Enrolment", "Greeter", "IdentityStore", "PKCS11TokenProvider", "PluginHost",
                 "RemoteMDMProvider", "RequestWaiter",
                 "SigningRequests", "SigningService", "TestPlugin", "TestSupport", "certprov",
             ], exclude: ["optimized.txt", "validate-cms.py"]),

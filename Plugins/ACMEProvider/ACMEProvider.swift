@@ -10,7 +10,11 @@ public enum ACMEProvider {
     /// The entry of the provider for a ``/CertificateProviding/ProviderRegistry``.
     public static let descriptor = ProviderDescriptor(
         id: id, displayName: "ACME", summary: "Requests an identity from a CA, over ACME (RFC 8555).",
-        parameters: ACMEParameter.all
+        parameters: ACMEParameter.all,
+        distinguishedBy: [
+            ACMEParameter.directory.name, ACMEParameter.identifiers.name, ACMEParameter.subject.name,
+            ACMEParameter.profile.name,
+        ]
     ) { environment, parameters throws(CertificateProviderError) in
         let settings = try ACMESettings(parameters)
         return EnrollingProvider(id, ACMEProtocol(settings, environment), settings.plan, environment)

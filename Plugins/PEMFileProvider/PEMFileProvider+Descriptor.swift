@@ -49,7 +49,7 @@ extension PEMFileProvider {
         parameters: [
             Parameter.certificate.descriptor, Parameter.key.descriptor, Parameter.keyPasswordSource.descriptor,
             Parameter.keyPINSource.descriptor, Parameter.trustBundle.descriptor, IdentityUsage.parameter.descriptor,
-        ]
+        ], distinguishedBy: [Parameter.certificate.name, Parameter.key.name]
     ) { environment, parameters throws(CertificateProviderError) in
         try PEMFileProvider(environment, parameters)
     }

@@ -235,7 +235,7 @@ extension TokenLocator {
             let token = Token(
                 slot, use: module?.use(of: slot.module), calls: module?.calls ?? calls, pins: supply,
                 pending: PendingKeys(
-                    storage: environment.storage, logger: environment.logger, now: environment.now),
+                    storage: environment.storage.shared, logger: environment.logger, now: environment.now),
                 logsInAlways: settings.login == .always)
             if state.isShutDown { token.refuse() }
             state.tokens[slot.identity] = token

@@ -161,7 +161,7 @@ extension PKCS11TokenProvider {
                 TokenSettings.Parameter.pinSource.descriptor, TokenSettings.Parameter.login.descriptor,
                 TokenSettings.Parameter.deleteObjects.descriptor, TokenSettings.Parameter.timeout.descriptor,
                 IdentityUsage.parameter.descriptor,
-            ]
+            ], distinguishedBy: [TokenSettings.Parameter.uri.name, TokenSettings.Parameter.modulePath.name]
         ) { environment, parameters throws(CertificateProviderError) in
             try PKCS11TokenProvider(environment, parameters)
         }

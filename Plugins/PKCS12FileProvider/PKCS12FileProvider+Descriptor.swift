@@ -23,7 +23,7 @@ extension PKCS12FileProvider {
         parameters: [
             Parameter.path.descriptor, Parameter.passwordSource.descriptor, Parameter.alias.descriptor,
             IdentityUsage.parameter.descriptor,
-        ]
+        ], distinguishedBy: [Parameter.path.name, Parameter.alias.name]
     ) { environment, parameters throws(CertificateProviderError) in
         PKCS12FileProvider(environment, parameters)
     }

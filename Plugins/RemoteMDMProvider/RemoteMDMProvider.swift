@@ -10,7 +10,11 @@ public enum RemoteMDMProvider {
     public static let descriptor = ProviderDescriptor(
         id: id, displayName: "Device management",
         summary: "Requests an identity from a server, over EST (RFC 7030) or SCEP (RFC 8894).",
-        parameters: EnrolmentParameter.all
+        parameters: EnrolmentParameter.all,
+        distinguishedBy: [
+            EnrolmentParameter.protocol.name, EnrolmentParameter.url.name, EnrolmentParameter.subject.name,
+            EnrolmentParameter.subjectAlternativeNames.name, EnrolmentParameter.caIdentifier.name,
+        ]
     ) { environment, parameters throws(CertificateProviderError) in
         try make(environment, parameters)
     }

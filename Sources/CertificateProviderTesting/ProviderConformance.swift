@@ -181,6 +181,7 @@ public struct ProviderConformance: Sendable {
             try hasNoSecret("\(list)", "The listing")
             await provider.shutdown()
         }
+        await checkConfigurations(&report)
         await checkAbilities(&report)
         await report.check("shutdownIsFinal", "shutdown takes a few seconds at most, and may be called again.") {
             let provider = try make()
@@ -204,6 +205,49 @@ public struct ProviderConformance: Sendable {
             try provider.deleteStoredCertificate()
             await provider.shutdown()
         }
+    }
+
+    /// Left out where no parameter with another value can be tried.
+    private func checkConfigurations(_ report: inout ConformanceReport) async {
+        let others = descriptor.parameters.filter(\.distinguishes).compactMap { parameter in
+            other(than: parameters, in: parameter).map { (parameter.name, $0) }
+        }
+        guard !others.isEmpty else { return }
+        await report.check(
+            "configurationsAreApart",
+            "Another value of a parameter that distinguishes identities does not lead to the stored one."
+        ) {
+            let provider = try make()
+            let stored = try require(try provider.getStoredCertificate(), "No identity is stored.")
+            for (name, parameters) in others {
+                let other = try make(parameters)
+                let found = try? other.getStoredCertificate()
+                await other.shutdown()
+                try require(
+                    found?.certificate != stored.certificate,
+                    "With another '\(name)', '\(stored.certificate.subject)' is the stored identity too. Store it under a name that "
+                        + "depends on '\(name)', or declare that the parameter does not distinguish identities.")
+            }
+            await provider.shutdown()
+        }
+    }
+
+    /// Returns the configuration with another value of a parameter; `nil` if it is not given, or no other value is accepted.
+    private func other(than parameters: ProviderParameters, in parameter: ParameterDescriptor) -> ProviderParameters? {
+        guard let text = parameters[parameter.name]?.text, !text.isEmpty else { return nil }
+        let values: [String] =
+            switch parameter.kind {
+            case .boolean: [text.lowercased() == "true" ? "false" : "true"]
+            case .path, .secretPath, .certificateFile, .library: [text + ".other"]
+            case .serverURL: [text + "/other"]
+            case .string: Int(text).map { [String($0 + 1), String($0 - 1)] } ?? [text + "-other"]
+            default: []
+            }
+        return values.lazy.map { value in
+            var other = parameters
+            other[parameter.name] = .init(value)
+            return other
+        }.first { (try? make($0)) != nil }
     }
 
     /// Left out for a provider with neither ability.

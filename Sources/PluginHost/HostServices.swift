@@ -108,22 +108,35 @@ final class HostServices: Sendable {
         if keyStores.answer(request, from: peer) { return }
         if request.name == "secret" { return peer.answer(request) { secret($0, request, peer) } }
         if request.name == "storage.list" {
-            return peer.perform(request, on: executor) { [environment] () throws(CertificateProviderError) in
-                StorageNames(
-                    entries: try environment.storage.entryNames(), records: try environment.storage.recordNames())
+            return peer.answer(request) { (fields: StorageListRequest) in
+                peer.perform(request, on: executor) { [self] () throws(CertificateProviderError) in
+                    let part = part(isShared: fields.shared)
+                    // Without those of configurations, where it is not one of them.
+                    return StorageNames(
+                        entries: fields.shared == true
+                            ? [] : try part.entryNames().filter(ConfigurationStorage.isPermitted),
+                        records: try part.recordNames().filter(ConfigurationStorage.isPermitted))
+                }
             }
         }
         guard let work = Self.storage[request.name] else { return request.refuse() }
         peer.answer(request) { (fields: StorageRequest) in
-            guard Self.isName(fields.name) else {
+            guard ConfigurationStorage.isPermitted(fields.name) else {
                 return request.fail(
                     CertificateProviderError(
                         .protocolError,
-                        "A name in the store has 1 to 128 bytes, contains no '/', and does not begin with a dot."))
+                        "A name in the store has 1 to 95 bytes, contains no '/' and no '@', and does not begin with a dot."
+                    ))
+            }
+            guard fields.shared != true || !request.name.hasPrefix("entry.") else {
+                return request.fail(
+                    CertificateProviderError(
+                        .protocolError,
+                        "Entries are identities of one configuration; only records and leases are shared."))
             }
             peer.perform(request, on: executor) { [self] () throws(CertificateProviderError) in
                 guard !state.withLock(\.isClosed) else { throw closed }
-                return try work(self, fields)
+                return try work(self, part(isShared: fields.shared), fields)
             }
         }
     }
@@ -141,13 +154,15 @@ final class HostServices: Sendable {
         }
     }
 
-    private static func isName(_ name: String) -> Bool {
-        (1...128).contains(name.utf8.count) && !name.hasPrefix(".") && !name.utf8.contains { $0 == 0 || $0 == 0x2f }
-    }
-
     // MARK: - Storage
 
-    private typealias Work = @Sendable (HostServices, StorageRequest) throws(CertificateProviderError) -> StorageAnswer
+    /// The configuration's own part, or what all configurations of the plugin have in common.
+    private func part(isShared: Bool?) -> any IdentityStorage {
+        isShared == true ? environment.storage.shared : environment.storage
+    }
+
+    private typealias Work =
+        @Sendable (HostServices, any IdentityStorage, StorageRequest) throws(CertificateProviderError) -> StorageAnswer
 
     private enum StorageAnswer: Encodable, Sendable {
         case nothing, record(RecordAnswer), written(Bool), entry(StoredIdentity?), lease(LeaseAnswer)
@@ -164,30 +179,30 @@ final class HostServices: Sendable {
     }
 
     private static let storage: [String: Work] = [
-        "record.read": { services, fields throws(CertificateProviderError) in
-            let record = try services.environment.storage.record(named: fields.name)
+        "record.read": { services, storage, fields throws(CertificateProviderError) in
+            let record = try storage.record(named: fields.name)
             return .record(RecordAnswer(value: record.map(Secret.init), version: version(of: record)))
         },
-        "record.write": { services, fields throws(CertificateProviderError) in
+        "record.write": { services, storage, fields throws(CertificateProviderError) in
             guard let value = fields.value?.bytes else {
                 throw CertificateProviderError(.protocolError, "The field 'value' is missing.")
             }
             if value.isEmpty, fields.version == nil {
-                try services.environment.storage.removeRecord(named: fields.name)
+                try storage.removeRecord(named: fields.name)
                 return .written(true)
             }
             var isWritten = false
-            try services.environment.storage.updateRecord(named: fields.name) { record in
+            try storage.updateRecord(named: fields.name) { record in
                 guard fields.version == nil || fields.version == version(of: record) else { return nil }
                 isWritten = true
                 return value
             }
             return .written(isWritten)
         },
-        "entry.read": { services, fields throws(CertificateProviderError) in
-            .entry(try services.environment.storage.entry(named: fields.name))
+        "entry.read": { services, storage, fields throws(CertificateProviderError) in
+            .entry(try storage.entry(named: fields.name))
         },
-        "entry.write": { services, fields throws(CertificateProviderError) in
+        "entry.write": { services, storage, fields throws(CertificateProviderError) in
             guard let entry = fields.entry, !entry.chain.isEmpty else {
                 throw CertificateProviderError(.protocolError, "The field 'entry' is missing, or has no certificate.")
             }
@@ -198,41 +213,41 @@ final class HostServices: Sendable {
                     certificateChain: identity.certificateChain, key: try SoftwareKey(pkcs8: key, location: .store),
                     provenance: .init(provider: services.id))
             }
-            try services.environment.storage.setEntry(identity, named: fields.name)
+            try storage.setEntry(identity, named: fields.name)
             return .nothing
         },
-        "entry.remove": { services, fields throws(CertificateProviderError) in
-            try services.environment.storage.removeEntry(named: fields.name)
+        "entry.remove": { services, storage, fields throws(CertificateProviderError) in
+            try storage.removeEntry(named: fields.name)
             return .nothing
         },
-        "lease.take": { services, fields throws(CertificateProviderError) in
-            let (isTaken, count) = services.state.withLock { ($0.leases[fields.name] != nil, $0.leases.count) }
+        "lease.take": { services, storage, fields throws(CertificateProviderError) in
+            let (isTaken, count) = services.state.withLock { ($0.leases[fields.lease] != nil, $0.leases.count) }
             guard count < maximumLeases else {
                 throw CertificateProviderError(
                     .operationNotAllowed, "The plugin has \(count) leases; it must release one before it takes another."
                 )
             }
-            guard !isTaken, let lease = try services.environment.storage.leaseRecord(named: fields.name) else {
+            guard !isTaken, let lease = try storage.leaseRecord(named: fields.name) else {
                 return .lease(LeaseAnswer(taken: false))
             }
             // A late one would never be released.
             let isClosed = services.state.withLock { state in
-                if !state.isClosed { state.leases[fields.name] = lease }
+                if !state.isClosed { state.leases[fields.lease] = lease }
                 return state.isClosed
             }
             guard !isClosed else { throw services.closed }
             return .lease(LeaseAnswer(taken: true, unsettled: lease.isUnsettled))
         },
-        "lease.look": { services, fields throws(CertificateProviderError) in
-            let lease = try services.lease(fields.name)
+        "lease.look": { services, storage, fields throws(CertificateProviderError) in
+            let lease = try services.lease(fields.lease)
             return .lease(LeaseAnswer(taken: true, unsettled: lease.isUnsettled, awaited: lease.isAwaited))
         },
-        "lease.note": { services, fields throws(CertificateProviderError) in
-            try services.lease(fields.name).isUnsettled = fields.unsettled ?? false
+        "lease.note": { services, storage, fields throws(CertificateProviderError) in
+            try services.lease(fields.lease).isUnsettled = fields.unsettled ?? false
             return .nothing
         },
-        "lease.release": { services, fields throws(CertificateProviderError) in
-            _ = services.state.withLock { $0.leases.removeValue(forKey: fields.name) }
+        "lease.release": { services, storage, fields throws(CertificateProviderError) in
+            _ = services.state.withLock { $0.leases.removeValue(forKey: fields.lease) }
             return .nothing
         },
     ]
@@ -249,4 +264,9 @@ final class HostServices: Sendable {
         guard let record else { return "none" }
         return record.withUnsafeBytes { Array(SHA256.hash(data: $0)).hexEncoded }
     }
+}
+
+extension StorageRequest {
+    /// The name of a lease among all of a process. No name has a slash.
+    fileprivate var lease: String { shared == true ? "/" + name : name }
 }

@@ -126,6 +126,13 @@ struct DeclaredParameter: Sendable {
                     + "'-', and \(reserved.joined(separator: " and ")) are the host's.",
                 provider: plugin.id)
         }
+        guard wire.distinguishes != true || wire.type != ParameterDescriptor.Kind.secretSource.rawValue else {
+            throw CertificateProviderError(
+                .protocolError,
+                "The plugin '\(plugin.id)' declares that '\(wire.name)' distinguishes identities. The source of a secret never does; "
+                    + "leave out 'distinguishes'.",
+                provider: plugin.id)
+        }
         let needs = (wire.needs ?? []).map { condition in
             condition.value.map { ParameterCondition.value(condition.name, $0) } ?? .given(condition.name)
         }
@@ -143,7 +150,7 @@ struct DeclaredParameter: Sendable {
             }
             let parameter = Parameter<any KeyStore>.keyStore(
                 wire.name, default: wire.default ?? "store:", needs: needs, excludes: excludes, summary: summary)
-            descriptor = parameter.descriptor
+            descriptor = parameter.descriptor.distinguishing(as: wire)
             let uri = wire.default ?? "store:"
             text = { $0.text(parameter) ?? uri }
             store = { $0[parameter] }
@@ -154,7 +161,7 @@ struct DeclaredParameter: Sendable {
             // Which servers are trusted: without the value, more may be.
             needs: needs, excludes: excludes, summary: summary
         ) { text, _ throws(ParameterProblem) in try wire.check(text) }
-        descriptor = parameter.descriptor
+        descriptor = parameter.descriptor.distinguishing(as: wire)
         // A plugin runs in a directory of its own.
         let isPath = [.path, .secretPath, .certificateFile].contains(kind)
         text = { parameters in
@@ -172,6 +179,12 @@ struct DeclaredParameter: Sendable {
     func keyStore(_ parameters: Parameters) -> (String, any KeyStore)? {
         guard let store, let uri = text(parameters) else { return nil }
         return (uri, store(parameters))
+    }
+}
+
+extension ParameterDescriptor {
+    fileprivate func distinguishing(as declared: WireParameter) -> Self {
+        declared.distinguishes.map { distinguishing($0) } ?? self
     }
 }
 
@@ -292,7 +305,7 @@ final class DescriptionCache: Sendable {
     private static let record = "descriptions"
 
     private struct Contents: Codable {
-        static let version = 1
+        static let version = 2
         var version = Self.version
         /// Most recent last.
         var entries: [Entry] = []

@@ -134,6 +134,9 @@ public final class PluginHost: ProviderSource {
                 if let (uri, store) = parameter.keyStore(parameters) { stores[uri] = store }
             }
             let (texts, sources) = (declared.texts(parameters), declared.sources(parameters))
+            var environment = environment
+            environment.storage = ConfigurationStorage(
+                environment.storage, distinguishedBy: declared.distinguishingValues(parameters))
             let usable = UsableKeyStores(
                 stores, in: environment.keyStores, texts: Set(texts.values), sources: sources)
             let instance = self.instance(

@@ -82,17 +82,22 @@ extension NoUserInteraction {
     }
 }
 
-/// The plugin's part of the host's identity store. Blocks while the host reads or writes.
+/// The part of the host's identity store that this configuration of the plugin has. Blocks while the host reads or writes.
 struct RemoteStorage: IdentityStorage {
     private let host: Peer
+    /// Whether it is what all configurations have in common.
+    private let isShared: Bool
 
-    init(_ host: Peer) { self.host = host }
+    init(_ host: Peer, isShared: Bool = false) { (self.host, self.isShared) = (host, isShared) }
+
+    var shared: any IdentityStorage { RemoteStorage(host, isShared: true) }
 
     private func call<Answer: Decodable & Sendable>(
         _ name: String, _ record: String, as type: Answer.Type = Answer.self,
         _ change: (inout StorageRequest) -> Void = { _ in }
     ) throws(CertificateProviderError) -> Answer {
         var request = StorageRequest(record)
+        if isShared { request.shared = true }
         change(&request)
         return try host.call(name, request, .unlimited)
     }
@@ -107,7 +112,7 @@ struct RemoteStorage: IdentityStorage {
     func recordNames() throws(CertificateProviderError) -> [String] { try names().records }
 
     private func names() throws(CertificateProviderError) -> StorageNames {
-        try host.call("storage.list", Nothing(), .unlimited)
+        try host.call("storage.list", StorageListRequest(shared: isShared ? true : nil), .unlimited)
     }
 
     func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {

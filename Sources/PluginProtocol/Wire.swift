@@ -95,6 +95,8 @@ package struct WireParameter: Codable, Sendable {
     package var range: [Int]?
     package var needs: [Condition]?
     package var excludes: [String]?
+    /// Whether another value means another identity: ``ParameterDescriptor/distinguishes``.
+    package var distinguishes: Bool?
 
     package init(_ parameter: ParameterDescriptor) {
         name = parameter.name
@@ -104,6 +106,7 @@ package struct WireParameter: Codable, Sendable {
         summary = parameter.summary
         needs = parameter.needs.map { Condition(name: $0.name, value: $0.value) }
         excludes = parameter.excludes
+        distinguishes = parameter.distinguishes
     }
 }
 
@@ -431,7 +434,16 @@ package struct StorageRequest: Codable, Sendable {
     package var version: String?
     package var entry: WireEntry?
     package var unsettled: Bool?
+    /// Whether it is about what all configurations of the plugin have in common. Not for entries.
+    package var shared: Bool?
     package init(_ name: String) { self.name = name }
+}
+
+/// `storage.list`.
+package struct StorageListRequest: Codable, Sendable {
+    /// As in ``StorageRequest``.
+    package var shared: Bool?
+    package init(shared: Bool?) { self.shared = shared }
 }
 
 /// The answer to `storage.list`.

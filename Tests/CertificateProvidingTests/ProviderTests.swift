@@ -180,6 +180,27 @@ import Testing
         #expect(try parameters(["path": "/x", "shade": "dark"])[Declared.shade] == "dark")
     }
 
+    @Test func aDescriptorSaysWhichParametersDistinguish() {
+        let parameters = [
+            Parameter.required("role", summary: "").descriptor, Parameter.string("path", .path, summary: "").descriptor,
+            Parameter.secretSource("pin-source", summary: "").descriptor,
+            Parameter.flag("force", summary: "").descriptor,
+            Parameter.string("trust-anchors", .certificateFile, summary: "").descriptor,
+            Parameter.string("ca", .trustAnchors, summary: "").descriptor,
+            Parameter.seconds("timeout", default: 1, in: 1...2, summary: "").descriptor,
+            Parameter.seconds("idle-timeout", default: 1, in: 1...2, summary: "").descriptor,
+            IdentityUsage.parameter.descriptor,
+        ]
+        func distinguishing(_ names: [String]?) -> [String] {
+            ProviderDescriptor(
+                id: ProviderID("test"), displayName: "", summary: "", parameters: parameters, distinguishedBy: names
+            ) { _, _ in preconditionFailure("unused") }.parameters.filter(\.distinguishes).map(\.name)
+        }
+        #expect(distinguishing(nil) == ["role", "path", "force"])
+        #expect(distinguishing(["path", "usage", "pin-source"]) == ["path", "usage"])
+        #expect(distinguishing([]) == [])
+    }
+
     @Test func aKeyStoreNeedsItsScheme() throws {
         let key = Parameter<any KeyStore>.keyStore("key", default: "store:", summary: "")
         let descriptor = ProviderDescriptor(

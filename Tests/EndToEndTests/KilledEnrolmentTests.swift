@@ -7,6 +7,8 @@ import RemoteMDMProvider
 import TestSupport
 import Testing
 
+@testable import PluginHost
+
 /// The command is killed while it enrols and while it renews, with the moments spread over its whole run: a thousand times
 /// in `make soak`.
 @Suite struct KilledEnrolmentTests {
@@ -57,7 +59,12 @@ private final class KilledEnrolment {
             + settings.flatMap { ["--set", "\($0.key)=\($0.value)"] }
         // Reads what the command has stored, without a process for it.
         let store = IdentityStore(path: sandbox.store)
-        var environment = ProviderEnvironment.testing(storage: store.storage(for: RemoteMDMProvider.id))
+        var storage = store.storage(for: RemoteMDMProvider.id)
+        if BuiltCommand.isPlugged {
+            let names = RemoteMDMProvider.descriptor.parameters.filter(\.distinguishes).map(\.name)
+            storage = ConfigurationStorage(storage, distinguishedBy: settings.filter { names.contains($0.key) })
+        }
+        var environment = ProviderEnvironment.testing(storage: storage)
         environment.keyStores = try ProviderRegistry(keyStores: [SealedKeyStore.descriptor]).keyStores { id in
             .testing(storage: store.storage(for: id))
         }

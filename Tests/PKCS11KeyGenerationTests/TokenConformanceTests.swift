@@ -105,7 +105,7 @@ import Testing
         let enrolment = await ProviderConformance(
             RemoteMDMProvider.descriptor, parameters, secrets: [EmptyTokens.pin, ESTServer.password]
         ) { environment(storage, tokenStorage) }.run()
-        #expect(enrolment.isPassed && enrolment.results.count == 13, "\(enrolment)")
+        #expect(enrolment.isPassed && enrolment.results.count == 14, "\(enrolment)")
 
         let provider = try RemoteMDMProvider.make(
             environment: environment(storage, tokenStorage), parameters: parameters)
@@ -116,7 +116,7 @@ import Testing
                 "uri": .init(place.replacing("?", with: ";object=conformance?")), "pin-source": .init("env:PIN"),
             ]), secrets: [EmptyTokens.pin]
         ) { environment(InMemoryStorage(), tokenStorage) }.run()
-        #expect(token.isPassed && token.results.count == 13, "\(token)")
+        #expect(token.isPassed && token.results.count == 14, "\(token)")
         try provider.deleteStoredCertificate()
         await provider.shutdown()
     }

@@ -62,7 +62,7 @@ import Testing
     }
 
     private func check(
-        _ descriptor: ProviderDescriptor, _ parameters: ProviderParameters, checks: Int = 12
+        _ descriptor: ProviderDescriptor, _ parameters: ProviderParameters, checks: Int = 13
     ) async {
         let storage = InMemoryStorage()
         let report = await ProviderConformance(descriptor, parameters, secrets: ["pass-of-the-file"]) {
@@ -76,7 +76,7 @@ import Testing
     @Test func aPKCS12FileInAPlugin() async throws {
         let (host, parameters) = (try host("pkcs12", "ExamplePlugin"), try file())
         // PluginKit announces deletions for each provider.
-        await check(try #require(try host.provider(ProviderID("pkcs12"), parameters)), parameters, checks: 13)
+        await check(try #require(try host.provider(ProviderID("pkcs12"), parameters)), parameters, checks: 14)
         await host.shutdown()
     }
 
@@ -124,6 +124,18 @@ import Testing
         // Also what the failed checks have made.
         let left = try await SealedKeyStore(environment: .testing(storage: storage)).list()
         #expect(left.isEmpty, "\(left)")
+    }
+
+    /// Unless the description says that the parameter does not distinguish identities.
+    @Test(arguments: [nil, ["role"], []] as [[String]?]) func aProviderWithOneIdentityForAllConfigurationsFails(
+        names: [String]?
+    ) async throws {
+        let storage = InMemoryStorage()
+        let report = await ProviderConformance(
+            MixingProvider.descriptor(distinguishedBy: names), ProviderParameters(["role": .init("web")])
+        ) { .testing(storage: storage) }.run()
+        #expect(report.failures.map(\.name) == (names == [] ? [] : ["configurationsAreApart"]), "\(report)")
+        #expect(report.results.contains { $0.name == "configurationsAreApart" } == (names != []))
     }
 
     /// A provider that breaks each demand that can be broken without a trap.
@@ -303,6 +315,43 @@ extension FlawedKey: DigestSigning {
             throw CertificateProviderError(.unsupportedAlgorithm, "The key signs no digests.")
         }
         return try await signer.signature(forDigest: digest, using: scheme)
+    }
+}
+
+/// Stores the identity of each role under one name.
+private final class MixingProvider: CertificateProvider {
+    static func descriptor(distinguishedBy names: [String]?) -> ProviderDescriptor {
+        ProviderDescriptor(
+            id: ProviderID("mixing"), displayName: "Mixing", summary: "Has one identity.",
+            parameters: [Parameter.required("role", summary: "The role.").descriptor], distinguishedBy: names
+        ) { environment, _ in MixingProvider(environment) }
+    }
+
+    let id = ProviderID("mixing")
+    private let environment: ProviderEnvironment
+    private init(_ environment: ProviderEnvironment) { self.environment = environment }
+
+    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+        do {
+            let identity = try Zoo.authority.get().issue("mixing", provider: id)
+            let key = try identity.key.exporter?.pkcs8Representation()
+            try environment.storage.setEntry(
+                StoredIdentity(certificateChain: identity.certificateChain, privateKey: key), named: "identity")
+            return identity
+        } catch { throw CertificateProviderError(.internal, "\(error)") }
+    }
+
+    func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
+        guard let entry = try environment.storage.entry(named: "identity"), let key = entry.privateKey else {
+            return nil
+        }
+        return try Identity(
+            certificateChain: entry.certificateChain, key: try SoftwareKey(pkcs8: key, location: .store),
+            provenance: .init(provider: id))
+    }
+
+    func deleteStoredCertificate() throws(CertificateProviderError) {
+        try environment.storage.removeEntry(named: "identity")
     }
 }
 

@@ -1,10 +1,10 @@
 import CertificateProviding
 import Foundation
-import PluginHost
 import Synchronization
 import TestSupport
 import Testing
 
+@testable import PluginHost
 @testable import PluginProtocol
 
 /// Documentation/PluginTranscript.md.
@@ -63,7 +63,7 @@ struct TranscriptTests {
             "record.read": (StorageRequest.self, RecordAnswer.self),
             "record.write": (StorageRequest.self, WriteAnswer.self),
             "entry.read": (StorageRequest.self, EntryAnswer.self), "entry.write": (StorageRequest.self, Nothing.self),
-            "storage.list": (Nothing.self, StorageNames.self),
+            "storage.list": (StorageListRequest.self, StorageNames.self),
             "entry.remove": (StorageRequest.self, Nothing.self), "lease.take": (StorageRequest.self, LeaseAnswer.self),
             "lease.look": (StorageRequest.self, LeaseAnswer.self), "lease.note": (StorageRequest.self, Nothing.self),
             "lease.release": (StorageRequest.self, Nothing.self), "remember": (Remember.self, Nothing.self),
@@ -233,7 +233,7 @@ struct TranscriptTests {
     }
 
     private static func play(_ session: String, on stage: Stage) async throws {
-        let (none, storage) = (NoUserInteraction(), stage.storage)
+        let (none, storage) = (NoUserInteraction(), stage.configuration)
         let user = Person { $0.contains("Your name") ? "alice" : "s3cret" }
         func isPending(_ interaction: Person) async throws {
             let provider = try stage.provider()
@@ -289,6 +289,7 @@ struct TranscriptTests {
             let theirs = SecretBytes(utf8: "theirs")
             try await isPending(listener { try? storage.updateRecord(named: "orders") { _ in theirs } })
             #expect(try storage.record(named: "orders") == SecretBytes(utf8: "mine"))
+            #expect(try stage.storage.record(named: "rejected") == SecretBytes(utf8: "mine"))
         case "entries":
             try await isPending(listener {})
         case "leases":
@@ -382,6 +383,10 @@ struct TranscriptTests {
 private final class Stage: Sendable {
     let host: PluginHost
     let storage = InMemoryStorage()
+    /// The part of the provider's configuration.
+    var configuration: ConfigurationStorage {
+        ConfigurationStorage(storage, distinguishedBy: ["url": "https://vault.example.com", "key": "hsm:"])
+    }
     let environment: ProviderEnvironment
     private let folder: TemporaryDirectory
     private let session: String

@@ -1,11 +1,12 @@
 import CertificateProviding
 import Foundation
 import Glibc
-import PluginHost
 import Renewal
 import Synchronization
 import TestSupport
 import Testing
+
+@testable import PluginHost
 
 /// Plugins that misbehave: each call ends within its deadline with a typed error that names the plugin, nothing is left
 /// behind, and the next process of the plugin is used as if nothing had happened.
@@ -49,7 +50,9 @@ import Testing
         // A person must not take them for questions of the host.
         let questions = ["The secret", "Really?", "Your name", "Which?"].map { "The plugin 'zoo' asks: \($0)" }
         #expect(person.questions == questions && person.reports == ["The plugin 'zoo': working"])
-        #expect(try storage.record(named: "state") == SecretBytes(utf8: "one"))
+        let configuration = ConfigurationStorage(storage, distinguishedBy: ["directory": zoo.directory.path])
+        #expect(try configuration.record(named: "state") == SecretBytes(utf8: "one"))
+        #expect(try configuration.shared.record(named: "state") == SecretBytes(utf8: "two"))
         await provider.shutdown()
     }
 

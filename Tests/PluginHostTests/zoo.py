@@ -195,9 +195,21 @@ def everything(number):
     assert ask("record.write", {"name": "state", "value": {"secret": ""}})["result"]["written"]
     assert ask("record.read", {"name": "state"})["result"] == nothing
     assert ask("record.write", {"name": "state", "value": new, "version": nothing["version"]})["result"]["written"]
-    assert ask("record.read", {"name": "../etc"})["error"]["code"] == "protocolError"
+    for wrong in ("../etc", "at@sign", "x" * 96):
+        assert ask("record.read", {"name": wrong})["error"]["code"] == "protocolError"
+    assert ask("record.read", {"name": "x" * 95})["result"] == nothing
+    two = {"secret": base64.b64encode(b"two").decode()}
+    assert ask("record.write", {"name": "state", "value": two, "shared": True})["result"]["written"]
+    assert base64.b64decode(ask("record.read", {"name": "state", "shared": True})["result"]["value"]["secret"]) == b"two"
+    assert base64.b64decode(ask("record.read", {"name": "state"})["result"]["value"]["secret"]) == b"one"
+    assert ask("entry.read", {"name": "state", "shared": True})["error"]["code"] == "protocolError"
+    for shared in (False, True):
+        assert ask("storage.list", {"shared": shared})["result"] == {"entries": [], "records": ["state"]}
     assert ask("lease.take", {"name": "work"})["result"]["taken"]
     assert not ask("lease.take", {"name": "work"})["result"]["taken"]
+    assert ask("lease.take", {"name": "work", "shared": True})["result"]["taken"]
+    ask("lease.release", {"name": "work", "shared": True})
+    assert ask("lease.look", {"name": "work"})["result"]["taken"]
     ask("lease.release", {"name": "work"})
     for lease in range(64):
         assert ask("lease.take", {"name": f"work {lease}"})["result"]["taken"]

@@ -8,6 +8,7 @@ import RemoteMDMProvider
 @main struct TestPlugin {
     static func main() async {
         switch CommandLine.arguments.dropFirst().first {
+        case "guarded": await Plugin(GuardedProvider.descriptor).run()
         case "large": await Plugin(LargeDataProvider.descriptor).run()
         case "mdm": await Plugin(RemoteMDMProvider.descriptor).run()
         case "transcript": await TranscriptProvider.plugin(CommandLine.arguments.last ?? "").run()

@@ -94,6 +94,11 @@ final class TranscriptProvider: CertificateProvider {
                 if record == nil { interaction.report("Another process writes the record now") }
                 return SecretBytes(utf8: "mine")
             }
+            let shared = environment.storage.shared
+            try shared.updateRecord(named: "rejected") { _ in SecretBytes(utf8: "mine") }
+            guard try shared.recordNames() == ["rejected"] else {
+                throw CertificateProviderError(.internal, "The shared record is not listed.")
+            }
         case "entries": try useEntry()
         case "leases": try useLease(interaction)
         case "other-keys-of-host": try await useKeys(interaction)

@@ -28,7 +28,7 @@ final class TriedPINs: Sendable {
     init(
         storage: any IdentityStorage, timeout: Duration, now: @escaping @Sendable () -> Date, logger: Logger
     ) {
-        self.records = PINRecords(storage: storage, timeout: timeout)
+        self.records = PINRecords(storage: storage.shared, timeout: timeout)
         self.now = now
         self.longestDelay = timeout / 2
         self.logger = logger

@@ -124,6 +124,10 @@ public struct ParameterDescriptor: Sendable {
     public let excludes: [String]
     /// One sentence.
     public let summary: String
+    /// Whether another value means another identity, as the ``ProviderDescriptor`` says. If that says nothing, all do but sources of
+    /// secrets, trust (`trust-anchors`, `pins`, and names that begin with `trust`), timeouts (`timeout`, `…-timeout`) and `usage`. The
+    /// source of a secret never does.
+    public private(set) var distinguishes: Bool
     let absent: (any Sendable)?
     let parse: @Sendable (String, ParameterContext) throws(ParameterProblem) -> any Sendable
 
@@ -140,8 +144,17 @@ public struct ParameterDescriptor: Sendable {
         self.needs = needs
         self.excludes = excludes
         self.summary = summary
+        distinguishes =
+            ![.secretSource, .trustAnchors, .pins].contains(kind) && !name.hasPrefix("trust")
+            && name != "timeout" && !name.hasSuffix("-timeout") && name != "usage"
         self.absent = absent
         self.parse = parse
+    }
+
+    package func distinguishing(_ distinguishes: Bool) -> Self {
+        var copy = self
+        copy.distinguishes = distinguishes && kind != .secretSource
+        return copy
     }
 
     private static let number = "<number>"
@@ -172,7 +185,8 @@ public struct ParameterDescriptor: Sendable {
         return Self(
             one(name), kind, isRequired: isRequired, defaultValue: defaultValue, refusesBlank: refusesBlank,
             needs: needs.map { ParameterCondition(name: one($0.name), value: $0.value) }, excludes: excludes.map(one),
-            summary: summary, absent: absent, parse: parse)
+            summary: summary, absent: absent, parse: parse
+        ).distinguishing(distinguishes)
     }
 
     /// The form of a value. Open: providers by other people have kinds of their own.

@@ -21,6 +21,11 @@ public protocol IdentityStorage: Sendable {
     /// - Throws: `deleteFailed`.
     func removeEntry(named name: String) throws(CertificateProviderError)
 
+    /// The part that all configurations of the provider have in common, for records that must not depend on a parameter: a password
+    /// that was rejected must not be sent again because another parameter has changed. By default the storage itself. The provider
+    /// of a plugin has a storage of its own for each configuration.
+    var shared: any IdentityStorage { get }
+
     /// Returns the names of all entries, in alphabetical order. Reads none of them.
     /// - Throws: `storeReadFailed`; errors of a vault, such as `vaultLocked`.
     func entryNames() throws(CertificateProviderError) -> [String]
@@ -56,6 +61,10 @@ public protocol IdentityStorage: Sendable {
 }
 
 extension IdentityStorage {
+    /// The storage itself: the default for a provider whose names differ by its parameters
+    /// (``StoredIdentity/name(distinguishedBy:)``).
+    public var shared: any IdentityStorage { self }
+
     /// Updates the record with an empty one.
     public func removeRecord(named name: String) throws(CertificateProviderError) {
         try updateRecord(named: name) { _ in SecretBytes(copying: []) }

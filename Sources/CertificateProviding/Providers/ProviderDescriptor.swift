@@ -20,10 +20,13 @@ public struct ProviderDescriptor: Sendable {
     ///   - displayName: A name for people, such as `PKCS#12 file`.
     ///   - summary: One sentence.
     ///   - parameters: The provider's own; the framework adds others, such as the source of a key store's PIN.
+    ///   - names: The parameters of which another value means another identity; nil for those that
+    ///     ``ParameterDescriptor/distinguishes`` names. A plugin's host keeps apart what configurations store by them.
     ///   - make: Makes the provider of parameters that are parsed and checked. Does no I/O, starts no process and
     ///     prompts for nothing.
     public init(
         id: ProviderID, displayName: String, summary: String, parameters: [ParameterDescriptor],
+        distinguishedBy names: [String]? = nil,
         make:
             @escaping @Sendable (ProviderEnvironment, Parameters) throws(CertificateProviderError) ->
             any CertificateProvider
@@ -31,7 +34,9 @@ public struct ProviderDescriptor: Sendable {
         self.id = id
         self.displayName = displayName
         self.summary = summary
-        self.parameters = parameters.flatMap(\.withCompanion)
+        self.parameters = parameters.flatMap(\.withCompanion).map { parameter in
+            names.map { parameter.distinguishing($0.contains(parameter.name)) } ?? parameter
+        }
         self.make = make
     }
 

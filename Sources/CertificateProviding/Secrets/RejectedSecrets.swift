@@ -12,18 +12,18 @@ extension ProviderEnvironment {
     public func isRejected(
         _ secret: SecretBytes, for account: String
     ) async throws(CertificateProviderError) -> Bool {
-        let rejected = RejectedSecrets(in: storage)
+        let rejected = RejectedSecrets(in: storage.shared)
         return try await executor.run { () throws(CertificateProviderError) in
             try rejected.contains(secret, for: account)
         }
     }
 
-    /// Notes in ``storage`` that a server has rejected or accepted a password. A failure to write is logged: the password is then
+    /// Notes in ``storage``, for all configurations of the provider, that a server has rejected or accepted a password. A failure to write is logged: the password is then
     /// sent once more.
     ///
     /// - Parameter account: As for ``isRejected(_:for:)``.
     public func noteOutcome(of secret: SecretBytes, for account: String, isRejected: Bool) async {
-        let rejected = RejectedSecrets(in: storage)
+        let rejected = RejectedSecrets(in: storage.shared)
         do throws(CertificateProviderError) {
             try await executor.run { () throws(CertificateProviderError) in
                 if isRejected {

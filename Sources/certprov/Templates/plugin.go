@@ -22,7 +22,8 @@ const description = `{
 	}
 }`
 
-// Your source of certificates: replace this function, and the parameters above.
+// Your source of certificates: replace this function, and the parameters above. Another value of a parameter is another
+// configuration, with a stored identity of its own, unless its description has "distinguishes": false.
 //
 // It returns the chain, leaf first, and its unencrypted PKCS#8 key, all as DER.
 func obtain(parameters map[string]string) (chain [][]byte, key []byte, err error) {

@@ -14,7 +14,8 @@ DESCRIPTION = {
                         "summary": "The directory with cert.pem and key.pem."}]}}
 
 
-# Your source of certificates: replace this function, and the parameters above.
+# Your source of certificates: replace this function, and the parameters above. Another value of a parameter is another
+# configuration, with a stored identity of its own, unless its description has "distinguishes": False.
 def obtain(parameters):
     """Returns the chain, leaf first, and its unencrypted PKCS#8 key, all as DER."""
     directory = parameters.get("directory")

@@ -5,7 +5,8 @@ description='{"version":1,"id":"@NAME@","pluginVersion":"1.0","provider":{
     "displayName":"@NAME@","summary":"cert.pem and key.pem in a directory.","parameters":[{
     "name":"directory","type":"secret-path","required":true,"summary":"The directory with cert.pem and key.pem."}]}}'
 
-# Your source of certificates: replace this function, and the parameters above.
+# Your source of certificates: replace this function, and the parameters above. Another value of a parameter is another
+# configuration, with a stored identity of its own, unless its description has "distinguishes":false.
 # Sets chain to the certificates, leaf first, one on each line, and key to the unencrypted PKCS#8 key: base64 of DER.
 obtain() {
     parameter directory

@@ -9,7 +9,10 @@ public enum VaultProvider {
     /// The entry of the provider for a registry.
     public static let descriptor = ProviderDescriptor(
         id: id, displayName: "Vault", summary: "Requests an identity from the PKI engine of Vault or OpenBao.",
-        parameters: VaultParameter.all
+        parameters: VaultParameter.all,
+        distinguishedBy: [
+            VaultParameter.url.name, VaultParameter.mount.name, VaultParameter.role.name, VaultParameter.subject.name,
+        ]
     ) { environment, parameters throws(CertificateProviderError) in
         let settings = try VaultSettings(parameters)
         return EnrollingProvider(id, VaultPKI(settings: settings, environment: environment), settings.plan, environment)
