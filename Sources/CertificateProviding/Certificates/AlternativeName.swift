@@ -101,7 +101,7 @@ extension AlternativeName {
 
     /// Reads the value of an extension. One malformed name does not hide the others: its bytes become a name, as do those of a
     /// value that is not a list of names.
-    static func names(derEncoded value: ArraySlice<UInt8>) -> [AlternativeName] {
+    package static func names(derEncoded value: ArraySlice<UInt8>) -> [AlternativeName] {
         guard let root = try? DER.parse(value), root.identifier == .sequence,
             case .constructed(let nodes) = root.content
         else { return [.encoded(Array(value))] }
@@ -109,7 +109,15 @@ extension AlternativeName {
     }
 
     private init(derEncoded node: ASN1Node) {
-        switch try? GeneralName(derEncoded: node) {
+        guard let name = try? GeneralName(derEncoded: node) else {
+            self = .encoded(Array(node.encodedBytes))
+            return
+        }
+        self.init(name)
+    }
+
+    init(_ name: GeneralName) {
+        switch name {
         case .dnsName(let name): self = .dns(name)
         case .ipAddress(let octets): self = .ip(Array(octets.bytes))
         case .rfc822Name(let address): self = .email(address)
@@ -126,7 +134,10 @@ extension AlternativeName {
             var serializer = DER.Serializer()
             if let value = other.value { try? serializer.serialize(value) }
             self = .other(other.typeID, serializer.serializedBytes)
-        case .x400Address, .ediPartyName, nil: self = .encoded(Array(node.encodedBytes))
+        case .x400Address, .ediPartyName:
+            var serializer = DER.Serializer()
+            try? serializer.serialize(name)
+            self = .encoded(serializer.serializedBytes)
         }
     }
 

@@ -23,6 +23,9 @@ package struct CanonicalName: Sendable, Hashable {
         self.init(name)
     }
 
+    /// Whether the name is that of an entry at or below `base` in a directory.
+    func begins(with base: CanonicalName) -> Bool { name.starts(with: base.name) }
+
     private static func canonical(_ text: String) -> String {
         let words = text.utf8.split { $0 == UInt8(ascii: " ") || (0x09...0x0d).contains($0) }
         let bytes = words.joined(separator: [UInt8(ascii: " ")]).map {

@@ -1,8 +1,6 @@
 public import FoundationEssentials
 import SwiftASN1
-// RFC5280Policy takes the time of the validation only through this interface of swift-certificates; without it, every
-// chain is judged at the host's time.
-@_spi(FixedExpiryValidationTime) import X509
+import X509
 
 extension CertificateChain {
     /// The result of a search for a path from a certificate to a trust anchor.
@@ -47,9 +45,7 @@ extension CertificateChain {
         let budget = IssuerStore.SearchBudget()
         let roots = anchors.map { CertificateStore(custom: IssuerStore($0, budget)) } ?? .systemTrustRoots
         var verifier = Verifier(rootCertificates: roots) {
-            // Before the name constraints are compared.
-            AuthoritiesMayIssue(usage: usage)
-            RFC5280Policy(fixedExpiryValidationTime: date)
+            PathIsValid(usage: usage, date: date)
             LeavesToCaller()
         }
         let others = IssuerIndex(candidates)
@@ -62,15 +58,14 @@ extension CertificateChain {
         let path: ValidatedCertificateChain
         switch result {
         case .validCertificate(let found): path = found
-        case .couldNotValidate(let failures):
+        case .couldNotValidate:
             let all = candidates + (anchors?.certificates ?? [])
             return Validation(
                 path: nil,
                 obstacle: budget.isSpent
                     ? "its CA certificates certify each other in more combinations than the search limit allows"
                     : obstacle(
-                        from: leaf, among: all, handled: verifier.policy.verifyingCriticalExtensions,
-                        isComplete: !failures.isEmpty, usage, date))
+                        from: leaf, among: all, handled: verifier.policy.verifyingCriticalExtensions, usage, date))
         }
         let same = try path.map { certificate throws(CertificateProviderError) in
             if certificate == readable { return leaf }
@@ -102,11 +97,9 @@ extension CertificateChain {
     }
 
     /// Returns the first problem of the chain that is built by names.
-    ///
-    /// - Parameter isComplete: Whether there is a path to an anchor, so that something else is wrong with it.
     private static func obstacle(
         from leaf: X509Certificate, among others: [X509Certificate], handled: [ASN1ObjectIdentifier],
-        isComplete: Bool, _ usage: IdentityUsage?, _ date: Date
+        _ usage: IdentityUsage?, _ date: Date
     ) -> String? {
         let chain = build(from: leaf, among: others)
         var issued: [Certificate] = []
@@ -132,20 +125,37 @@ extension CertificateChain {
             }
             issued.append(readable)
         }
-        // Everything else that the policies refuse has been looked for.
-        let constrained = zip(chain, issued).dropFirst().first { (try? $1.extensions.nameConstraints) ?? nil != nil }
-        guard isComplete, let constrained else { return nil }
-        return "'\(constrained.0.subject)' in its chain has name constraints that do not permit a name below it"
+        // Everything else that the policy refuses has been looked for.
+        return nil
     }
 }
 
-/// Adds the key usage, which RFC5280Policy leaves out as browsers do, and refuses issuers of version 1: any holder of such a certificate
-/// could issue others. OpenSSL and BoringSSL refuse it. The caller checks the leaf.
-private struct AuthoritiesMayIssue: VerifierPolicy {
-    let verifyingCriticalExtensions: [ASN1ObjectIdentifier] = []
+/// Validity, basic constraints, key usage and name constraints of a path, whose signatures are verified. The caller checks the use
+/// of the leaf.
+///
+/// RFC5280Policy of swift-certificates is not used: it leaves out what browsers leave out, such as the key usage, and constraints for
+/// mail addresses and directory names; and it does not see what a wildcard covers.
+private struct PathIsValid: VerifierPolicy {
+    let verifyingCriticalExtensions: [ASN1ObjectIdentifier] = [
+        .X509ExtensionID.basicConstraints, .X509ExtensionID.nameConstraints, .X509ExtensionID.keyUsage,
+    ]
     let usage: IdentityUsage?
+    let date: Date
 
     func chainMeetsPolicyRequirements(chain: UnverifiedCertificateChain) -> PolicyEvaluationResult {
+        for certificate in chain {
+            guard certificate.notValidBefore <= date, date <= certificate.notValidAfter else {
+                return .failsToMeetPolicy(reason: "a certificate is not valid at this time")
+            }
+            // Its extensions would count here, and not for others.
+            guard certificate.version != .v1 || certificate.extensions.isEmpty else {
+                return .failsToMeetPolicy(reason: "a certificate of version 1 has extensions")
+            }
+        }
+        // An anchor that is presented itself is a CA's, or a root of version 1. The caller knows better where it trusts a leaf.
+        if chain.count == 1, let only = chain.first, only.version != .v1, (try? only.isAuthority) != true {
+            return .failsToMeetPolicy(reason: "a trust anchor is not a CA's")
+        }
         if usage != nil, chain.dropLast().contains(where: \.isSignedWithSHA1) {
             return .failsToMeetPolicy(reason: "a certificate is signed with SHA-1")
         }
@@ -193,35 +203,37 @@ extension Certificate {
                 return "permits a path length of \(length), and has \(below) CA certificates below it"
             }
             guard let constraints = try extensions.nameConstraints else { return nil }
-            let subtrees = constraints.permittedSubtrees + constraints.excludedSubtrees
-            // RFC5280Policy refuses every subject under a constraint for directory names, but not where there is none.
-            let haveSubjects = issued.contains { !$0.subject.isEmpty }
-            guard subtrees.allSatisfy({ $0.isSupportedAsConstraint(ofSubjects: haveSubjects) }) else {
-                return
-                    "has name constraints of a kind that is not supported; those for DNS names, IP addresses and URIs are"
+            // The names of a CA that certifies a key of its own are permitted (RFC 5280, section 6.1.3, b and c).
+            let named = issued.enumerated().filter { $0.offset == 0 || $0.element.issuer != $0.element.subject }
+            let names = named.flatMap(\.element.constrainedNames)
+            let (permitted, excluded) = (constraints.permittedSubtrees, constraints.excludedSubtrees)
+            let count = permitted.count + excluded.count
+            guard names.count.multipliedReportingOverflow(by: count).partialValue <= Self.maximumComparisons else {
+                return "has \(count) name constraints for \(names.count) names, more than can be compared"
             }
-            // With the subject of each.
-            let names = try issued.reduce(0) { try $0 + 1 + ($1.extensions.subjectAlternativeNames?.count ?? 0) }
-            return names.multipliedReportingOverflow(by: subtrees.count).partialValue > Self.maximumComparisons
-                ? "has \(subtrees.count) name constraints for \(names) names, more than can be compared" : nil
+            return NameConstraint.refusal(
+                of: names, permitted: permitted.map(NameConstraint.init), excluded: excluded.map(NameConstraint.init))
         } catch { return "has a malformed extension" }
     }
 
-    private var isAuthority: Bool {
+    fileprivate var isAuthority: Bool {
         get throws {
             if case .isCertificateAuthority? = try extensions.basicConstraints { true } else { false }
         }
     }
-}
 
-extension GeneralName {
-    /// Whether RFC5280Policy compares names of this kind with constraints.
-    fileprivate func isSupportedAsConstraint(ofSubjects haveSubjects: Bool) -> Bool {
-        switch self {
-        case .dnsName, .ipAddress, .uniformResourceIdentifier: true
-        case .directoryName: !haveSubjects
-        default: false
-        }
+    /// The names that constraints apply to: the alternative names, the subject, and, where no alternative name is a mail address,
+    /// those of the subject (RFC 5280, section 4.2.1.10).
+    private var constrainedNames: [AlternativeName] {
+        var names =
+            extensions[oid: .X509ExtensionID.subjectAlternativeName].map { AlternativeName.names(derEncoded: $0.value) }
+            ?? []
+        let hasMailAddress = names.contains { if case .email = $0 { true } else { false } }
+        if !subject.isEmpty { names.append(.directory(subject)) }
+        guard !hasMailAddress else { return names }
+        let emailAddress: ASN1ObjectIdentifier = [1, 2, 840, 113549, 1, 9, 1]
+        let attributes = subject.flatMap { relativeName in relativeName.filter { $0.type == emailAddress } }
+        return names + attributes.map { .email(DistinguishedName.text(of: $0.value) ?? "") }
     }
 }
 
