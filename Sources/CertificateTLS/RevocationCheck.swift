@@ -26,6 +26,8 @@ extension RevocationLists {
         package let count: Int
         /// Whether it does not count, since it covers only a part.
         package let isPartial: Bool
+        /// Its limits, as the end of the clause "the list covers only …"; `nil` if it covers all certificates.
+        package let limit: String?
     }
 
     /// Reads the lists of each file. Blocks on the file system.
@@ -37,8 +39,7 @@ extension RevocationLists {
                 Entry(
                     issuer: DisplayText.name(derEncoded: list.issuerDER), nextUpdate: list.nextUpdate,
                     thisUpdate: list.thisUpdate,
-                    count: list.count,
-                    isPartial: list.scope == .partial)
+                    count: list.count, isPartial: list.isPartial, limit: list.limit)
             }
             return (file, lists)
         }
@@ -117,37 +118,45 @@ struct RevocationCheck: Sendable {
 
     /// Checks each certificate of a verified path, but the trust anchor, in the latest list of its issuer.
     ///
-    /// A list counts if its issuer has signed it, if it covers all certificates of this kind, and if it has begun: the latest one. Others
+    /// A list counts if its issuer has signed it, if it covers the certificate, and if it has begun: the latest one. Others
     /// that are not older revoke as well: those of the same second, those that cover a part, and those that have not begun, perhaps
     /// since this host's clock is wrong.
     func check(
         _ path: [X509Certificate], as role: PeerVerifier.Role, at date: Date
     ) throws(PeerRefusal) {
         for (certificate, issuer) in zip(path, path.dropFirst()) {
-            let signed = (lists[issuer.subjectName] ?? []).filter { $0.isSigned(by: issuer) }
-            let covering = signed.filter { covers($0, certificate) }
+            let own = lists[issuer.subjectName] ?? []
+            let signed = own.filter { $0.isSigned(by: issuer) }.map {
+                (list: $0, coverage: $0.coverage(of: certificate))
+            }
+            let covering = signed.filter { $0.coverage == .whole }.map(\.list)
             let counting = covering.first { $0.thisUpdate <= date }
-            let revoking = signed.first { list in
-                (list.scope == .partial || covers(list, certificate))
-                    && list.thisUpdate >= counting?.thisUpdate ?? .distantPast
-                    && !list.isIndirect && list.revokes(certificate.serialNumber)
+            let revoking = signed.first { list, coverage in
+                coverage != .none && list.thisUpdate >= counting?.thisUpdate ?? .distantPast
+                    && list.revokes(certificate.serialNumber)
             }
             if let revoking {
                 throw PeerRefusal(
                     .revoked, role,
                     "'\(certificate.subject)' (serial number \(certificate.serialNumberText)) is revoked, by the list of "
-                        + "'\(issuer.subject)' of \(revoking.thisUpdate.formatted(.iso8601))")
+                        + "'\(issuer.subject)' of \(revoking.list.thisUpdate.formatted(.iso8601))")
             }
-            if !isLenient, let problem = problem(of: covering, issuer: issuer, at: date) {
+            guard !isLenient else { continue }
+            if let problem = problem(of: covering, issuer, at: date) {
                 throw PeerRefusal(.unknownRevocation, role, problem)
+            }
+            if covering.isEmpty {
+                throw PeerRefusal(
+                    .unknownRevocation, role, absence(of: certificate, issuer, signed: signed.map(\.list), all: own))
             }
         }
     }
 
-    /// Returns why the peers of a CA are refused, as a clause for a message; `nil` if one of its lists counts.
+    /// Returns why the lists of a CA that cover a certificate do not count, as a clause for a message; `nil` if one does, and where
+    /// there is none.
     ///
-    /// - Parameter covering: The lists that the CA has signed, of all certificates of a kind; the latest first.
-    private func problem(of covering: [RevocationList], issuer: X509Certificate, at date: Date) -> String? {
+    /// - Parameter covering: The latest first.
+    private func problem(of covering: [RevocationList], _ issuer: X509Certificate, at date: Date) -> String? {
         let subject = issuer.subject
         if let list = covering.first(where: { $0.thisUpdate <= date }) {
             return list.nextUpdate.flatMap { end in
@@ -156,24 +165,50 @@ struct RevocationCheck: Sendable {
                     : nil
             }
         }
-        if let list = covering.last {
+        return covering.last.map {
+            "the revocation list of '\(subject)' begins at \($0.thisUpdate.formatted(.iso8601)); check this host's clock"
+        }
+    }
+
+    /// Returns why no list covers a certificate, as a clause for a message.
+    ///
+    /// - Parameters:
+    ///   - signed: The lists that its issuer has signed.
+    ///   - all: The lists in the issuer's name.
+    private func absence(
+        of certificate: X509Certificate, _ issuer: X509Certificate, signed: [RevocationList], all: [RevocationList]
+    ) -> String {
+        let (subject, place) = (issuer.subject, path.shellQuoted)
+        if let list = signed.first {
             return
-                "the revocation list of '\(subject)' begins at \(list.thisUpdate.formatted(.iso8601)); check this host's clock"
+                "the revocation list of '\(subject)' in \(place) does not cover '\(certificate.subject)': it covers only "
+                + "\(list.limit ?? "others"); add the CA's complete list"
+        }
+        if !all.isEmpty {
+            return
+                "the revocation list of '\(subject)' in \(place) is not signed by that CA, or the CA must not sign lists, by its key "
+                + "usage; add its current, complete list"
         }
         return
-            "there is no revocation list of '\(subject)' in \(path.shellQuoted) that it has signed; add its current, complete list"
+            "there is no revocation list of '\(subject)' in \(place); add its current, complete list"
+    }
+
+    /// Returns the CAs whose latest list is older here than in `former`, or is missing, each as a clause for a message.
+    func regressions(since former: RevocationCheck) -> [String] {
+        former.lists.values.compactMap { lists in
+            guard let last = lists.first else { return nil }
+            let issuer = DisplayText.name(derEncoded: last.issuerDER)
+            guard let new = self.lists[CanonicalName(derEncoded: last.issuerDER)]?.first else {
+                return "the revocation list of '\(issuer)' of \(last.thisUpdate.formatted(.iso8601)) is missing"
+            }
+            guard new.thisUpdate < last.thisUpdate else { return nil }
+            return
+                "the revocation list of '\(issuer)' is of \(new.thisUpdate.formatted(.iso8601)), and the one before it is of "
+                + "\(last.thisUpdate.formatted(.iso8601))"
+        }.sorted()
     }
 
     fileprivate func hasList(of issuer: X509Certificate) -> Bool {
-        lists[issuer.subjectName]?.contains { $0.scope != .partial && $0.isSigned(by: issuer) } ?? false
-    }
-
-    private func covers(_ list: RevocationList, _ certificate: X509Certificate) -> Bool {
-        switch list.scope {
-        case .all: true
-        case .leaves: !certificate.isAuthority
-        case .authorities: certificate.isAuthority
-        case .partial: false
-        }
+        lists[issuer.subjectName]?.contains { !$0.isPartial && $0.isSigned(by: issuer) } ?? false
     }
 }

@@ -129,12 +129,23 @@ public final class RotatingTLS: Sendable {
     }
 
     package func install(_ content: Content) {
-        state.withLock { state in
+        let former = state.withLock { state in
+            let former = state.content
             state.content = content
             state.number += 1
             (state.watch, state.reported) = (FileWatch(), nil)
+            return former
         }
+        warnOfOlderLists(in: content, since: former)
         record(content, isStale: false)
+    }
+
+    /// A list that is older than the one before it may no longer have what that had.
+    private func warnOfOlderLists(in new: Content, since former: Content) {
+        guard let lists = new.verifier.revocation, let formerLists = former.verifier.revocation else { return }
+        for reason in lists.regressions(since: formerLists) {
+            logger.warning("a revocation list is older than the one before it", metadata: ["reason": "\(reason)"])
+        }
     }
 
     private static func read(
@@ -264,6 +275,7 @@ public final class RotatingTLS: Sendable {
             logger.notice(
                 "trust anchors and revocation lists were read again",
                 metadata: ["anchors": "\(new.verifier.anchors?.certificates.count ?? 0)"])
+            warnOfOlderLists(in: new, since: content)
             record(new, isStale: false)
             report(nil)
         case .failure(let error): report(error)

@@ -86,13 +86,9 @@ import Testing
         try authority.revoke("bad")
         for scope in ["reasons", "delta", "unknown", "indirect"] {
             let part = try authority.list("issuing", "-crlexts", scope)
-            let isRevoked = scope != "indirect"
-            #expect(
-                try await refusal(of: bad, by: root, full, part, isLenient: isLenient) == (isRevoked ? .revoked : nil),
-                "\(scope)")
+            #expect(try await refusal(of: bad, by: root, full, part, isLenient: isLenient) == .revoked, "\(scope)")
             #expect(try await refusal(of: good, by: root, full, part, isLenient: isLenient) == nil, "\(scope)")
-            let alone = try await refusal(of: bad, by: root, part, isLenient: isLenient)
-            #expect(alone == (isRevoked ? .revoked : isLenient ? nil : .unknownRevocation), "\(scope)")
+            #expect(try await refusal(of: bad, by: root, part, isLenient: isLenient) == .revoked, "\(scope)")
         }
         // It is not revoked any more, by a list that is newer.
         let old = try authority.list(
@@ -103,6 +99,118 @@ import Testing
         try authority.directory.write(try authority.directory.read("issuing.index"), to: "stranger.index")
         let stranger = try authority.list("stranger", "-crlexts", "delta")
         #expect(try await refusal(of: bad, by: root, full, stranger, isLenient: isLenient) == nil)
+    }
+
+    @Test(
+        "A list for a distribution point covers the certificates that name it, without reasons and issuer",
+        arguments: [
+            ("leaf-with-point", "users-of-point", true), ("leaf-with-point", "all-of-point", true),
+            ("leaf-with-two-points", "users-of-point", true), ("leaf", "users-of-point", false),
+            ("leaf-with-reasons", "users-of-point", false), ("leaf-with-issuer", "users-of-point", false),
+            ("leaf-with-point", "authorities-of-point", false), ("leaf-with-point", "reasons-of-point", false),
+            ("leaf-with-point", "indirect-of-point", false),
+        ])
+    func listsOfDistributionPoints(extensions: String, scope: String, isWhole: Bool) async throws {
+        let (good, bad) = (try authority.issue("good", extensions), try authority.issue("bad", extensions))
+        try authority.revoke("bad")
+        let (root, list) = (try authority.list("root"), try authority.list("issuing", "-crlexts", scope))
+        #expect(try await refusal(of: good, by: root, list) == (isWhole ? nil : .unknownRevocation))
+        #expect(try await refusal(of: good, by: root, list, isLenient: true) == nil)
+        for isLenient in [false, true] {
+            #expect(try await refusal(of: bad, by: root, list, isLenient: isLenient) == .revoked)
+        }
+        // OpenSSL's command says the same.
+        try authority.directory.write(root + list, to: "lists.pem")
+        let openssl = try Subprocess(
+            [
+                "openssl", "verify", "-crl_check_all", "-CAfile", "root.pem", "-untrusted", "issuing.pem", "-CRLfile",
+                "lists.pem", "good.pem",
+            ], in: authority.directory.path, .captured()
+        ).wait()
+        #expect((openssl.status == 0) == isWhole, "\(openssl)")
+    }
+
+    @Test(
+        "A refusal says that the list is there, and what it covers",
+        arguments: [
+            (
+                "users-of-point",
+                "only certificates that are not a CA's, of the distribution point uri:http://ca.example.test/1.0/crl"
+            ),
+            ("all-of-point", "only certificates of the distribution point uri:http://ca.example.test/1.0/crl"),
+            ("authorities", "only certificates of CAs"), ("delta", "only changes of another list"),
+            ("reasons", "only some reasons"), ("indirect", "only certificates of several issuers"),
+            ("unknown", "only what an unknown critical extension says"),
+        ])
+    func whatAListCovers(scope: String, words: String) async throws {
+        let good = try authority.issue("good")
+        let list = try authority.list("root") + authority.list("issuing", "-crlexts", scope)
+        let message = try await message(of: good, by: list)
+        #expect(
+            message.contains("the revocation list of 'CN=issuing' in ") && message.contains("does not cover 'CN=good'"))
+        #expect(message.contains(words), "\(message)")
+        let entry = try RevocationLists(path: lists["lists"]).contents().flatMap(\.lists).last
+        #expect(entry?.limit.map { words.hasPrefix("only " + $0.prefix(10)) } == true)
+    }
+
+    @Test("A refusal says whether a list is missing, or not the CA's")
+    func listsThatAreMissing() async throws {
+        let good = try authority.issue("good")
+        let root = try authority.list("root")
+        #expect(try await message(of: good, by: root).contains("there is no revocation list of 'CN=issuing' in "))
+        let foreign = try await message(of: good, by: root + authority.list("stranger"))
+        #expect(
+            foreign.contains("the revocation list of 'CN=issuing' in ") && foreign.contains("is not signed by that CA"))
+    }
+
+    /// Returns why the chain is refused.
+    private func message(of identity: Identity, by list: [UInt8]) async throws -> String {
+        let path = try lists.write(list, to: "lists")
+        let verifier = PeerVerifier(
+            anchors: IssuerIndex([authority.root]), anchorsName: "the test",
+            revocation: try RevocationCheck(reading: RevocationLists(path: path)))
+        do throws(PeerRefusal) {
+            _ = try await verifier.verify(identity.certificateChain, as: .client, at: Date())
+            return ""
+        } catch { return error.error.message }
+    }
+
+    @Test("A list that is older than the one before it, or missing, is taken with a warning")
+    func olderLists() async throws {
+        let (server, bad) = (try authority.issue("server"), try authority.issue("bad"))
+        let root = try authority.list("root")
+        let old = try authority.list(
+            "issuing", "-crl_lastupdate", "20260101000000Z", "-crl_nextupdate", "20990101000000Z")
+        try authority.revoke("bad")
+        let new = try authority.list("issuing")
+        let host = try await RotatingHost(presenting: server, trusting: [authority.root]) { directory in
+            try directory.write(root + new, to: "lists.pem")
+            return RevocationLists(path: directory["lists.pem"], isLenient: true)
+        }
+        func warnings() -> [String] { host.log.warnings.filter { $0.contains("older than the one before it") } }
+        try await withEventLoops { group in
+            try await host.serve(on: group) { port in
+                func isAdmitted() async throws -> Bool {
+                    let client = try await RotatingHost(presenting: bad, trusting: [authority.root])
+                    return (try? await client.connect(port: port, on: group)) != nil
+                }
+                #expect(try await !isAdmitted())
+                try host.directory.write(root + old, to: "lists.pem")
+                await host.look()
+                #expect(try await isAdmitted())
+                #expect(warnings().count == 1 && warnings()[0].contains("'CN=issuing' is of 2026-01-01T00:00:00Z"))
+                try host.directory.write(root, to: "lists.pem")
+                await host.look()
+                #expect(
+                    warnings().count == 2 && warnings()[1].contains("'CN=issuing' of 2026-01-01T00:00:00Z is missing"))
+                try host.directory.write(new + root, to: "lists.pem")
+                await host.look()
+                #expect(warnings().count == 2)
+                try host.directory.write(root + old, to: "lists.pem")
+                try await host.tls.update(trusting: host.tls.trust)
+                #expect(warnings().count == 3)
+            }
+        }
     }
 
     /// OpenSSL's commands make none.

@@ -84,7 +84,10 @@ struct TrustCheck {
             + (list.nextUpdate.map { ", until \($0.rfc3339)" } ?? "")
         if list.isPartial {
             return .warning(
-                what, text + ". The list does not count, since it covers only a part; add the complete one.")
+                what,
+                text
+                    + ". The list does not count, since it covers only \(list.limit ?? "a part"); add the complete one."
+            )
         }
         if list.thisUpdate > now {
             return .warning(
@@ -93,7 +96,9 @@ struct TrustCheck {
                     + ". The list begins at \(list.thisUpdate.rfc3339) and does not count yet; check this host's clock."
             )
         }
-        guard let end = list.nextUpdate, end < now else { return .ok(what, text) }
+        guard let end = list.nextUpdate, end < now else {
+            return .ok(what, text + (list.limit.map { ". The list covers only \($0)" } ?? ""))
+        }
         let overdue = text + ". The list is overdue; fetch the CA's current one."
         return isLenient
             ? .warning(what, overdue) : .error(what, CertificateProviderError(.expired, overdue))

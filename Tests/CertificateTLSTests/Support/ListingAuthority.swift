@@ -42,6 +42,49 @@ final class ListingAuthority: Sendable {
             keyUsage = critical, digitalSignature
             extendedKeyUsage = clientAuth, serverAuth
             subjectAltName = DNS:localhost
+            [leaf-with-point]
+            subjectAltName = DNS:localhost
+            crlDistributionPoints = point
+            [leaf-with-two-points]
+            crlDistributionPoints = other, point
+            [leaf-with-reasons]
+            crlDistributionPoints = some
+            [leaf-with-issuer]
+            crlDistributionPoints = foreign
+            [point]
+            fullname = URI:http://ca.example.test/1.0/crl
+            [other]
+            fullname = URI:http://ca.example.test/other
+            [some]
+            fullname = URI:http://ca.example.test/1.0/crl
+            reasons = keyCompromise
+            [foreign]
+            fullname = URI:http://ca.example.test/1.0/crl
+            CRLissuer = dirName:issuer
+            [issuer]
+            CN = elsewhere
+            [users-of-point]
+            issuingDistributionPoint = critical, @onlyuser-of-point
+            [onlyuser-of-point]
+            fullname = URI:http://ca.example.test/1.0/crl
+            onlyuser = TRUE
+            [all-of-point]
+            issuingDistributionPoint = critical, @point
+            [authorities-of-point]
+            issuingDistributionPoint = critical, @onlyCA-of-point
+            [onlyCA-of-point]
+            fullname = URI:http://ca.example.test/1.0/crl
+            onlyCA = TRUE
+            [reasons-of-point]
+            issuingDistributionPoint = critical, @some-of-point
+            [some-of-point]
+            fullname = URI:http://ca.example.test/1.0/crl
+            onlysomereasons = keyCompromise
+            [indirect-of-point]
+            issuingDistributionPoint = critical, @indirectly-of-point
+            [indirectly-of-point]
+            fullname = URI:http://ca.example.test/1.0/crl
+            indirectCRL = TRUE
             [users]
             issuingDistributionPoint = critical, @onlyuser
             [onlyuser]
@@ -98,13 +141,14 @@ final class ListingAuthority: Sendable {
         try Subprocess.run(["env", "CA=\(ca)", "openssl"] + arguments, in: directory.path)
     }
 
-    func issue(_ name: String) throws -> Identity {
+    /// - Parameter extensions: The section of the configuration.
+    func issue(_ name: String, _ extensions: String = "leaf") throws -> Identity {
         try openssl(
             "issuing", "req", "-new", "-config", "ca.cnf", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
             "-noenc", "-keyout", "\(name).key", "-out", "\(name).csr", "-subj", "/CN=\(name)")
         try openssl(
             "issuing", "ca", "-config", "ca.cnf", "-batch", "-in", "\(name).csr", "-out", "\(name).pem", "-notext",
-            "-extensions", "leaf")
+            "-extensions", extensions)
         try openssl(
             "issuing", "pkcs8", "-topk8", "-nocrypt", "-outform", "DER", "-in", "\(name).key", "-out", "\(name).p8")
         return try Identity(
