@@ -73,7 +73,7 @@ public struct PeerPolicy: Sendable {
 /// Compared without regard to the case of ASCII letters are DNS names, hosts, schemes, user principal names and values of the
 /// subject; paths and local parts of mail addresses are not. A dot at the end of a DNS name does not count. Percent-encoding is
 /// not decoded: `*` matches no segment with a `%`, and a URI with a user, an empty segment, `.`, `..`, a query or a fragment
-/// matches nothing. A wildcard name of the peer's certificate, `*.clients.example`, has `*` as its first label, which `*` of a pattern
+/// matches nothing. A certificate with more than one URI matches no pattern with `spiffe:`. A wildcard name of the peer's certificate, `*.clients.example`, has `*` as its first label, which `*` of a pattern
 /// matches.
 public struct PeerPattern: Sendable, Hashable {
     private enum Kind: Hashable {
@@ -149,7 +149,16 @@ public struct PeerPattern: Sendable, Hashable {
         switch kind {
         case .commonName(let name): peer.commonNames.contains { $0.asciiLowercased.isSame(as: name) }
         case .organizationalUnit(let name): peer.organizationalUnits.contains { $0.asciiLowercased.isSame(as: name) }
-        default: peer.names.contains(where: matches)
+        default: (!isOfSPIFFE || peer.names.count(where: \.isURI) == 1) && peer.names.contains(where: matches)
+        }
+    }
+
+    /// Whether it matches SPIFFE IDs: an X509-SVID has exactly one URI name (X509-SVID, section 2).
+    private var isOfSPIFFE: Bool {
+        switch kind {
+        case .uri(let scheme, _, _): scheme == "spiffe"
+        case .opaque(let uri): uri.hasPrefix("spiffe:")
+        default: false
         }
     }
 
@@ -346,4 +355,15 @@ extension String {
 
     /// Whether the bytes are the same: different strings can compare equal.
     fileprivate func isSame(as other: String) -> Bool { utf8.elementsEqual(other.utf8) }
+}
+
+extension AlternativeName {
+    /// Whether it is a URI, readable or not.
+    var isURI: Bool {
+        switch self {
+        case .uri: true
+        case .encoded(let der): der.first.map { $0 & 0xdf } == 0x86
+        default: false
+        }
+    }
 }

@@ -42,10 +42,13 @@ struct PeerVerifier: Sendable {
         try revocation?.check(path, as: role, at: date)
         guard let peer = TLSPeer(chain: path) else { throw PeerRefusal(.malformed, role, "it presented none") }
         guard peers.admits(peer) else {
+            let hint =
+                peer.names.count(where: \.isURI) > 1
+                ? "; a certificate with several URIs matches no pattern with uri:spiffe:" : ""
             throw PeerRefusal(
                 .notAdmitted, role,
                 "none of its names is among those that are admitted; if it is to be admitted, add one to Peers.allow: "
-                    + RefusedPeers.shortened("\(peer)", to: 600))
+                    + RefusedPeers.shortened("\(peer)", to: 600) + hint)
         }
         return path
     }

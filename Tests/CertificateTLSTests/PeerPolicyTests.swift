@@ -128,6 +128,24 @@ import Testing
         }
     }
 
+    @Test("A certificate with two URIs has no SPIFFE ID: it matches no pattern for one, and others as before")
+    func twoURIs() throws {
+        func admits(_ pattern: String, _ uris: [String], dns: [String] = []) throws -> Bool {
+            let leaf = try TestAuthority.leaf("x", dnsNames: dns, uris: uris)
+            return try PeerPolicy(parsing: pattern).admits(try #require(TLSPeer(chain: [leaf])))
+        }
+        let one = "spiffe://example.org/ns/prod/web"
+        for pattern in ["uri:\(one)", "uri:spiffe://example.org/**", "uri:SPIFFE://example.org/ns/prod/*"] {
+            #expect(try admits(pattern, [one], dns: ["web.example"]), "\(pattern)")
+            for other in ["spiffe://example.org/ns/test/web", one, "https://example.org/", "urn:x"] {
+                #expect(try !admits(pattern, [one, other]) && !admits(pattern, [other, one]), "\(pattern) \(other)")
+            }
+        }
+        #expect(try admits("uri:spiffe:one", ["spiffe:one"]) && !admits("uri:spiffe:one", ["spiffe:one", "urn:x"]))
+        #expect(try admits("uri:https://a.example/b", ["https://a.example/b", one]))
+        #expect(try admits("uri:spiffe://b.example/*, dns:web.example", [one, "urn:x"], dns: ["web.example"]))
+    }
+
     @Test("Text that is not a pattern is refused")
     func textThatIsNoPattern() {
         for text in [
