@@ -92,8 +92,13 @@ struct PeerVerifier: Sendable {
                 of: leaf, among: others, underAnchors: anchors, for: use, at: date)
         } catch { throw PeerRefusal(.malformed, error) }
         guard let path = validation.path else {
-            let reason =
+            var reason =
                 validation.obstacle ?? "'\(leaf.subject)', issued by '\(leaf.issuer)', does not lead to a trust anchor"
+            if !leaf.isAuthority, let anchors, anchors.certificates.contains(leaf) {
+                reason =
+                    "the trust anchors have '\(leaf.subject)' itself, which is not a CA's and has not signed itself; add the "
+                    + "certificate of '\(leaf.issuer)' in its place"
+            }
             throw PeerRefusal(
                 .untrusted, role,
                 "\(reason) (trust anchors: \(anchorsName)); "
