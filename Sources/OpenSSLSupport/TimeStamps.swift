@@ -105,7 +105,8 @@ package final class TimeStampReply {
     /// Verifies the token, and returns it with its time.
     ///
     /// The imprint, the nonce and the policy are those of the query. There is one signer, which the token names by ESSCertID or
-    /// ESSCertIDv2, whose extended key usage is timeStamping alone and critical, and whose chain leads to an anchor.
+    /// ESSCertIDv2, whose extended key usage is timeStamping alone and critical, and whose chain leads to an anchor. Its signature and
+    /// those of the chain, but for the anchor's, are not with SHA-1 or weaker: these can be forged.
     ///
     /// - Parameters:
     ///   - anchors: Certificates, DER. An intermediate certificate may be one.
@@ -143,8 +144,13 @@ package final class TimeStampReply {
         let parameters = X509_STORE_get0_param(store)
         X509_VERIFY_PARAM_set_flags(parameters, UInt(X509_V_FLAG_PARTIAL_CHAIN))
         X509_VERIFY_PARAM_set_time(parameters, time_t(date.timeIntervalSince1970))
+        // 80 bits: no SHA-1 in the chain.
+        X509_VERIFY_PARAM_set_auth_level(parameters, 1)
         OpenSSLError.clear()
         guard TS_RESP_verify_token(check, token) == 1 else { throw OpenSSLError(explained: "TS_RESP_verify_token") }
+        guard Self.isSignedWithSHA2Or3(token) else {
+            throw OpenSSLError("TS_RESP_verify_token", refusing: "the time stamp is not signed with SHA-2 or SHA-3")
+        }
         OpenSSLError.clear()
         guard let info = PKCS7_to_TS_TST_INFO(token) else { throw OpenSSLError("PKCS7_to_TS_TST_INFO") }
         defer { TS_TST_INFO_free(info) }
@@ -152,6 +158,23 @@ package final class TimeStampReply {
         guard ASN1_TIME_to_tm(TS_TST_INFO_get_time(info), &time) == 1 else { throw OpenSSLError("ASN1_TIME_to_tm") }
         return (der, Date(timeIntervalSince1970: Double(timegm(&time))))
     }
+
+    /// The signature is with the digest of the signer's attributes.
+    private static func isSignedWithSHA2Or3(_ token: UnsafeMutablePointer<PKCS7>) -> Bool {
+        let signers = PKCS7_get_signer_info(token)
+        let count = OPENSSL_sk_num(signers)
+        return count > 0
+            && (0..<count).allSatisfy { index in
+                guard let signer = OPENSSL_sk_value(signers, index)?.assumingMemoryBound(to: PKCS7_SIGNER_INFO.self),
+                    let digest = signer.pointee.digest_alg
+                else { return false }
+                return digests.contains(OBJ_obj2nid(digest.pointee.algorithm))
+            }
+    }
+
+    private static let digests: Set<Int32> = [
+        NID_sha256, NID_sha384, NID_sha512, NID_sha512_256, NID_sha3_256, NID_sha3_384, NID_sha3_512,
+    ]
 
     /// TS_VFY_SIGNATURE, which Swift does not import.
     private static let verifiesSignature: Int32 = 1

@@ -14,7 +14,9 @@ import Testing
 
     init() throws { authority = try TimeStampAuthority.shared.get() }
 
-    @Test("A stamp is accepted, and OpenSSL verifies it", arguments: ["ok", "crafted", "with-mods", "closed-once"])
+    @Test(
+        "A stamp is accepted, and OpenSSL verifies it",
+        arguments: ["ok", "crafted", "with-mods", "closed-once", "sha512"])
     func accepted(kind: String) async throws {
         let token = try await authority.server(kind).token(for: signature)
         try authority.opensslVerify(token, of: signature)
@@ -39,7 +41,8 @@ import Testing
             ("expired", "serverNotTrusted", "certificate has expired"),
             ("stranger", "serverNotTrusted", "unable to get local issuer certificate"),
             ("not-critical", "serverNotTrusted", "purpose"), ("two-uses", "serverNotTrusted", "purpose"),
-            ("client", "serverNotTrusted", "purpose"), ("two-signers", "protocolError", "one signer"),
+            ("client", "serverNotTrusted", "purpose"), ("sha1", "protocolError", "not signed with SHA-2"),
+            ("sha1-chain", "serverNotTrusted", "too weak"), ("two-signers", "protocolError", "one signer"),
             ("unnamed", "protocolError", "signing certificate"), ("past", "protocolError", "behind this host's clock"),
             ("future", "protocolError", "ahead of this host's clock"), ("version", "protocolError", "version"),
             ("no-stamp", "protocolError", "damaged"), ("no-token", "protocolError", "not accepted"),

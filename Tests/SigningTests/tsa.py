@@ -68,6 +68,7 @@ def make():
     certificate("not-critical", stamping.replace("critical,timeS", "timeS"), *by_ca, "2", "-days", "20")
     certificate("two-uses", stamping.replace("timeStamping", "timeStamping,emailProtection"), *by_ca, "3", "-days", "20")
     certificate("client", "keyUsage=critical,digitalSignature\nextendedKeyUsage=clientAuth\n", *by_ca, "4", "-days", "20")
+    certificate("sha1-chain", stamping, *by_ca, "6", "-days", "20", "-sha1")
     certificate("stranger", stamping, "-CA", "other-ca.pem", "-CAkey", "other-ca.key", "-set_serial", "5", "-days", "20")
     # OpenSSL 3.0 makes no certificate that has expired.
     openssl("req", "-new", "-key", "tsa.key", "-subj", "/CN=expired", "-out", "expired.csr")
@@ -112,7 +113,7 @@ def query(digest, nonce, policy=None):
     return der(0x30, *parts, der(1, b"\xff"))
 
 
-def signed(digest, nonce, signers, offset=0, attribute=True, version=1, content="1.2.840.113549.1.9.16.1.4"):
+def signed(digest, nonce, signers, offset=0, attribute=True, version=1, content="1.2.840.113549.1.9.16.1.4", md="sha256"):
     """A token by the signers, which `openssl ts` would refuse to make."""
     moment = time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + offset)).encode()
     info = der(0x30, integer(version), oid(POLICY), imprint(digest), integer(7), der(0x18, moment), nonce)
@@ -120,7 +121,7 @@ def signed(digest, nonce, signers, offset=0, attribute=True, version=1, content=
     for signer in signers:
         options += ["-signer", signer + ".pem", "-inkey", signer + ".key"]
     token = openssl(
-        "cms", "-sign", "-binary", "-nodetach", "-econtent_type", content, "-md", "sha256", "-outform", "DER", *options, stdin=info)
+        "cms", "-sign", "-binary", "-nodetach", "-econtent_type", content, "-md", md, "-outform", "DER", *options, stdin=info)
     return der(0x30, der(0x30, integer(0)), token)
 
 
@@ -135,6 +136,9 @@ FAULTS = {
     "not-critical": lambda digest, nonce: signed(digest, nonce, ["not-critical"]),
     "two-uses": lambda digest, nonce: signed(digest, nonce, ["two-uses"]),
     "client": lambda digest, nonce: signed(digest, nonce, ["client"]),
+    "sha1": lambda digest, nonce: signed(digest, nonce, ["tsa"], md="sha1"),
+    "sha1-chain": lambda digest, nonce: signed(digest, nonce, ["sha1-chain"]),
+    "sha512": lambda digest, nonce: signed(digest, nonce, ["tsa"], md="sha512"),
     "two-signers": lambda digest, nonce: signed(digest, nonce, ["tsa", "not-critical"]),
     "unnamed": lambda digest, nonce: signed(digest, nonce, ["tsa"], attribute=False),
     "past": lambda digest, nonce: signed(digest, nonce, ["tsa"], -400),
