@@ -215,7 +215,6 @@ let package = Package(
                 "SignedData",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
-                .product(name: "X509", package: "swift-certificates"),
             ]),
         // Requests of other applications for signatures: both sides.
         .target(
@@ -470,6 +469,7 @@ let package = Package(
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
+                .product(name: "X509", package: "swift-certificates"),
             ]),
         .testTarget(
             name: "EnrolmentTests",

@@ -2,7 +2,6 @@ public import CertificateProviding
 public import FoundationEssentials
 import OpenSSLSupport
 import SignedData
-import X509
 
 /// Signs with an identity: data, CMS and PDF, with time stamps. The key signs wherever it is.
 ///
@@ -69,8 +68,7 @@ public struct Signer: Sendable {
             throw refusal("it is not valid before \(leaf.notValidBefore.formatted(.iso8601)); check this host's clock")
         case .valid: break
         }
-        guard let usage = try? leaf.certificate().extensions.keyUsage else { return }
-        guard usage.digitalSignature || usage.nonRepudiation else {
+        guard leaf.permits(.signature) else {
             throw refusal(
                 "its key usage permits neither digitalSignature nor nonRepudiation; have one issued that does")
         }

@@ -1,7 +1,6 @@
 package import CertificateProviding
 package import FoundationEssentials
 import Signing
-import X509
 
 /// The signature that a request is for: the host of its URL.
 public enum SigningOperation: String, CaseIterable, Sendable {
@@ -36,7 +35,7 @@ extension SigningOperation {
             guard leaf.publicKey.algorithm == .ec, leaf.publicKey.curve == "P-256" else {
                 throw refusal("challenges are signed with a P-256 key, and its key is \(leaf.publicKey.displayName)")
             }
-            guard (try? leaf.certificate().extensions.keyUsage)?.digitalSignature ?? true else {
+            guard leaf.permitsDigitalSignature else {
                 throw refusal("its key usage does not permit digitalSignature")
             }
         case .signPDF:

@@ -12,7 +12,7 @@ public struct SigningReply: Sendable {
     public let chain: [X509Certificate]?
 
     /// Reads a reply, and verifies it: the signature of the challenge is by the certificate's key; the document begins with the one
-    /// that was sent, and what follows has a signature with SHA-2 over the whole file.
+    /// that was sent, and what follows has a signature with SHA-2 over the whole file. The certificate is valid, and may sign.
     ///
     /// The time stamp of a document is not verified, nor are other changes behind it looked for: a program that compares versions does so,
     /// such as pyHanko. Takes time linear in the size of the reply.
@@ -20,9 +20,9 @@ public struct SigningReply: Sendable {
     /// - Parameters:
     ///   - reply: The URL, as it came.
     ///   - data: The document or the challenge that was sent.
-    ///   - anchors: The certificate must lead to one of them; `nil` to accept any certificate. For a challenge, intermediates are
+    ///   - anchors: The certificate must lead to one of them; `nil` to accept that of any CA. For a challenge, intermediates are
     ///     anchors too: the reply has none.
-    ///   - date: The time at which the certificates must be valid, where there are anchors.
+    ///   - date: The time at which the certificates must be valid.
     /// - Throws: An error whose reason is a word of the protocol, the first that fits: `empty-response`, `parse-url-error`,
     ///   `wrong-operation-type`, the signer's own `message`, `certificate-parse-error`, `public-key-copy-error`,
     ///   `signature-verification-error`.
@@ -43,6 +43,9 @@ public struct SigningReply: Sendable {
         if url["status"] != "success" { throw RequestWord(rawValue: message ?? "").refusal() }
         let parts =
             operation == .signChallenge ? try Self.challenge(url, data) : try Self.document(url, data)
+        do throws(CertificateProviderError) { try operation.requireUsable(parts.certificate, at: date) } catch {
+            throw RequestWord.signatureVerificationError.failure(error.message, underlying: error)
+        }
         if let anchors {
             chain = try await Self.chain(of: parts.certificate, among: parts.others, anchors, date)
         } else {

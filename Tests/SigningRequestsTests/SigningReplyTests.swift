@@ -1,9 +1,11 @@
 import CertificateProviding
+import Crypto
 import Foundation
 import Signing
 import SigningRequests
 import TestSupport
 import Testing
+import X509
 
 /// The caller's side: replies as a signer gives them, and with each mistake.
 @Suite struct SigningReplyTests {
@@ -98,6 +100,27 @@ import Testing
         #expect(error?.message.hasPrefix("\(first.word): ") == true)
         // The caller's own host is another one's: that is not the caller's command line.
         #expect(error?.code == (first == .host ? .malformedData : first.word.code))
+    }
+
+    @Test(
+        "The certificate of a challenge's signature permits digitalSignature, and is valid",
+        arguments: [
+            (nil, 86_400.0, true), (KeyUsage(digitalSignature: true), 86_400, true),
+            (KeyUsage(nonRepudiation: true), 86_400, false),
+            (KeyUsage(keyCertSign: true, cRLSign: true), 86_400, false), (nil, -60, false),
+        ] as [(KeyUsage?, Double, Bool)])
+    func certificatesThatMaySign(usage: KeyUsage?, lifetime: Double, isAccepted: Bool) async throws {
+        let key = P256.Signing.PrivateKey()
+        let certificate = try TestParty("signer", key: .init(key)).certify(
+            isAuthority: false, lifetime: lifetime, usage.map { [try Certificate.Extension($0, critical: true)] } ?? [])
+        let items: [RequestURL.Item] = [
+            .init("signature", Array(try key.signature(for: challenge).derRepresentation).base64),
+            .init("certificate", certificate.derRepresentation.base64),
+        ]
+        let error = await error(url(.signChallenge, items, []), to: .signChallenge, of: challenge)
+        #expect((error == nil) == isAccepted, "\(String(describing: error))")
+        #expect(isAccepted || error?.reason?.rawValue == "signature-verification-error")
+        #expect(isAccepted || error?.message.contains("cannot sign") == true)
     }
 
     @Test("A reply that lacks something, or has it in another form, is not accepted")
@@ -267,6 +290,24 @@ import Testing
         #expect(await word(try foreign.sign(["-md", "sha1"])) == bad)
         #expect(await word(try foreign.sign(["-nodetach"])) == bad)
         #expect(await word(try foreign.sign(["-noattr"])) == bad)
+    }
+
+    @Test(
+        "The certificate of a document's signature permits digitalSignature or nonRepudiation",
+        arguments: [
+            ("digitalSignature", true), ("nonRepudiation", true), ("keyAgreement", false),
+            ("keyCertSign,cRLSign", false),
+        ])
+    func documentsByCertificatesThatMaySign(usage: String, isAccepted: Bool) async throws {
+        let document = try Foreign().sign(
+            key: ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-addext", "keyUsage=critical,\(usage)"])
+        let error = await error(documentReply(document), to: .signPDF, of: TestPDF.bytes)
+        #expect((error == nil) == isAccepted, "\(String(describing: error))")
+        #expect(
+            isAccepted
+                || error?.reason?.rawValue == "signature-verification-error"
+                    && error?.message.contains("cannot sign") == true
+        )
     }
 
     @Test("A certificate that the signature does not name is not its signer's, though it has the same key")

@@ -124,6 +124,9 @@ public struct X509Certificate: Sendable {
     /// 6.3.3).
     public var permitsRevocationLists: Bool { keyUsage?.cRLSign ?? true }
 
+    /// Whether its key usage, if present, has digitalSignature.
+    package var permitsDigitalSignature: Bool { keyUsage?.digitalSignature ?? true }
+
     /// Returns whether `date` is in, before or after the validity period.
     public func status(at date: Date) -> ValidityStatus {
         if date < notValidBefore { return .notYetValid }
