@@ -41,6 +41,9 @@ struct SettingsReader {
 
         // Read whatever the policy is, so that a mistake shows now and not when the policy changes.
         var providers = try listedProviders()
+        let similar = SimilarKeys(
+            names: sections.flatMap(\.settings).map(\.name),
+            namespaces: sections.flatMap(\.namespaces) + [Self.namespace, Self.keyStoreNamespace])
         for setting in settings.all where try !isOfSection(setting) {
             if let (scheme, name) = try keyStoreParameter(setting) {
                 configuration.keyStores[scheme, default: ProviderParameters()][name] = .init(
@@ -48,7 +51,12 @@ struct SettingsReader {
                 continue
             }
             guard setting.key.lowercased().hasPrefix(Self.namespace.lowercased()) else {
-                configuration.warnings.append(unknownKey(setting))
+                if let known = similar.lookalike(of: setting.key) {
+                    throw setting.position.invalid(
+                        "\(setting.subject) is unknown, and looks like '\(known)'; correct it, or give a key of another program "
+                            + "another name.")
+                }
+                configuration.warnings.append("\(setting.position): \(setting.subject) is unknown and has no effect.")
                 continue
             }
             let (id, name) = try parameter(setting, of: providers)
@@ -260,12 +268,5 @@ extension SettingsReader {
             throw invalid(setting, "is not a parameter of the key store '\(store.scheme)'; \(hint)")
         }
         return (store.scheme, String(parts[2]))
-    }
-
-    private func unknownKey(_ setting: Setting) -> String {
-        let names = sections.flatMap(\.settings).map(\.name)
-        let spelled = names.first { $0.lowercased() == setting.key.lowercased() }
-        let hint = spelled.map { "; keys are case-sensitive, write \($0)" } ?? ""
-        return "\(setting.position): \(setting.subject) is unknown and has no effect\(hint)."
     }
 }

@@ -80,12 +80,12 @@ import Testing
     }
 
     @Test func unknownKeysAreOnlyAWarning() throws {
-        let settings = ConfigurationTests.good(Fixtures.path("ec.p12")) + [("PushURL", "x"), ("host", "y")]
+        let settings = ConfigurationTests.good(Fixtures.path("ec.p12")) + [("PushURL", "x"), ("PushKey", "y")]
         let path = try sandbox.write(FileForm.properties.text(settings), to: "c.properties")
         let output = try sandbox.certprov("list", "--config", path)
         #expect(output.status == 0, "\(output)")
         let lines = output.stderr.split(separator: "\n")
-        #expect(lines.count == 2 && lines[0].contains("\(path):7: ") && lines[1].contains("write Host"), "\(output)")
+        #expect(lines.count == 2 && lines[0].contains("\(path):7: ") && lines[1].contains("\(path):8: "), "\(output)")
         let json = try sandbox.certprov("list", "--json", "--config", path)
         #expect(json.status == 0 && json.stderr.isEmpty, "\(json)")
         let warnings = try json.document("IdentityList")["warnings"].array.compactMap(\.string)

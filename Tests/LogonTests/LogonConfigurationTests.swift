@@ -164,19 +164,59 @@ import Testing
     func warnsOfWhatHasNoEffect(form: FileForm) throws {
         let configuration = try load(
             form.text([
-                ("X-Other", "sEcReT"), ("port", "sEcReT"), ("CertificateProvider", "pkcs12"),
-                ("CertificateProvider.mdm.url", "sEcReT"), ("https", "sEcReT"),
+                ("X-Other", "sEcReT"), ("CertificateProvider", "pkcs12"),
+                ("CertificateProvider.mdm.url", "sEcReT"),
             ]), form)
         let place = { (line: Int) in "\(directory.path)/\(form.fileName):\(form.firstLine + line): " }
         #expect(
             configuration.warnings == [
                 place(0) + "The key 'X-Other' is unknown and has no effect.",
-                place(1) + "The key 'port' is unknown and has no effect; keys are case-sensitive, write Port.",
-                place(3) + "The key 'CertificateProvider.mdm.url' has no effect, because CertificateProvider does not "
+                place(2) + "The key 'CertificateProvider.mdm.url' has no effect, because CertificateProvider does not "
                     + "list 'mdm'.",
-                place(4) + "The key 'https' is unknown and has no effect; keys are case-sensitive, write HTTPS.",
             ])
-        #expect(configuration.port == nil)
+    }
+
+    @Test(
+        "A key that looks like one of certprov's is an error, and not a key of another program",
+        arguments: FileForm.allCases,
+        [
+            ("port", "Port"), ("https", "HTTPS"), ("HTTP", "HTTPS"), ("TrustAnchor", "TrustAnchors"),
+            ("TrustAnchor.crl", "TrustAnchors.crl"), ("TrustAnchors-crl", "TrustAnchors.crl"),
+            ("TrustAnchors_crl-mode", "TrustAnchors.crl-mode"), ("trustanchors", "TrustAnchors"),
+            ("TrustAnchor.crl-url", "TrustAnchors.…"), ("TrsutAnchors", "TrustAnchors"), ("Peer.allow", "Peers.allow"),
+            ("Peers", "Peers.…"), ("peer.allow.1", "Peers.allow"), ("PeersAllow", "Peers.allow"),
+            ("Peers-allow", "Peers.allow"),
+            ("Pers.allowed", "Peers.…"), ("P\u{435}ers.allow", "Peers.allow"), ("\u{feff}Peers.allow", "Peers.allow"),
+            ("Vaults.key", "Vault.key"), ("Registratoin.pin", "Registration.pin"), ("Passcodes.max", "Passcode.…"),
+            ("CertificatProvider.pkcs12.path", "CertificateProvider.…"), ("KeyStores.test.path", "KeyStore.…"),
+            ("PluginsDirectory", "PluginDirectory"), ("UserCreationPolice", "UserCreationPolicy"),
+        ])
+    func misspeltKeys(form: FileForm, misspelt: (key: String, known: String)) throws {
+        let (key, known) = misspelt
+        let peers = SettingsSection(
+            title: "Peers", namespaces: ["TrustAnchors.", "Peers."],
+            ["TrustAnchors.crl", "TrustAnchors.crl-mode", "Peers.allow"].map {
+                Parameter<String?>.string($0, summary: "Whom to trust.").descriptor
+            })
+        let path = try directory.write(form.text([("Domain", "a"), (key, "sEcReT")]).utf8, to: form.fileName)
+        let error = failure {
+            try LogonConfiguration.load(path: path, registry: ProviderRegistry(sections: [peers]))
+        }
+        #expect(error?.code == .configurationInvalid)
+        #expect(
+            error?.message.contains(":\(form.firstLine + 1): ") == true
+                && error?.message.contains("looks like '\(known)'") == true, "\(error?.message ?? "")")
+        #expect(error.map { String(reflecting: $0).contains("sEcReT") } == false)
+    }
+
+    @Test(
+        "A key of another program is a warning",
+        arguments: [
+            "PushURL", "Password", "URLPrefix", "Hosts", "Sort", "Main", "TrustStore", "Keys.store",
+            "Server.Peers.allow", "log4j.rootLogger", "Log.file",
+        ])
+    func keysOfOthers(key: String) throws {
+        #expect(try load("\(key) = x").warnings.count == 1)
     }
 
     @Test(
