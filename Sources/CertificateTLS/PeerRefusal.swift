@@ -6,6 +6,8 @@ struct PeerRefusal: Error {
     enum Reason: String {
         /// Its certificate cannot be read, or it has none.
         case malformed
+        /// Its chain is larger than a server takes.
+        case tooLarge = "too_large"
         /// It is outside of its validity period.
         case expired
         /// It does not permit this use.

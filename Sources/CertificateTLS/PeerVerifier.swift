@@ -20,6 +20,10 @@ struct PeerVerifier: Sendable {
     /// Which of the verified peers are admitted.
     var peers = PeerPolicy.everyVerifiedPeer
 
+    /// The maximum size in bytes of the chain that a client presents. BoringSSL puts it into the session tickets of TLS 1.3, which SwiftNIO
+    /// SSL cannot switch off, and ends the connection where that fails.
+    static let maximumClientChainSize = 30_000
+
     /// Verifies a chain: that it leads to a trust anchor (RFC 5280, section 6), that it permits this use in TLS, that the leaf
     /// is valid for the server's name (RFC 9525), that no certificate is revoked, and that the peer is admitted.
     ///
@@ -29,6 +33,15 @@ struct PeerVerifier: Sendable {
         _ shown: [X509Certificate], as role: Role, at date: Date
     ) async throws(PeerRefusal) -> [X509Certificate] {
         guard let leaf = shown.first else { throw PeerRefusal(.malformed, role, "it presented none") }
+        if case .client = role {
+            let size = shown.reduce(0) { $0 + $1.derRepresentation.count }
+            guard size <= Self.maximumClientChainSize else {
+                throw PeerRefusal(
+                    .tooLarge, role,
+                    "its chain has \(size) bytes, and a server takes at most \(Self.maximumClientChainSize); leave certificates out that "
+                        + "do not lead to the trust anchor")
+            }
+        }
         let status = leaf.status(at: date)
         guard status == .valid else {
             throw PeerRefusal(

@@ -323,8 +323,23 @@ public struct TLSServer: Sendable {
         _ = try context()
     }
 
+    /// Adds the handler of ``makeHandler(for:)`` to a connection that was accepted, and closes the connection if its handshake is not
+    /// complete within a time limit: a client that is silent would keep it open for ever.
+    ///
+    /// Call it on the channel's event loop, before handlers of the program are added.
+    ///
+    /// - Parameter limit: From now on. The time in which the server's own key signs counts, so that a slow token needs more.
+    /// - Throws: As ``makeHandler(for:)``, and SwiftNIO's errors of a channel that is closed.
+    public func addHandlers(to channel: any Channel, handshakeWithin limit: TimeAmount = .seconds(10)) throws {
+        let pipeline = channel.pipeline.syncOperations
+        try pipeline.addHandler(makeHandler(for: channel))
+        try pipeline.addHandler(HandshakeLimit(limit))
+    }
+
     /// Returns the handler for a connection that was accepted, with the identity in force. It demands a certificate of the
     /// client, and verifies it. Does not block.
+    ///
+    /// A handshake has no time limit; ``addHandlers(to:handshakeWithin:)`` has one.
     ///
     /// - Throws: `configurationInvalid` if SwiftNIO SSL refuses the configuration.
     public func makeHandler(for channel: any Channel) throws(CertificateProviderError) -> NIOSSLServerHandler {

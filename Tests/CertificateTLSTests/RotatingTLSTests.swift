@@ -356,6 +356,45 @@ import X509
         #expect(lines.first?.text.contains("127.0.0.1") == true)
     }
 
+    @Test(
+        "A chain that is larger than the bound is refused in the handshake, logged and counted",
+        arguments: Version.allCases)
+    func aLargeChain(version: Version) async throws {
+        let authority = try authority.get()
+        let host = try await RotatingHost(presenting: try authority.issue("server"), trusting: [authority.root])
+        let identity = try authority.issue("client")
+        let long = try TestAuthority.leaf("filling", dnsNames: [String(repeating: "a.", count: 3000) + "example"])
+        let short = try TestAuthority.leaf("x")
+        func chain(_ size: Int, of filling: X509Certificate) throws -> Identity {
+            var chain = identity.certificateChain
+            while chain.reduce(0, { $0 + $1.derRepresentation.count }) + filling.derRepresentation.count <= size {
+                chain.append(filling)
+            }
+            return try Identity(certificateChain: chain, key: identity.key, provenance: identity.provenance)
+        }
+        try await withEventLoops { group in
+            try await host.serve(on: group) { port in
+                func isAdmitted(_ client: Identity) async throws -> Bool {
+                    try await OpenSSL.withFiles(of: client, authority: authority) {
+                        try await OpenSSL.client($0, version: version, port: port)
+                    }.contains(client.fingerprint)
+                }
+                for filling in [long, short] {
+                    let client = try chain(30_000, of: filling)
+                    #expect(try await isAdmitted(client), "\(filling.subject)")
+                }
+                #expect(host.refusals("too_large") == 0)
+                for size in [40_000, 60_000, 90_000] {
+                    let client = try chain(size, of: long)
+                    #expect(try await !isAdmitted(client), "\(size)")
+                }
+            }
+        }
+        #expect(host.refusals("too_large") == 3)
+        let lines = host.log.lines.filter { $0.message == "client refused" }
+        #expect(lines.count == 1 && lines.first?.text.contains("a server takes at most 30000") == true)
+    }
+
     @Test("A client admits the servers that it is to")
     func aClientHasAPolicyToo() async throws {
         let authority = try authority.get()

@@ -4,6 +4,7 @@ import Logging
 import NIOCore
 import NIOPosix
 import ServiceLifecycle
+import Synchronization
 import UnixSignals
 
 /// Greets each client that the property file admits, until SIGTERM.
@@ -36,19 +37,36 @@ import UnixSignals
     }
 
     func run() async throws {
+        let connections = Connections()
         let listener = try await ServerBootstrap(group: .singletonMultiThreadedEventLoopGroup)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
             .childChannelInitializer { [tls] channel in
                 channel.eventLoop.makeCompletedFuture {
-                    let pipeline = channel.pipeline.syncOperations
-                    try pipeline.addHandler(tls.makeHandler(for: channel))
-                    try pipeline.addHandler(Greeting())
+                    try connections.add(channel)
+                    try tls.addHandlers(to: channel, handshakeWithin: .seconds(10))
+                    try channel.pipeline.syncOperations.addHandler(Greeting())
                 }
             }
             .bind(host: "127.0.0.1", port: port).get()
         logger.notice("listening", metadata: ["port": "\(listener.localAddress?.port ?? port)"])
         try? await gracefulShutdown()
         try await listener.close()
+    }
+}
+
+/// Counts the connections that are open. One that is too many is closed.
+final class Connections: Sendable {
+    struct TooMany: Error {}
+
+    private static let maximum = 1000
+    private let count = Mutex(0)
+
+    func add(_ channel: any Channel) throws {
+        try count.withLock { count in
+            guard count < Self.maximum else { throw TooMany() }
+            count += 1
+        }
+        channel.closeFuture.whenComplete { _ in self.count.withLock { $0 -= 1 } }
     }
 }
 
