@@ -18,7 +18,7 @@ import Synchronization
 ///
 ///     let logon = try CertprovLogon(configuredBy: "clienthub.properties")
 ///     let server = try await logon.tls().server()
-///     // … server.makeHandler(for: channel) for each connection, and logon.renewal among the services of the program.
+///     // … server.addHandlers(to: channel) for each connection, and logon.renewal among the services of the program.
 ///
 /// ``reload()`` reads the property file again, and ``reloading(every:)`` does so when the file changes. Credentials and TLS stay the
 /// same objects.
@@ -332,10 +332,11 @@ extension CertprovLogon {
     ///
     /// A file is read when two looks in a row see the same new modification time, size and inode, since an editor may write
     /// it in parts. After an error the configuration in force stays, and the next looks try again, at growing intervals. The
-    /// error is logged once, until it is another one.
+    /// error is logged once, until it is another one. While an operation of the manager is in progress, such as a renewal, each look
+    /// tries again.
     ///
-    /// - Parameter interval: The time between two looks.
-    public func reloading(every interval: Duration = .seconds(30)) -> some Service {
+    /// - Parameter interval: The time between two looks. By default, a change is in force within ten seconds.
+    public func reloading(every interval: Duration = .seconds(3)) -> some Service {
         Reloading(logon: self, interval: interval)
     }
 
@@ -361,7 +362,7 @@ extension CertprovLogon {
             if try await reload(expecting: .some(seen)) { logger.notice("the property file was reloaded") }
             watch.succeeded()
         } catch {
-            guard watch.failed(error) else { return }
+            guard error.reason != .busy, watch.failed(error) else { return }
             logger.error(
                 "the property file was not reloaded, the configuration in force stays",
                 metadata: ["code": "\(error.code)", "reason": "\(error)"])

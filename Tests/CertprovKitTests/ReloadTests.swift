@@ -397,6 +397,43 @@ import Testing
 
     // MARK: - The service that looks at the file
 
+    @Test("A change of Peers.allow is in force within ten seconds, or when the operation in progress ends")
+    func peersAreReloadedWithinTenSeconds() async throws {
+        let host = try await ReloadHost(.properties, ["ApplicationId": nil, "Peers.allow": "cn:one"])
+        let group = ServiceGroup(services: [host.logon.reloading()], logger: .init(label: "test"))
+        let peer = try #require(TLSPeer(chain: [try TestAuthority.leaf("one")]))
+        try await withThrowingTaskGroup(of: Void.self) { tasks in
+            tasks.addTask { try await group.run() }
+            var looks = 1
+            func passNineSeconds() async throws {
+                for _ in 0..<3 {
+                    try await eventually { host.time.sleeps(of: .seconds(3)) >= looks }
+                    host.time.pass(.seconds(3))
+                    looks += 1
+                    try await eventually { host.time.sleeps(of: .seconds(3)) >= looks }
+                }
+            }
+            #expect(host.logon.trust.peers.admits(peer))
+            try host.configure(["ApplicationId": nil, "Peers.allow": "cn:other"])
+            try await passNineSeconds()
+            #expect(!host.logon.trust.peers.admits(peer))
+            let gate = AsyncStream<Void>.makeStream()
+            host.maker.state.withLock { $0.gate = gate.stream }
+            async let obtained = host.logon.manager.obtainIdentity(NoUserInteraction())
+            try await eventually { host.maker.state.withLock { $0.calls.contains("get a") } }
+            try host.configure(["ApplicationId": nil, "Peers.allow": "cn:one"])
+            for _ in 0..<5 { try await passNineSeconds() }
+            #expect(!host.logon.trust.peers.admits(peer) && host.errors.isEmpty)
+            gate.continuation.finish()
+            _ = try await obtained
+            try await passNineSeconds()
+            #expect(host.logon.trust.peers.admits(peer))
+            await group.triggerGracefulShutdown()
+            try await tasks.waitForAll()
+        }
+        await host.end()
+    }
+
     @Test("The reload service takes a file that is stable for two looks, and reports a mistake once")
     func aChangedFileIsFound() async throws {
         let host = try await ReloadHost()
