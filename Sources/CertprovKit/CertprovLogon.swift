@@ -36,6 +36,7 @@ public final class CertprovLogon: Sendable {
     private var logger: Logger { composition.logger }
     private var now: @Sendable () -> Date { composition.now }
     private let sleep: @Sendable (Duration) async throws -> Void
+    private let looking: (@Sendable (Duration) async throws -> Void)?
     /// How the file was when it was read for ``manager``.
     private let stamp: Mutex<FileStamp?>
 
@@ -106,7 +107,7 @@ public final class CertprovLogon: Sendable {
         let configuration = try LogonConfiguration.load(path: path, registry: composition.registry)
         for warning in configuration.warnings { logger.warning("\(warning)") }
         current = CurrentManager(try composition.manager(configuration).manager)
-        (self.path, self.sleep) = (path, sleep)
+        (self.path, self.sleep, self.looking) = (path, sleep, looking)
         self.stamp = Mutex(stamp)
     }
 
@@ -244,6 +245,7 @@ public final class CertprovLogon: Sendable {
             let credentials = RotatingTLSCredentials(first)
             var environment = RenewalEnvironment(logger: logger)
             environment.now = now
+            if let looking { environment.look = looking }
             let started = Started(
                 credentials: credentials,
                 renewal: RenewingIdentity(

@@ -40,6 +40,8 @@ final class ProviderStorage: IdentityStorage {
         }
     }
 
+    var entryDirectories: [String] { [path] }
+
     func entryNames() throws(CertificateProviderError) -> [String] { try names(in: Self.parent) }
 
     func recordNames() throws(CertificateProviderError) -> [String] { try names(in: Self.records) }

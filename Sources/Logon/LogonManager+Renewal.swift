@@ -139,6 +139,15 @@ extension LogonManager {
         }
     }
 
+    /// Looks at the directories of the store in which the providers' identities are: equal looks mean that none has changed. Empty for a
+    /// store without directories.
+    package func lookAtStore() async -> [FileStamp?] {
+        let paths = providers.flatMap { sequence[$0.id]?.entryDirectories ?? [] }
+        guard !paths.isEmpty else { return [] }
+        let look = try? await executor.run { () throws(CertificateProviderError) in paths.map { FileStamp(of: $0) } }
+        return look ?? []
+    }
+
     /// Asks the provider of an identity that is now in use to destroy the replaced one
     /// (``/CertificateProviding/ReplacedIdentityDiscarding``). `RenewingIdentity` does this by itself.
     ///

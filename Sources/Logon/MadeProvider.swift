@@ -5,10 +5,12 @@ import Synchronization
 /// A provider that a manager has made. Managers that replace one another share those whose parameters are the same.
 final class MadeProvider: Sendable {
     let provider: any CertificateProvider
+    private let environment: ProviderEnvironment
     /// For its calls that block.
-    let executor: BlockingExecutor
-    /// Its environment's log.
-    let logger: Logger
+    var executor: BlockingExecutor { environment.executor }
+    var logger: Logger { environment.logger }
+    /// The directories of its part of the store.
+    var entryDirectories: [String] { environment.storage.entryDirectories }
     /// By its parameter `renew-at`.
     let renewalPolicy: RenewalPolicy
     /// Whether another provider has taken its place, and it was not shut down yet.
@@ -20,7 +22,7 @@ final class MadeProvider: Sendable {
         in environment: @escaping ProviderRegistry.Surroundings
     ) throws(CertificateProviderError) {
         renewalPolicy = RenewalPolicy(point: try configured.parameters.renewalPoint(provider: configured.id))
-        (provider, executor, logger) = try registry.provider(
+        (provider, self.environment) = try registry.provider(
             configured.id, configured.parameters, keyStores, in: environment)
     }
 

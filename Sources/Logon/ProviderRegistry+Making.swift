@@ -1,10 +1,9 @@
 import CertificateProviding
-import Logging
 
 extension ProviderRegistry {
     typealias Surroundings = @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment
 
-    /// Creates a provider and sets its parameters. The provider can create others through its environment.
+    /// Creates a provider and sets its parameters. The provider can create others through its environment, which is returned too.
     ///
     /// - Parameter environment: Returns the environment of the provider with this id.
     /// - Throws: `configurationInvalid` for a provider that is not installed, errors of `environment`, and errors of
@@ -12,7 +11,7 @@ extension ProviderRegistry {
     func provider(
         _ id: ProviderID, _ parameters: ProviderParameters, _ keyStores: KeyStores,
         in environment: @escaping Surroundings
-    ) throws(CertificateProviderError) -> (any CertificateProvider, executor: BlockingExecutor, logger: Logger) {
+    ) throws(CertificateProviderError) -> (any CertificateProvider, ProviderEnvironment) {
         guard let descriptor = try provider(id, parameters) else {
             let installed = providerIDs.map(\.rawValue).joined(separator: ", ")
             throw CertificateProviderError(
@@ -27,7 +26,7 @@ extension ProviderRegistry {
             guard provider.id == id else {
                 throw CertificateProviderError(.internal, "The provider '\(id)' calls itself '\(provider.id)'.")
             }
-            return (provider, surroundings.executor, surroundings.logger)
+            return (provider, surroundings)
         } catch {
             throw error.attributed(to: id)
         }

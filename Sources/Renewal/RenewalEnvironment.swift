@@ -10,6 +10,8 @@ public struct RenewalEnvironment: Sendable {
     public var uptime: @Sendable () -> Duration
     /// Waits for about this duration, longer if the machine is suspended. Throws if the task is cancelled.
     public var sleep: @Sendable (Duration) async throws -> Void
+    /// Waits between two looks at the store. Throws if the task is cancelled.
+    package var look: @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) }
     /// Returns a random number from 0 to 1, excluding 1.
     public var random: @Sendable () -> Double
     /// The factory of the metrics.

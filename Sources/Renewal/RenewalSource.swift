@@ -16,6 +16,10 @@ struct RenewalSource: Sendable {
     let renew: Ask
     /// Returns what the provider has in place of the current identity by now.
     let successor: @Sendable (_ current: Identity) async throws(CertificateProviderError) -> Identity
+    /// Returns the stored identity; `nil` if there is none.
+    let stored: @Sendable () async throws(CertificateProviderError) -> Identity?
+    /// Looks at the store: equal looks mean that it has not changed. Empty if that does not show.
+    let lookAtStore: @Sendable () async -> [FileStamp?]
     /// Returns what announces that there may be a new identity; nil if the provider does not.
     let updates: @Sendable (_ current: Identity) -> (any UpdateAnnouncing)?
     /// Destroys the identity that the current one has replaced.
@@ -37,6 +41,8 @@ struct RenewalSource: Sendable {
             successor: { current throws(CertificateProviderError) in
                 try await manager().successor(of: current, NoUserInteraction())
             },
+            stored: { () throws(CertificateProviderError) in try await manager().storedIdentity() },
+            lookAtStore: { await manager().lookAtStore() },
             updates: { manager().updates(for: $0) },
             discardReplaced: { current throws(CertificateProviderError) in
                 try await manager().discardReplaced(by: current, NoUserInteraction())
@@ -50,6 +56,9 @@ struct RenewalSource: Sendable {
         let schedule = { @Sendable (identity: Identity) in
             RenewalSchedule(for: identity, policy: policy, advice: provider.advice?.advice(on: identity))
         }
+        let stored = { @Sendable () async throws(CertificateProviderError) in
+            try await executor.run { () throws(CertificateProviderError) in try provider.getStoredCertificate() }
+        }
         return Self(
             schedule: schedule,
             advised: { identity in
@@ -57,20 +66,17 @@ struct RenewalSource: Sendable {
                 return schedule(identity)
             },
             renewIfDue: { now throws(CertificateProviderError) in
-                let stored = try await executor.run { () throws(CertificateProviderError) in
-                    try provider.getStoredCertificate()
-                }
-                if let stored, !schedule(stored).isDue(at: now) { return stored }
+                if let stored = try await stored(), !schedule(stored).isDue(at: now) { return stored }
                 return try await provider.getCertificate(NoUserInteraction())
             },
             renew: { _ throws(CertificateProviderError) in try await provider.getCertificate(NoUserInteraction()) },
             successor: { current throws(CertificateProviderError) in
-                let stored = try await executor.run { () throws(CertificateProviderError) in
-                    try provider.getStoredCertificate()
-                }
-                if let stored, !stored.isSame(as: current, withChain: true) { return stored }
+                if let stored = try await stored(), !stored.isSame(as: current, withChain: true) { return stored }
                 return try await provider.getCertificate(NoUserInteraction())
             },
+            stored: stored,
+            // The storage of a provider is known to its manager alone.
+            lookAtStore: { [] },
             updates: { _ in provider.updates },
             discardReplaced: { current throws(CertificateProviderError) in
                 try await provider.replacement?.discardReplaced(by: current, NoUserInteraction())

@@ -10,7 +10,8 @@ import Synchronization
 /// The current identity stays in use until the new one is available, is valid by the wall clock, has passed a test
 /// signature, and was accepted by `install`. Then it becomes ``current``, and all tasks that iterate over ``updates``
 /// get it. A provider that announces an update (``/CertificateProviding/UpdateAnnouncing``) is asked at once, but not more than
-/// once a minute. A failed renewal or update is tried again after a pause (see ``RenewalBackoff``), also after the identity
+/// once a minute. An identity that another process stores is taken within ten seconds, if it comes from a manager whose store is on
+/// this host. A failed renewal or update is tried again after a pause (see ``RenewalBackoff``), also after the identity
 /// has expired. One that is pending is logged as a warning from a twentieth of the lifetime before the expiry on, and as an error
 /// after it; all other failures are errors.
 /// The user is never asked: a renewal that needs the user fails.
@@ -128,6 +129,7 @@ public final class RenewingIdentity: Service {
     public func run() async {
         await withTaskGroup(of: Void.self) { tasks in
             tasks.addTask { await self.followAnnouncements() }
+            tasks.addTask { await self.followStore() }
             await keepFresh()
             tasks.cancelAll()
         }
@@ -155,6 +157,58 @@ public final class RenewingIdentity: Service {
             state.withLock { $0.plan.announceUpdate(isLocal: isLocal) }
             endPauseIfDue()
         }
+    }
+
+    /// Takes identities that other processes store: the command, or another service. A provider need not notice them.
+    private func followStore() async {
+        var inForce = await source.lookAtStore()
+        guard !inForce.isEmpty else { return }
+        // Something may have been stored since the current identity was read.
+        inForce = inForce.map { _ in nil }
+        var watch = FileWatch<[FileStamp?]>()
+        while !Task.isCancelled {
+            do { try await environment.look(SourceWatch.interval) } catch { return }
+            let seen = await source.lookAtStore()
+            guard watch.isDue(seen, inForce: inForce) else { continue }
+            do throws(CertificateProviderError) {
+                try await takeStored()
+                inForce = seen
+                watch.succeeded()
+            } catch {
+                // A renewal is in progress: the next look tries again.
+                guard error.code != .operationNotAllowed, watch.failed(error) else { continue }
+                environment.logger.error(
+                    "the stored identity is not taken, the current identity stays in use",
+                    metadata: ["code": "\(error.code)", "reason": "\(error)"])
+            }
+        }
+    }
+
+    /// Takes the stored identity, if it is another one.
+    private func takeStored() async throws(CertificateProviderError) {
+        func other() async throws(CertificateProviderError) -> Identity? {
+            let stored = try await source.stored()
+            return stored?.isSame(as: current, withChain: true) == false ? stored : nil
+        }
+        // Most changes are the service's own, or of another identity: they must not refuse a renewal.
+        guard try await other() != nil else { return }
+        try begin()
+        defer { end() }
+        guard let identity = try await other() else { return }
+        try await take(identity, "identity taken from the store")
+        metrics.count(.renewed)
+    }
+
+    /// Puts an identity into use. Its plan begins with it.
+    private func take(_ identity: Identity, _ event: Logger.Message) async throws(CertificateProviderError) {
+        try checkValidity(of: identity)
+        try await identity.verifyPossession()
+        try await install(identity)
+        let schedule = source.schedule(identity)
+        let taken = environment.moment
+        state.withLock { $0.plan.succeed(with: schedule, at: taken) }
+        publish(
+            identity, event, isOfSameProvider: identity.provenance.provider == current.provenance.provider)
     }
 
     /// Waits until `duration` has passed or an attempt becomes due.
@@ -284,15 +338,7 @@ public final class RenewingIdentity: Service {
             }
             // A source may have put other issuers beside the same certificate.
             if !isUpdate { try identity.requireSuccession(to: current, at: moment.wall) }
-            try checkValidity(of: identity)
-            try await identity.verifyPossession()
-            try await install(identity)
-            let schedule = source.schedule(identity)
-            let taken = environment.moment
-            state.withLock { $0.plan.succeed(with: schedule, at: taken) }
-            publish(
-                identity, "identity renewed",
-                isOfSameProvider: identity.provenance.provider == current.provenance.provider)
+            try await take(identity, "identity renewed")
             metrics.count(.renewed)
         } catch {
             let error = error.replacing(current, at: moment.wall)

@@ -53,6 +53,28 @@ import Testing
         }
     }
 
+    @Test("A change of an entry shows in the directories of the part, without the vault and in it, locked or not")
+    func changesShow() throws {
+        let vault = try vault()
+        let storage = vault.storage(for: test)
+        func look() -> [FileStamp?] { storage.entryDirectories.map { FileStamp(of: $0) } }
+        var looks = [look()]
+        try storage.setEntry(try Samples.stored("one"), named: "entry")
+        looks.append(look())
+        try vault.create(passcode: passcode)
+        looks.append(look())
+        let other = try self.vault()
+        try other.unlock(passcode)
+        // The time of a change has the resolution of the kernel's clock.
+        for _ in 0..<1000 where look() == looks.last {
+            try other.storage(for: test).setEntry(try Samples.stored("two"), named: "entry")
+        }
+        looks.append(look())
+        for (before, after) in zip(looks, looks.dropFirst()) { #expect(before != after) }
+        vault.lock()
+        #expect(look() == looks.last && looks[0] == [nil, nil])
+    }
+
     @Test("The vault stores values by name")
     func valuesAreKeptByName() throws {
         let vault = try vault()

@@ -70,16 +70,31 @@ func eventually(
     Issue.record("the condition does not come true", sourceLocation: sourceLocation)
 }
 
+/// Lets a service look at files all the time, but for while a test holds it back.
+final class Looks: Sendable {
+    private let areHeld = BlockingMutex(false)
+
+    func hold(_ body: () async throws -> Void) async throws {
+        areHeld.withLock { $0 = true }
+        try await body()
+        areHeld.withLock { $0 = false }
+    }
+
+    @Sendable func pass(_ time: Duration) async throws {
+        repeat { try await Task.sleep(for: .milliseconds(5)) } while areHeld.withLock(\.self)
+    }
+}
+
 /// Runs a service with the identity of a property file while `body` runs. It looks for changed files all the time.
 func withService(
     _ properties: [String], in directory: TemporaryDirectory, _ log: TestLog, password: String = "s3cret",
-    _ body: (CertprovLogon, RotatingTLSCredentials) async throws -> Void
+    looks: Looks = Looks(), _ body: (CertprovLogon, RotatingTLSCredentials) async throws -> Void
 ) async throws {
     let path = try directory.write(properties.joined(separator: "\n") + "\n", to: "service.properties")
     let logon = try CertprovLogon(
         configuredBy: path, logger: log.logger, secrets: SecretReader { $0 == "PASSWORD" ? password : nil },
         store: IdentityStore(path: directory["state"]),
-        looking: { _ in try await Task.sleep(for: .milliseconds(5)) },
+        looking: looks.pass,
         vaults: nil)
     let credentials = try await logon.credentials()
     let renewal = Task { try await logon.renewal.run() }

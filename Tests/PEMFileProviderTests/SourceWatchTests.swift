@@ -17,10 +17,10 @@ import Testing
     init() throws { (directory, authority) = (try TemporaryDirectory(), try TestAuthority()) }
 
     private func service(
-        _ properties: String..., password: String = "s3cret",
+        _ properties: String..., password: String = "s3cret", looks: Looks = Looks(),
         _ body: (CertprovLogon, RotatingTLSCredentials) async throws -> Void
     ) async throws {
-        try await withService(properties, in: directory, log, password: password, body)
+        try await withService(properties, in: directory, log, password: password, looks: looks, body)
     }
 
     private func leaf(_ credentials: RotatingTLSCredentials) -> X509Certificate {
@@ -193,6 +193,27 @@ import Testing
         try writeP12(one)
         let lines = pkcs12()
         try await service(lines[0], lines[1], lines[2]) { logon, credentials in
+    @Test("A PKCS#12 file that the command reads first reaches a running service")
+    func aPKCS12FileThatTheCommandReadsFirst() async throws {
+        let identities = try ["one", "two", "three"].map { try authority.issue($0) }
+        try writeP12(identities[0])
+        let (lines, looks) = (pkcs12(), Looks())
+        try await service(lines[0], lines[1], lines[2], looks: looks) { _, credentials in
+            for identity in identities.dropFirst() {
+                try await looks.hold {
+                    try writeP12(identity)
+                    let command = try CertprovLogon(
+                        configuredBy: directory["service.properties"], logger: TestLog().logger,
+                        secrets: SecretReader { $0 == "PASSWORD" ? "s3cret" : nil },
+                        store: IdentityStore(path: directory["state"]), vaults: nil)
+                    let renewed = try await command.manager.renewIdentityIfDue(at: Date(), NoUserInteraction())
+                    #expect(renewed.certificate == identity.certificate)
+                }
+                try await eventually { leaf(credentials) == identity.certificate }
+            }
+        }
+    }
+
             try writeP12(two, password: "another")
             try await eventually { log.text.contains("wrongPassword") }
             #expect(leaf(credentials) == one.certificate)

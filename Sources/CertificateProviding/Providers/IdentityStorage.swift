@@ -58,12 +58,19 @@ public protocol IdentityStorage: Sendable {
     /// thread holds it. The lease is advisory: other users can still read and change the record.
     /// - Throws: `storeWriteFailed` if the lease cannot be taken.
     func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease?
+
+    /// The paths of the directories that may have the entries: their time changes with each entry, so that a service sees there what
+    /// another process has stored. Empty for a storage without any. Does not block.
+    var entryDirectories: [String] { get }
 }
 
 extension IdentityStorage {
     /// The storage itself: the default for a provider whose names differ by its parameters
     /// (``StoredIdentity/name(distinguishedBy:)``).
     public var shared: any IdentityStorage { self }
+
+    /// No directory: the default.
+    public var entryDirectories: [String] { [] }
 
     /// Updates the record with an empty one.
     public func removeRecord(named name: String) throws(CertificateProviderError) {

@@ -68,6 +68,8 @@ struct VaultStorage: ForwardingStorage {
     let provider: ProviderID
 
     func current() throws(CertificateProviderError) -> any IdentityStorage { try vault.part(of: provider) }
+
+    var entryDirectories: [String] { vault.entryDirectories(of: provider) }
 }
 
 /// Storage that finds at each use which other one it stands for.

@@ -218,6 +218,11 @@ public final class DataVault: Sendable {
         }
     }
 
+    /// The directories of a part, with and without the vault. Needs no passcode.
+    func entryDirectories(of provider: ProviderID) -> [String] {
+        [before.store, sealed].flatMap { $0.storage(for: provider).entryDirectories }
+    }
+
     /// Returns a part that is beside the vault, with or without one: for the key store whose key the vault needs.
     package func outerStorage(for provider: ProviderID) -> any IdentityStorage { outer.storage(for: provider) }
 

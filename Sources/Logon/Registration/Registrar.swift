@@ -301,4 +301,6 @@ private struct UnlockingStorage: ForwardingStorage {
         try unlock()
         return storage
     }
+
+    var entryDirectories: [String] { storage.entryDirectories }
 }
