@@ -4,6 +4,8 @@
 public struct Identity: Sendable {
     /// Leaf first, each certificate followed by its issuer, without the root. Never empty; a self-signed leaf is alone.
     public let certificateChain: [X509Certificate]
+    /// The root that its source has at the end of the chain; `nil` for none, and for a self-signed leaf.
+    package let root: X509Certificate?
     /// The private key of the leaf.
     public let key: any IdentityKey
     /// The CA certificates that came with the identity; `nil` if its source has none.
@@ -57,6 +59,7 @@ public struct Identity: Sendable {
         }
         try leaf.requireUsableKeySize(provider: provenance.provider)
         self.certificateChain = CertificateChain.withoutRoot(certificateChain)
+        root = self.certificateChain.count < certificateChain.count ? certificateChain.last : nil
         self.key = key
         self.trust = trust
         self.usage = usage

@@ -348,12 +348,13 @@ public final class RenewingIdentity: Service {
     }
 
     /// Refuses an identity whose chain is not valid by the wall clock, or not for TLS clients, unless the current one is not
-    /// either and its certificate expires earlier.
+    /// either and its certificate expires earlier; and a leaf alone whose issuer is in the chain of the current one, which is valid.
     private func checkValidity(of identity: Identity) throws(CertificateProviderError) {
         let now = environment.now()
         let present = current
-        guard let obstacle = identity.obstacle(at: now),
-            !identity.isAsUsable(as: present, at: now)
+        let lost = identity.lostIssuer(of: present.certificateChain, at: now)
+        guard let obstacle = lost ?? identity.obstacle(at: now),
+            lost != nil || !identity.isAsUsable(as: present, at: now)
                 || identity.certificate.notValidAfter <= present.certificate.notValidAfter
         else { return }
         throw CertificateProviderError(

@@ -213,6 +213,65 @@ import X509
         try TestAuthority().issue("better").requireUsable(toReplace: good, at: now)
     }
 
+    /// The leaf of an identity, as a file has it that was written without its chain.
+    private func alone(_ identity: Identity, trust: [X509Certificate] = [], with root: X509Certificate? = nil) throws
+        -> Identity
+    {
+        try Identity(
+            certificateChain: [identity.certificate] + [root].compactMap(\.self), key: identity.key,
+            trust: TrustBundle(trust), usage: identity.usage, provenance: identity.provenance)
+    }
+
+    @Test("A leaf alone does not replace a chain that has its issuer, while that is valid; a leaf of the root does")
+    func aLeafAloneDoesNotReplaceItsChain() throws {
+        let (authority, now) = (try TestAuthority(), Date())
+        let good = try authority.issue("good")
+        let leaf = try alone(authority.issue("leaf"))
+        let error = #expect(throws: CertificateProviderError.self) {
+            try leaf.requireUsable(toReplace: good, at: now)
+        }
+        #expect(
+            error?.code == .malformedData
+                && error?.message.contains("without its issuer '\(authority.intermediate.subject)'") == true)
+        // A later CA may have the same name, and another key.
+        let later = try alone(TestAuthority().issue("later"))
+        #expect(throws: CertificateProviderError.self) { try later.requireUsable(toReplace: good, at: now) }
+        let over = try authority.issue("over", notBefore: now - 7200, notAfter: now - 3600)
+        try leaf.requireUsable(toReplace: over, at: now)
+        try leaf.requireUsable(toReplace: leaf, at: now)
+        try good.requireUsable(toReplace: leaf, at: now)
+        try authority.issue("by the root", isByRoot: true).requireUsable(toReplace: good, at: now)
+        // The end of a chain that is of no use to most peers, such as a root that an older one has certified.
+        try authority.issue("short").requireUsable(toReplace: authority.crossCertified(good, until: now + 60), at: now)
+    }
+
+    @Test("The remark on a leaf alone names its issuer, where peers may lack it")
+    func aLeafAloneIsRemarkedOn() throws {
+        let authority = try TestAuthority()
+        let chain = try authority.issue("good").certificateChain
+        let (root, intermediate) = (authority.root, authority.intermediate)
+        let (client, server) = (try authority.issue("leaf"), try authority.issue("leaf", usage: .server))
+        let cases: [(Identity, after: [X509Certificate], String?)] = [
+            (try alone(client), [], nil), (try alone(server), [], intermediate.subject),
+            (try alone(client), chain, intermediate.subject),
+            (try alone(client), try TestAuthority("Other").issue("other").certificateChain, intermediate.subject),
+            (try authority.issue("by the root", usage: .server, isByRoot: true), chain, nil),
+            (try authority.issue("by the root", usage: .server, isByRoot: true), [], root.subject),
+            (try alone(authority.issue("by the root", usage: .server, isByRoot: true), with: root), [], nil),
+            (try alone(authority.issue("by the root", usage: .server, isByRoot: true), trust: [root]), [], nil),
+            (try alone(server, trust: [intermediate]), [], nil),
+            (try alone(client, trust: [root, intermediate]), [], intermediate.subject),
+            (client, [], nil), (client, chain, nil), (server, try alone(client).certificateChain, nil),
+        ]
+        for (index, (identity, current, name)) in cases.enumerated() {
+            let remark = identity.remarkOnIssuer(after: current)
+            #expect((remark != nil) == (name != nil), "\(index): \(remark ?? "")")
+            if let name { #expect(remark?.contains("without its issuer '\(name)'") == true, "\(index)") }
+        }
+        let longer = try authority.crossCertified(client, until: Date() + 3600)
+        #expect(client.remarkOnIssuer(after: longer.certificateChain)?.contains("'\(root.subject)'") == true)
+    }
+
     @Test("Of two chains with an obstacle, one whose leaf is not valid does not replace one whose leaf is")
     func theLeavesDecideBetweenTwoObstacles() throws {
         let (authority, now) = (try TestAuthority(), Date())

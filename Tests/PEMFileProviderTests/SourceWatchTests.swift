@@ -131,14 +131,20 @@ import Testing
     func aBadOneDoesNotReplaceAGoodOne() async throws {
         let (good, next) = (try authority.issue("good"), try authority.issue("next"))
         let expired = try authority.issue("expired", notAfter: Date(timeIntervalSinceNow: -60))
+        let alone = try authority.issue("alone")
         try directory.write(good.chainPEM, to: "tls.crt")
         try directory.write(try good.keyPEM, to: "tls.key")
         let lines = pem(directory.path)
         try await service(lines[0], lines[1]) { _, credentials in
-            try directory.rename(expired.chainPEM, to: "tls.crt")
-            try directory.rename(try expired.keyPEM, to: "tls.key")
-            try await eventually { log.text.contains("cannot be used") }
-            #expect(leaf(credentials) == good.certificate)
+            for (identity, chain, words) in [
+                (expired, expired.chainPEM, "it expired on"),
+                (alone, alone.certificate.pemRepresentation, "it comes without its issuer"),
+            ] {
+                try directory.rename(chain, to: "tls.crt")
+                try directory.rename(try identity.keyPEM, to: "tls.key")
+                try await eventually { log.text.contains(words) }
+                #expect(leaf(credentials) == good.certificate)
+            }
             try directory.rename(next.chainPEM, to: "tls.crt")
             try directory.rename(try next.keyPEM, to: "tls.key")
             try await eventually { leaf(credentials) == next.certificate }
@@ -187,12 +193,6 @@ import Testing
         }
     }
 
-    @Test("A PKCS#12 file with another password leaves the stored identity, with a warning")
-    func aPKCS12FileThatCannotBeRead() async throws {
-        let (one, two) = (try authority.issue("one"), try authority.issue("two"))
-        try writeP12(one)
-        let lines = pkcs12()
-        try await service(lines[0], lines[1], lines[2]) { logon, credentials in
     @Test("A PKCS#12 file that the command reads first reaches a running service")
     func aPKCS12FileThatTheCommandReadsFirst() async throws {
         let identities = try ["one", "two", "three"].map { try authority.issue($0) }
@@ -214,6 +214,12 @@ import Testing
         }
     }
 
+    @Test("A PKCS#12 file with another password leaves the stored identity, with a warning")
+    func aPKCS12FileThatCannotBeRead() async throws {
+        let (one, two) = (try authority.issue("one"), try authority.issue("two"))
+        try writeP12(one)
+        let lines = pkcs12()
+        try await service(lines[0], lines[1], lines[2]) { logon, credentials in
             try writeP12(two, password: "another")
             try await eventually { log.text.contains("wrongPassword") }
             #expect(leaf(credentials) == one.certificate)

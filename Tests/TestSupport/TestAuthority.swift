@@ -14,8 +14,8 @@ public struct TestAuthority: Sendable {
 
     public let root: X509Certificate
     public let intermediate: X509Certificate
-    private let intermediateKey: Certificate.PrivateKey
-    private let intermediateName: DistinguishedName
+    private let (rootKey, intermediateKey): (Certificate.PrivateKey, Certificate.PrivateKey)
+    private let (rootName, intermediateName): (DistinguishedName, DistinguishedName)
 
     /// - Parameters:
     ///   - name: Two authorities of one name differ only in their keys.
@@ -24,8 +24,8 @@ public struct TestAuthority: Sendable {
     public init(
         _ name: String = "Test", intermediateUntil end: Date = Self.end, for purposes: ExtendedKeyUsage? = nil
     ) throws {
-        let rootKey = Certificate.PrivateKey(P256.Signing.PrivateKey())
-        let rootName = try Self.name("\(name) Root")
+        rootKey = Certificate.PrivateKey(P256.Signing.PrivateKey())
+        rootName = try Self.name("\(name) Root")
         root = try Self.issue(
             rootName, key: rootKey.publicKey, by: rootName, signedWith: rootKey, isAuthority: true,
             notBefore: Self.start, notAfter: Self.end)
@@ -46,23 +46,26 @@ public struct TestAuthority: Sendable {
     ///   - isForClients: Whether its extended key usage permits both sides of TLS, or mail only.
     ///   - purposes: Another extended key usage.
     ///   - usage: The usage of the identity, whatever its certificate permits.
+    ///   - isByRoot: Whether the root issues it, so that the chain is the leaf.
     public func issue(
         _ commonName: String, kind: KeyKind = .p256, dnsNames: [String] = ["localhost"],
         addresses: [[UInt8]] = [], permitsSignatures: Bool = true,
         notBefore: Date = Date(timeIntervalSinceNow: -3600), notAfter: Date = Date(timeIntervalSinceNow: 86400),
         isForClients: Bool = true, for purposes: [ExtendedKeyUsage.Usage]? = nil,
-        usage: IdentityUsage = .client, provider: ProviderID = ProviderID("test")
+        usage: IdentityUsage = .client, provider: ProviderID = ProviderID("test"), isByRoot: Bool = false
     ) throws -> Identity {
         let (key, pkcs8) = try Self.makeKey(kind)
         let leaf = try Self.issue(
-            try Self.name(commonName), key: key.publicKey, by: intermediateName, signedWith: intermediateKey,
+            try Self.name(commonName), key: key.publicKey, by: isByRoot ? rootName : intermediateName,
+            signedWith: isByRoot ? rootKey : intermediateKey,
             isAuthority: false, isForClients: isForClients, purposes: try purposes.map { try ExtendedKeyUsage($0) },
             permitsSignatures: permitsSignatures,
             alternativeNames: dnsNames.map { .dnsName($0) }
                 + addresses.map { .ipAddress(ASN1OctetString(contentBytes: $0[...])) },
             notBefore: notBefore, notAfter: notAfter)
         return try Identity(
-            certificateChain: [leaf, intermediate], key: try SoftwareKey(pkcs8: pkcs8, location: .file),
+            certificateChain: isByRoot ? [leaf] : [leaf, intermediate],
+            key: try SoftwareKey(pkcs8: pkcs8, location: .file),
             usage: usage, provenance: .init(provider: provider, alias: commonName))
     }
 

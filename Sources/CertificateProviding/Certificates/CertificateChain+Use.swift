@@ -96,16 +96,60 @@ extension Identity {
             certificateChain, for: usage, as: current.certificateChain, for: current.usage, at: now)
     }
 
+    /// Returns why peers that accept `current` refuse this identity, as a clause about its leaf: it comes alone, and has an issuer that
+    /// `current` has in its chain. `nil` if peers refuse `current`, too, and if the source says that this issuer is a root.
+    ///
+    /// - Parameter current: The chain that peers get now, without a root.
+    package func lostIssuer(of current: [X509Certificate], at now: Date) -> String? {
+        guard certificateChain.count == 1, let issuer = issuer(in: current),
+            CertificateChain.obstacle(in: current, for: usage, at: now) == nil
+        else { return nil }
+        return "it comes without its issuer '\(issuer.subject)', which peers get now with the one in use"
+    }
+
+    /// The CA certificate of another chain that this one ends before.
+    private func issuer(in current: [X509Certificate]) -> X509Certificate? {
+        guard root == nil, let last = certificateChain.last, !last.isRoot else { return nil }
+        return current.dropFirst().first { $0.subjectName == last.issuerName && !$0.isRoot }
+    }
+
+    /// Returns the warning about an issuer that is not in the chain, as far as that shows; `nil` for a leaf that a root has issued. Of a
+    /// leaf alone that nothing else is known of, it is given to servers: those that clients meet know its issuer most often.
+    ///
+    /// - Parameter current: The chain that peers got so far; empty for none.
+    package func remarkOnIssuer(after current: [X509Certificate]) -> String? {
+        let issuer: String
+        if let lost = self.issuer(in: current) {
+            issuer = lost.subject
+        } else {
+            guard certificateChain.count == 1, root == nil, !certificate.isRoot else { return nil }
+            let bundle = trust?.certificates ?? []
+            let known = bundle.filter { $0.subjectName == certificate.issuerName }
+            // An anchor need not be a root.
+            let isIssuedByAnchor =
+                known.contains { known in known.isRoot || !bundle.contains { $0.subjectName == known.issuerName } }
+                || current.count > 1 && current.last?.issuerName == certificate.issuerName
+            guard !isIssuedByAnchor, !known.isEmpty || current.count > 1 || [.server, .both].contains(usage) else {
+                return nil
+            }
+            issuer = certificate.issuer
+        }
+        return
+            "The certificate of '\(certificate.subject)' comes without its issuer '\(issuer)': peers that do not have that refuse "
+            + "it. Add the issuer's certificate behind it at the source; a root too, which peers are not sent."
+    }
+
     /// Checks that peers do not refuse this identity where they accept the one that it is to replace. A provider calls
     /// this before it stores an identity. Does not use the keys.
     ///
     /// - Parameter current: The identity that is stored now.
     /// - Throws: `pending` if the chain is not valid now; `unsupportedAlgorithm` if it does not permit the side of TLS
-    ///   that the identity is for.
+    ///   that the identity is for; `malformedData` if it lacks an issuer that the one of `current` has.
     public func requireUsable(toReplace current: Identity, at now: Date) throws(CertificateProviderError) {
-        guard let obstacle = obstacle(at: now), !isAsUsable(as: current, at: now) else { return }
+        let lost = lostIssuer(of: current.certificateChain, at: now)
+        guard let obstacle = lost ?? obstacle(at: now), lost != nil || !isAsUsable(as: current, at: now) else { return }
         throw CertificateProviderError(
-            status(at: now) == .valid ? .unsupportedAlgorithm : .pending,
+            lost != nil ? .malformedData : status(at: now) == .valid ? .unsupportedAlgorithm : .pending,
             """
             The certificate of '\(certificate.subject)' cannot be used: \(obstacle). The stored one stays in use. Obtain another certificate with its chain, or check this host's clock.
             """,

@@ -34,14 +34,16 @@ package struct FilesExport: Sendable {
     ///
     /// - Parameter warn: Gets what the files have otherwise than the identity, as a sentence.
     /// - Returns: The paths of the files.
-    /// - Throws: `unsupportedAlgorithm` for a key that cannot be exported; `pending` or `unsupportedAlgorithm` for an identity that
-    ///   peers refuse, in place of one that they accept; `storeWriteFailed`; `unavailable` or `timedOut` if a program could not be
+    /// - Throws: `unsupportedAlgorithm` for a key that cannot be exported; `pending`, `unsupportedAlgorithm` or `malformedData` for an
+    ///   identity that peers refuse, in place of one that they accept; `storeWriteFailed`; `unavailable` or `timedOut` if a program could not be
     ///   told: the files are there, and the next call tries again.
     package func write(
         _ identity: Identity, at now: Date = Date(), warn: (String) -> Void = { _ in }
     ) throws(CertificateProviderError) -> [String] {
         let files = try files(identity)
-        try requireUsable(identity, at: now)
+        let current = directory.chain()
+        try requireUsable(identity, insteadOf: current, at: now)
+        if let remark = identity.remarkOnIssuer(after: current.certificates) { warn(remark) }
         let paths = try directory.write(files, isAnnounced: reload != nil)
         if identity.trust == nil, let kept = paths.first(where: { $0.hasSuffix("/\(IdentityFiles.trustName)") }) {
             warn(
@@ -60,6 +62,9 @@ package struct FilesExport: Sendable {
     package func isCurrent(_ identity: Identity) throws(CertificateProviderError) -> Bool {
         try directory.holds(try files(identity))
     }
+
+    /// The certificates that the files have now: the chain, or the leaf alone; none without files.
+    package var chain: [X509Certificate] { directory.chain().certificates }
 
     /// Checks that files could be written, as far as that shows without writing.
     ///
@@ -81,18 +86,23 @@ package struct FilesExport: Sendable {
     package var missingProgram: String? { reload?.missingProgram }
 
     /// Refuses an identity that peers refuse, in place of one that they accept for the same usage.
-    private func requireUsable(_ identity: Identity, at now: Date) throws(CertificateProviderError) {
+    private func requireUsable(
+        _ identity: Identity, insteadOf current: (certificates: [X509Certificate], isLeafAlone: Bool), at now: Date
+    ) throws(CertificateProviderError) {
         // A set in DER has the leaf alone.
-        let current = directory.chain()
         let chain = current.isLeafAlone ? [identity.certificate] : identity.certificateChain
+        let lost = identity.lostIssuer(of: current.certificates, at: now)
         guard !current.certificates.isEmpty,
-            let obstacle = CertificateChain.obstacle(in: chain, for: identity.usage, at: now),
-            !CertificateChain.isAsUsable(
-                chain, for: identity.usage, as: current.certificates, for: identity.usage, at: now)
+            let obstacle = lost ?? CertificateChain.obstacle(in: chain, for: identity.usage, at: now),
+            lost != nil
+                || !CertificateChain.isAsUsable(
+                    chain, for: identity.usage, as: current.certificates, for: identity.usage, at: now)
         else { return }
         let shown = "\(path)/\(IdentityFilesDirectory.link)".withVisibleControls
         throw CertificateProviderError(
-            CertificateChain.status(of: chain, at: now) == .valid ? .unsupportedAlgorithm : .pending,
+            lost != nil
+                ? .malformedData
+                : CertificateChain.status(of: chain, at: now) == .valid ? .unsupportedAlgorithm : .pending,
             "The files of \(shown) are unchanged: the certificate of '\(identity.certificate.subject)' cannot be used: \(obstacle). "
                 + "Obtain another certificate with its chain, or check this host's clock. To write this one all the same, remove "
                 + "\(shown).",

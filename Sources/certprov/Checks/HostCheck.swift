@@ -103,6 +103,7 @@ struct HostCheck {
                 stored = try await manager.storedIdentity()
                 isSettled = stored?.hasExpired(at: Date()) == false
                 findings += files(configuration, stored)
+                findings += issuer(configuration, stored)
             } catch {
                 failure = error
             }
@@ -157,6 +158,13 @@ struct HostCheck {
 
     /// Checks what signing requests need, and that a signature for an application is of no use for TLS.
     private func requests(
+    /// A warning if peers do not get the issuer of the stored identity.
+    private func issuer(_ configuration: LogonConfiguration, _ stored: Identity?) -> [Finding] {
+        let current = (try? context.filesExport(configuration))?.chain ?? []
+        guard let stored, let remark = stored.remarkOnIssuer(after: current) else { return [] }
+        return [.warning("\(stored.provenance.provider) chain", remark)]
+    }
+
         _ configuration: LogonConfiguration, _ manager: LogonManager, _ stored: Identity?
     ) async -> [Finding] {
         let what = "signing requests"

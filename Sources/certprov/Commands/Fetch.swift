@@ -44,6 +44,7 @@ struct Fetch: AsyncParsableCommand {
             try identity.requireUnexpired(at: Date())
             var files: [String]?
             for export in exports { files = try export.write(identity) { context.remark($0) } }
+            if exports.isEmpty, let remark = identity.remarkOnIssuer(after: []) { context.remark(remark) }
             // Not before others can have the new one: without it they go on with what it replaces.
             if force { await context.discardReplaced(by: identity, of: manager, interaction) }
             let now = Date()

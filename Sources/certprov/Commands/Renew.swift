@@ -46,6 +46,9 @@ struct Renew: AsyncParsableCommand {
                 // Also what an earlier run could not do, or a service has renewed. Not after the discarding: without the new one,
                 // other programs go on with what it replaces.
                 files = try export?.write(identity) { context.remark($0) }
+                if export == nil, let remark = identity.remarkOnIssuer(after: stored.certificateChain) {
+                    context.remark(remark)
+                }
                 // Also where a file has changed.
                 if result == .due || !identity.isSame(as: stored, withChain: true) {
                     await context.discardReplaced(by: identity, of: manager, interaction)
