@@ -63,8 +63,6 @@ final class Directory {
     struct Content {
         let text: SecretBytes
         let access: SecretFileAccess
-        let mode: UInt32
-        let group: UInt32
     }
 
     /// The maximum size of a file in bytes.
@@ -79,16 +77,12 @@ final class Directory {
         let file = openat(descriptor, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
         guard file >= 0 else { throw Self.error(shown, errno) }
         defer { close(file) }
-        var status = stat()
-        guard fstat(file, &status) == 0 else { throw Self.error(shown, errno) }
+        guard let access = SecretFileAccess(of: file) else { throw Self.error(shown, errno) }
         let text: SecretBytes
         do throws(RegularFile.Failure) { text = try RegularFile.readSecret(file, atMost: Self.maximumSize) } catch {
             throw CertificateProviderError(.configurationInvalid, "\(shown) cannot be read: \(error).")
         }
-        return Content(
-            text: text, access: SecretFileAccess(mode: status.st_mode, group: status.st_gid),
-            mode: status.st_mode & 0o777,
-            group: status.st_gid)
+        return Content(text: text, access: access)
     }
 
     /// The cause of an error about a file that this user may not open: while a volume is replaced, that passes.

@@ -38,7 +38,8 @@ public final class PEMFileProvider: CertificateProvider {
         }
         let certificate = parameters[Parameter.certificate]
         let source = PEMSource(
-            certificate: certificate, key: parameters[Parameter.key], trustBundle: parameters[Parameter.trustBundle])
+            certificate: certificate, key: parameters[Parameter.key], trustBundle: parameters[Parameter.trustBundle],
+            isCredential: environment.secrets.isCredential)
         let passwordSource = parameters[Parameter.keyPasswordSource]
         let usage = parameters[IdentityUsage.parameter]
         (self.environment, self.source, self.passwordSource) = (environment, source, passwordSource)
@@ -80,7 +81,7 @@ public final class PEMFileProvider: CertificateProvider {
             let contents = try await environment.executor.run { [source] () throws(CertificateProviderError) in
                 try source.read()
             }
-            if let warning = contents.keyAccess.warning(about: contents.keys?.file.name ?? contents.path) {
+            if let warning = contents.warning {
                 environment.logger.warning("\(warning)")
             }
             let identity: Identity
@@ -141,9 +142,8 @@ public final class PEMFileProvider: CertificateProvider {
     func look() throws(CertificateProviderError) -> (Identity, remarks: [String]) {
         do throws(CertificateProviderError) {
             let contents = try source.read()
-            let warning = contents.keyAccess.warning(about: contents.keys?.file.name ?? contents.path)
             let identity = try unattended(contents)
-            return (identity, [warning, source.remark(about: identity)].compactMap(\.self))
+            return (identity, [contents.warning, source.remark(about: identity)].compactMap(\.self))
         } catch {
             throw named((try? isInUse()) == true ? onItsWay(error) : error)
         }

@@ -18,6 +18,8 @@ struct PEMSource: Sendable {
     let key: KeyPlace?
     /// `nil` for the directory's.
     let trustBundle: String?
+    /// Whether systemd has passed the file of this path to the process, and guards it.
+    let isCredential: @Sendable (String) -> Bool
 
     /// The files that were found, each as its directory and its name there.
     private struct Place {
@@ -25,6 +27,8 @@ struct PEMSource: Sendable {
         var certificate: File
         /// `nil` for the certificate's own, and for a key store.
         var key: File?
+        /// Whether a key in the certificate's own file counts first.
+        var isKeyGuessed = true
         var trust: File?
         /// Whether only the roots of the trust file count.
         var hasRootsOnly = false
@@ -85,13 +89,13 @@ struct PEMSource: Sendable {
                 .malformedData, "\(chain.name) contains no certificate; name a file with one, in PEM.")
         }
         var keys: (file: PEMFile, blocks: [PEMBlock])?
-        var access = SecretFileAccess.owner
+        var warning: String?
         if case .keyStore? = key {
         } else {
-            let (keyFile, pem) =
-                try place.key.map { file throws(CertificateProviderError) in try Self.pem(file) } ?? (
-                    certificateFile, chain
-                )
+            let isOwn = place.isKeyGuessed && chain.blocks.contains(where: \.isPrivateKey)
+            let other = isOwn ? nil : place.key
+            let read = try other.map { file throws(CertificateProviderError) in try Self.pem(file) }
+            let (keyFile, pem) = read ?? (certificateFile, chain)
             let blocks = pem.blocks.filter(\.isPrivateKey)
             guard !blocks.isEmpty else {
                 let others = place.key == nil ? Self.keyNames(beside: place.certificate) : []
@@ -103,18 +107,18 @@ struct PEMSource: Sendable {
                     "\(pem.name) contains no private key in PEM\(beside); set 'key' to the file of the key, or to its URI in a key store."
                 )
             }
-            guard keyFile.access != .others else {
-                throw CertificateProviderError(
-                    .configurationInvalid,
-                    "\(pem.name) has a private key and is open to other users (mode \(String(keyFile.mode, radix: 8)), group "
-                        + "\(keyFile.group)); run: chmod 600 \(DisplayText.shellQuoted(pem.name)), or 640 with a group of this process."
-                )
+            let file = other ?? place.certificate
+            let path = file.directory.path(of: file.name)
+            if !isCredential(path) {
+                if let refusal = keyFile.access.refusal("\(pem.name) has a private key and", path: path) {
+                    throw CertificateProviderError(.configurationInvalid, refusal + ".")
+                }
+                warning = keyFile.access.warning(about: pem.name)
             }
-            access = keyFile.access
             keys = (pem, blocks)
         }
         return PEMContents(
-            path: chain.name, certificates: certificates, keys: keys, keyAccess: access, trust: try trust(place),
+            path: chain.name, certificates: certificates, keys: keys, warning: warning, trust: try trust(place),
             stamps: stamps)
     }
 
@@ -186,7 +190,7 @@ struct PEMSource: Sendable {
         }
         switch key {
         case nil: break
-        case .file(let path): place.key = try split(path)
+        case .file(let path): (place.key, place.isKeyGuessed) = (try split(path), false)
         case .keyStore: place.key = nil
         }
         if let trustBundle {
@@ -240,6 +244,8 @@ struct PEMSource: Sendable {
             names += ["privkey.pem", "../private/\(own)/key.pem", "key.pem"]
         }
         if let dot = name.lastIndex(of: "."), dot != name.startIndex { names.append(name[..<dot] + ".key") }
+        // haproxy.
+        names.append(name + ".key")
         return names.filter { $0 != name }
     }
 }
@@ -252,7 +258,8 @@ struct PEMContents: Sendable {
     let certificates: [X509Certificate]
     /// The private keys and their file; `nil` for a key in a key store.
     let keys: (file: PEMFile, blocks: [PEMBlock])?
-    let keyAccess: SecretFileAccess
+    /// The warning about other users that can read the keys.
+    let warning: String?
     let trust: TrustBundle?
     /// How the files were before they were read.
     let stamps: [FileStamp?]

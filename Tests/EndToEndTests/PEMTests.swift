@@ -107,6 +107,121 @@ import Testing
         #expect(output.status == 0, "\(output)")
     }
 
+    @Test(
+        "A key that an access control list opens for the service alone, or that systemd has passed, is used; no advice takes it away",
+        .enabled(if: geteuid() == 0, "it needs two users"))
+    func keysOfServices() throws {
+        try put("one")
+        let script = #"""
+            set -u
+            cd "$1"; user="setpriv --reuid 12345 --regid 12345 --clear-groups env HOME=/nonexistent STATE_DIRECTORY=$1/state"
+            fail() { echo "FAIL: $*"; exit 1; }
+            fetch() { $user "$@" "$CERTPROV" fetch --force --provider pem --set certificate="$PWD/tls.crt" --set key="$PWD/tls.key" >out 2>&1; }
+            install -d -o 12345 -g 12345 -m 700 state
+            chmod 755 . && chmod 644 tls.crt
+            $user "$CERTPROV" --version >/dev/null 2>&1 || { echo "NOT TESTED: the command cannot be run as another user."; exit 0; }
+            setfacl -m u:12345:r tls.key
+            fetch env || fail "$(cat out)"
+            if grep -q warning out; then fail "$(cat out)"; fi
+            setfacl -m u:12346:r tls.key
+            fetch env || fail "$(cat out)"
+            grep -q 'read by the user 12346' out || fail "$(cat out)"
+            # Others may read it, too: the advice leaves it to the service.
+            chmod o+r tls.key
+            if fetch env; then fail "open to all: $(cat out)"; fi
+            grep -q 'chmod 600' out && fail "$(cat out)"
+            advice=$(sed -n 's/.*have root run \(setfacl .*\), or give.*/\1/p' out)
+            [ -n "$advice" ] || fail "$(cat out)"
+            $advice || fail "$advice"
+            fetch env || fail "$advice: $(cat out)"
+            # As systemd passes it.
+            setfacl -b tls.key && chmod 440 tls.key && setfacl -m u:12345:r,u:12346:r tls.key
+            fetch env CREDENTIALS_DIRECTORY="$PWD" || fail "$(cat out)"
+            if grep -q warning out; then fail "$(cat out)"; fi
+            """#
+        let output = try sandbox.shell(script, sandbox.path)
+        #expect(output.status == 0, "\(output)")
+    }
+
+    /// Puts a pair of an intermediate CA into `tls.crt` and `tls.key`: with the CA's certificate, or without.
+    private func putIssued(_ name: String, days: Int = 9, isWhole: Bool) throws {
+        let output = try sandbox.shell(
+            """
+            cd "$1"; new() { openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc "$@" 2>/dev/null; }
+            [ -e ica.pem ] || {
+                new -x509 -subj /CN=Root -days 99 -keyout root.key -out root.pem
+                new -subj /CN=ICA -keyout ica.key -out ica.csr
+                echo basicConstraints=critical,CA:TRUE >ca.ext
+                openssl x509 -req -in ica.csr -CA root.pem -CAkey root.key -days 99 -extfile ca.ext -out ica.pem 2>/dev/null
+            }
+            new -subj "/CN=$2" -keyout new.key -out new.csr
+            openssl x509 -req -in new.csr -CA ica.pem -CAkey ica.key -days $3 -out new.crt 2>/dev/null
+            if $4; then cat ica.pem >>new.crt; fi
+            chmod 600 new.key && mv new.key tls.key && mv new.crt tls.crt
+            """, sandbox.path, name, "\(days)", "\(isWhole)")
+        try #require(output.status == 0, "\(output)")
+    }
+
+    @Test("A leaf in place of a full chain is not written, and fetch, renew and check name the issuer that it lacks")
+    func aLeafInPlaceOfAChain() throws {
+        try putIssued("one", isWhole: true)
+        let path = try sandbox.write(
+            """
+            CertificateProvider=pem
+            CertificateProvider.pem.certificate=\(sandbox.path)/tls.crt
+            CertificateProvider.pem.usage=server
+            Files.directory=\(sandbox.path)/out
+            """, to: "web.properties")
+        func certprov(_ command: String...) throws -> Output {
+            try sandbox.certprov(command + ["--config", path])
+        }
+        let chain = sandbox.path + "/out/current/chain.pem"
+        #expect(try certprov("fetch").stderr.isEmpty)
+        let before = try String(contentsOfFile: chain, encoding: .utf8)
+        try putIssued("two", isWhole: false)
+        for command in ["fetch", "renew"] {
+            let output = try certprov(command)
+            #expect(output.status == 65 && output.stderr.contains("without its issuer 'CN=ICA'"), "\(output)")
+            #expect(try String(contentsOfFile: chain, encoding: .utf8) == before)
+        }
+        let check = try certprov("check").stdout
+        #expect(check.contains("The files are not those of the stored identity"), "\(check)")
+        #expect(check.contains("warning  pem chain") && check.contains("without its issuer 'CN=ICA'"), "\(check)")
+        // On purpose, or where nothing is written.
+        unlink(sandbox.path + "/out/current")
+        #expect(try certprov("fetch").stderr.contains("without its issuer 'CN=ICA'"))
+        #expect(try certprov("renew").stderr.contains("without its issuer 'CN=ICA'"))
+        let direct = try sandbox.certprov([
+            "fetch", "--provider", "pem", "--set", "certificate=\(sandbox.path)/tls.crt", "--set", "usage=server",
+        ])
+        #expect(direct.status == 0 && direct.stderr.contains("without its issuer 'CN=ICA'"), "\(direct)")
+        try putIssued("three", isWhole: true)
+        #expect(try certprov("renew").stderr.isEmpty)
+        #expect(try !certprov("check").stdout.contains("pem chain"))
+    }
+
+    @Test("check says that an identity does not lead to the CAs that come with it")
+    func aStaleCA() throws {
+        try putIssued("one", isWhole: true)
+        let path = try sandbox.write(
+            """
+            CertificateProvider=pem
+            CertificateProvider.pem.certificate=\(sandbox.path)
+            CertificateProvider.pem.usage=both
+            TrustAnchors=provider
+            """, to: "web.properties")
+        func check() throws -> String { try sandbox.certprov(["check", "--config", path]).stdout }
+        try sandbox.write(
+            String(contentsOfFile: sandbox.path + "/root.pem", encoding: .utf8), to: "ca.crt", mode: 0o644)
+        #expect(try sandbox.certprov(["fetch", "--config", path]).status == 0)
+        let good = try check()
+        #expect(!good.contains("does not lead"), "\(good)")
+        try sandbox.write(try TestAuthority("Old").root.pemRepresentation, to: "ca.crt", mode: 0o644)
+        let stale = try check()
+        #expect(stale.contains("warning  TrustAnchors"), "\(stale)")
+        #expect(stale.contains("'CN=one', issued by 'CN=ICA', does not lead"), "\(stale)")
+    }
+
     @Test("check warns of trust anchors that no chain leads to")
     func anchorsThatDoNotCount() throws {
         try put("one")

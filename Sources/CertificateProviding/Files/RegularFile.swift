@@ -122,10 +122,19 @@ public enum RegularFile {
 
 extension String {
     /// The next step for a file of this path that other users may read: a command, or where that is not possible, the mode to
-    /// set for the volume.
+    /// set for the volume. The command does not take the file from this user.
     package func stepToMode(_ mode: String, inVolume volumeMode: String) -> String {
         if access(self, W_OK) != 0, errno == EROFS {
-            return "its file system is read-only; in Kubernetes, set defaultMode: \(volumeMode) for the volume"
+            return
+                "its file system is read-only; in Kubernetes, set defaultMode: \(volumeMode) for the volume, and fsGroup"
+        }
+        let user = geteuid()
+        if user != 0, let owner = try? FilePath(self).stat().userID.rawValue, owner != user {
+            let name = owner == 0 ? "root" : "its owner, uid \(owner),"
+            let entries = "u:\(user):r,\(owner == 0 ? "" : "g::-,")m::r,o::-"
+            return
+                "it is not this user's: have \(name) run setfacl -m \(entries) \(shellQuoted), or give it a group of this process "
+                + "and the mode 440"
         }
         return "run: chmod \(mode) \(shellQuoted)"
     }

@@ -51,6 +51,15 @@ public final class SecretReader: Sendable {
         return value.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
     }
 
+    /// Whether a file is one that systemd has passed to this process, in `$CREDENTIALS_DIRECTORY`. systemd guards the directory itself:
+    /// the files' group bits only reflect its access control list.
+    public func isCredential(_ path: String) -> Bool {
+        guard let directory = credentialsDirectory, directory.hasPrefix("/") else { return false }
+        let parent = directory.hasSuffix("/") ? directory : directory + "/"
+        let name = path.utf8.dropFirst(parent.utf8.count)
+        return path.utf8.starts(with: parent.utf8) && !name.isEmpty && !name.contains(UInt8(ascii: "/"))
+    }
+
     /// Reads a secret without asking the user. Blocks as long as the source does, at most 30 seconds without data.
     /// Providers call ``ProviderEnvironment/secret(from:prompt:interaction:)`` instead.
     ///
@@ -73,7 +82,7 @@ public final class SecretReader: Sendable {
             }
             return value
         case .file(let path):
-            return try readFile(path, source, refusingAccessByOthers: true)
+            return try readFile(path, source, refusingAccessByOthers: !isCredential(path))
         case .systemdCredential(let name):
             guard let directory = credentialsDirectory, directory.hasPrefix("/") else {
                 throw CertificateProviderError(
@@ -82,7 +91,7 @@ public final class SecretReader: Sendable {
                         + "the process in a systemd unit with LoadCredential=\(name.withVisibleControls):….",
                     nativeCode: Int(ENOENT))
             }
-            // systemd guards the directory itself; the files' group bits only reflect its access-control list.
+            // As ``isCredential(_:)`` says.
             return try readFile(directory + "/" + name, source, refusingAccessByOthers: false)
         case .fileDescriptor(let number):
             // Read under the lock: of two threads with the same descriptor each would get a part of the secret.
@@ -159,30 +168,24 @@ extension SecretReader {
                     "The secret \(source) belongs to another user (uid \(status.userID.rawValue)): run certprov as that user, "
                         + "or name a file that belongs to uid \(geteuid()) or to root.")
             }
-            let access = SecretFileAccess(
-                mode: UInt32(status.permissions.rawValue), group: status.groupID.rawValue)
-            guard access != .others else {
-                throw CertificateProviderError(
-                    .configurationInvalid,
-                    "The secret \(source) is open to other users "
-                        + "(mode \(String(status.permissions.rawValue, radix: 8)), group \(status.groupID.rawValue)); "
-                        + (status.userID.rawValue == geteuid()
-                            ? path.stepToMode("600", inVolume: "0400")
-                            // Without the rights of its group, this user could not read it.
-                            : "it is root's: give it a group of this process and the mode 440 (in Kubernetes: fsGroup), or name a "
-                                + "variable (env:NAME)"))
+            if let refusal = SecretFileAccess(of: descriptor)?.refusal("The secret \(source)", path: path) {
+                throw CertificateProviderError(.configurationInvalid, refusal)
             }
         }
         return try readToEnd(descriptor, source).trimmingTextLineEnding()
     }
 
-    /// Returns a warning about a file that the members of a group can read; `nil` for any other source. Does not read it.
+    /// Returns a warning about a file that others than this user can read; `nil` for any other source. Does not read it.
     public func warning(about source: SecretSource) -> String? {
-        guard elsewhere == nil, let path = source.filePath, !path.utf8.contains(0),
-            let status = try? FilePath(path).stat()
+        // Opening a pipe would disturb its writer.
+        guard elsewhere == nil, let path = source.filePath, !path.utf8.contains(0), !isCredential(path),
+            let status = try? FilePath(path).stat(), status.type == .regular
         else { return nil }
-        return SecretFileAccess(mode: UInt32(status.permissions.rawValue), group: status.groupID.rawValue)
-            .warning(about: "The secret \(source)")
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+        guard descriptor >= 0 else { return nil }
+        defer { close(descriptor) }
+        guard let access = SecretFileAccess(of: descriptor), !access.isOfAnotherUser else { return nil }
+        return access.warning(about: "The secret \(source)")
     }
 
     private func readToEnd(

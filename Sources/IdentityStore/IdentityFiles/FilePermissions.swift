@@ -60,28 +60,6 @@ struct FileState {
     let accessList: AccessList?
 }
 
-/// An access control list (acl(5)), as the kernel has it in `system.posix_acl_access`: a version, and entries of a tag, rights and a
-/// number. With one, the group's part of the mode is the most that the list gives.
-struct AccessList: Equatable {
-    private(set) var bytes: [UInt8]
-    private static let (header, entry, ownGroup) = (4, 8, UInt8(4))
-
-    init(_ bytes: [UInt8]) { self.bytes = bytes }
-
-    /// The rights of the file's group, as the three bits of a mode.
-    var groupRights: UInt32? {
-        get { place.map { UInt32(bytes[$0]) } }
-        set { if let newValue, let place { bytes[place] = UInt8(newValue & 7) } }
-    }
-
-    /// The place of these rights.
-    private var place: Int? {
-        stride(from: Self.header, to: bytes.count - Self.entry + 1, by: Self.entry)
-            .first { bytes[$0] == Self.ownGroup && bytes[$0 + 1] == 0 }
-            .map { $0 + 2 }
-    }
-}
-
 extension FilePermissions {
     /// Refuses an owner and a group that this process cannot give, before it writes to `path`.
     func check(_ path: String) throws(SafeDirectory.Refusal) {

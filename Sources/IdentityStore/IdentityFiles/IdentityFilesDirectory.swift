@@ -1,5 +1,4 @@
 package import CertificateProviding
-import CLinux
 import Glibc
 import SystemPackage
 
@@ -274,14 +273,7 @@ package struct IdentityFilesDirectory {
         }
         return FileState(
             content: content, mode: status.permissions.rawValue, owner: status.userID.rawValue,
-            group: status.groupID.rawValue, accessList: accessList(of: descriptor))
-    }
-
-    private func accessList(of descriptor: Int32) -> AccessList? {
-        // The kernel's limit for a value.
-        var bytes = [UInt8](repeating: 0, count: 65_536)
-        let count = certprov_access_list(descriptor, &bytes, bytes.count)
-        return count > 0 ? AccessList(Array(bytes[..<count])) : nil
+            group: status.groupID.rawValue, accessList: AccessList(of: descriptor))
     }
 
     /// A trust bundle of the largest file that is read, in lines of another length.

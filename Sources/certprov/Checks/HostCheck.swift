@@ -108,7 +108,9 @@ struct HostCheck {
                 failure = error
             }
         }
-        findings += TrustCheck(configuration, at: Date()).run(stored, failure: failure)
+        let trust = TrustCheck(configuration, at: Date())
+        findings += trust.run(stored, failure: failure)
+        if let stored { findings += await trust.path(of: stored) }
         findings += await requests(configuration, manager, stored)
         for provider in manager.providers {
             let parameters = configuration.providers.first { $0.id == provider.id }?.parameters
@@ -156,8 +158,6 @@ struct HostCheck {
         return findings
     }
 
-    /// Checks what signing requests need, and that a signature for an application is of no use for TLS.
-    private func requests(
     /// A warning if peers do not get the issuer of the stored identity.
     private func issuer(_ configuration: LogonConfiguration, _ stored: Identity?) -> [Finding] {
         let current = (try? context.filesExport(configuration))?.chain ?? []
@@ -165,6 +165,8 @@ struct HostCheck {
         return [.warning("\(stored.provenance.provider) chain", remark)]
     }
 
+    /// Checks what signing requests need, and that a signature for an application is of no use for TLS.
+    private func requests(
         _ configuration: LogonConfiguration, _ manager: LogonManager, _ stored: Identity?
     ) async -> [Finding] {
         let what = "signing requests"

@@ -39,6 +39,26 @@ struct TrustCheck {
         return findings
     }
 
+    /// A warning if the identity does not lead to the CAs that come with it, such as a `ca.crt` that was left behind when the CA changed.
+    func path(of identity: Identity) async -> [Finding] {
+        guard trust.anchors.isOfIdentity, let bundle = identity.trust, identity.status(at: now) == .valid,
+            !bundle.certificates.contains(identity.certificate)
+        else { return [] }
+        do throws(CertificateProviderError) {
+            let path = try await CertificateChain.validated(
+                from: identity.certificate, among: identity.certificateChain, trusting: bundle.certificates, at: now)
+            if path != nil { return [] }
+        } catch { return [] }
+        let names = bundle.certificates.prefix(4).map { "'\($0.subject)'" }.joined(separator: ", ")
+        return [
+            .warning(
+                "TrustAnchors",
+                "The certificate of '\(identity.certificate.subject)', issued by '\(identity.certificate.issuer)', does not lead to the CAs "
+                    + "that come with it (\(names)): peers that trust the same CAs refuse it. Replace the file of these CAs, or set "
+                    + "TrustAnchors to those of the peers.")
+        ]
+    }
+
     private func anchors(
         _ identity: Identity?, _ unreadable: CertificateProviderError?, _ authorities: inout [X509Certificate]
     ) throws(CertificateProviderError) -> [Finding] {
