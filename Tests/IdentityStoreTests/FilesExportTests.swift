@@ -64,6 +64,54 @@ import X509
         _ = try export().write(try other.issue("next"))
     }
 
+    @Test("A leaf without its issuer is not written in place of a valid chain, and else with a warning")
+    func aLeafWithoutItsIssuer() throws {
+        let end = Date(timeIntervalSinceNow: 3600)
+        let good = try authority.issue("good", notAfter: end)
+        let next = try authority.issue("next")
+        let leaf = try Identity(certificateChain: [next.certificate], key: next.key, provenance: next.provenance)
+        _ = try export().write(good)
+        let issuer = "'\(authority.intermediate.subject)'"
+        let error = try error { _ = try export().write(leaf) }
+        #expect(error.code == .malformedData && error.message.contains("without its issuer \(issuer)"), "\(error)")
+        #expect(try isCurrent(good, [.pem]))
+        var warnings: [String] = []
+        _ = try export().write(leaf, at: end + 60) { warnings.append($0) }
+        #expect(try isCurrent(leaf, [.pem]))
+        #expect(warnings.count == 1 && warnings[0].contains("without its issuer \(issuer)"), "\(warnings)")
+        // A move to the root, and back.
+        _ = try export().write(good)
+        let byRoot = try authority.issue("by the root", isByRoot: true)
+        _ = try export().write(byRoot) { warnings.append($0) }
+        #expect(try isCurrent(byRoot, [.pem]) && warnings.count == 1)
+    }
+
+    @Test("A group that is demanded is that of the files, whatever the directory hands on (setgid)")
+    func aDirectoryThatHandsItsGroupOn() throws {
+        guard geteuid() == 0 else { return }
+        mkdir(directory["out"], 0o755)
+        #expect(chown(directory["out"], 0, 4711) == 0 && chmod(directory["out"], 0o2755) == 0)
+        var form = FilesExport.Form()
+        form.hasKey = true
+        form.permissions = FilePermissions(group: getegid(), keyMode: 0o640)
+        let export = FilesExport(directory["out"], form)
+        let one = try authority.issue("one")
+        func group(_ name: String) throws -> UInt32 {
+            let attributes = try FileManager.default.attributesOfItem(atPath: directory["out/current/\(name)"])
+            return try #require((attributes[.groupOwnerAccountID] as? NSNumber)?.uint32Value)
+        }
+        _ = try export.write(one)
+        #expect(try group("key.pem") == getegid() && group("chain.pem") == getegid() && export.isCurrent(one))
+        let set = try FileManager.default.destinationOfSymbolicLink(atPath: directory["out/current"])
+        _ = try export.write(one)
+        #expect(try FileManager.default.destinationOfSymbolicLink(atPath: directory["out/current"]) == set)
+        // Without a demand, the directory decides.
+        form.permissions = FilePermissions()
+        unlink(directory["out/current"])
+        _ = try FilesExport(directory["out"], form).write(one)
+        #expect(try group("key.pem") == 4711)
+    }
+
     @Test("An identity of another usage is written, since the configuration wants it")
     func anotherUsage() throws {
         let forClients = try authority.issue("client", for: [.clientAuth], usage: .client)

@@ -65,7 +65,7 @@ extension SafeDirectory {
     ///
     /// - Parameters:
     ///   - owner: `nil` for that of the process.
-    ///   - group: `nil` for that of the process.
+    ///   - group: `nil` for that of a new file: of the process, or of a directory that hands its group on (setgid).
     ///   - accessList: The rights of further users and groups, as the kernel has them; `mode` bounds them.
     package func createFile(
         _ name: String, _ bytes: [UInt8], mode: mode_t = 0o600, owner: UInt32? = nil, group: UInt32? = nil,
@@ -75,8 +75,11 @@ extension SafeDirectory {
         guard file >= 0 else { throw failure("\(path) cannot be written to") }
         defer { close(file) }
         try write(bytes, to: file, files)
-        // Before the mode: a group that is to read the key is not the process's.
-        let (owner, group) = (owner == geteuid() ? nil : owner, group == getegid() ? nil : group)
+        // Before the mode: a group that is to read the key is not the one that the file has.
+        let own = try? FileDescriptor(rawValue: file).stat()
+        let (owner, group) = (
+            owner == own?.userID.rawValue ? nil : owner, group == own?.groupID.rawValue ? nil : group
+        )
         if owner != nil || group != nil, files.changeOwner(file, owner ?? .max, group ?? .max) != 0 {
             throw failure(
                 "\(path)/\(name) cannot get \(owner.map { "the owner \($0)" } ?? "")\(owner != nil && group != nil ? " and " : "")"

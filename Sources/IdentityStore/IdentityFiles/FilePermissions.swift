@@ -5,7 +5,8 @@ import Glibc
 package struct FilePermissions: Sendable, Equatable {
     /// The owner of all files; `nil` for that of the file before, or the process's user.
     package var owner: UInt32?
-    /// The group of all files; `nil` for that of the file before, or the process's group.
+    /// The group of all files; `nil` for that of the file before, or that of a new file: the process's group, or the directory's if it
+    /// hands it on (setgid).
     package var group: UInt32?
     /// The mode of files with the private key; `nil` for that of the file before, or 0600. Others never have access.
     package var keyMode: UInt32?
