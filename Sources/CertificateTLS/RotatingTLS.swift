@@ -215,7 +215,7 @@ public final class RotatingTLS: Sendable {
     // MARK: - Looking at files
 
     /// Looks at the files until the task is cancelled. A change is in force after two looks: a file is read
-    /// when two looks in a row see the same, since a tool may write it in parts.
+    /// when two looks in a row see the same, since a tool may write it in parts. One that is another at each look is read at the third.
     ///
     /// - Parameters:
     ///   - interval: The time between two looks.
@@ -245,13 +245,15 @@ public final class RotatingTLS: Sendable {
         let result = await Result { () async throws(CertificateProviderError) in
             try await executor.run { () throws(CertificateProviderError) -> Seen in
                 let seen = Stamp(of: content.trust)
-                let isDue = self.state.withLock { $0.watch.isDue(seen, inForce: content.stamp) }
+                let (isDue, isRestless) = self.state.withLock {
+                    ($0.watch.isDue(seen, inForce: content.stamp), $0.watch.isRestless)
+                }
                 _ = try content.trust.anchors.resolved(with: credentials.identity)
                 guard isDue else { return seen == content.stamp ? .inForce : .unsettled }
                 do throws(CertificateProviderError) {
                     let new = try Self.read(content.trust, for: credentials.identity)
-                    // It is being changed again.
-                    return Stamp(of: content.trust) == seen && new.stamp == seen ? .new(new) : .unsettled
+                    // It is being changed again: its content counts if it always is.
+                    return isRestless || Stamp(of: content.trust) == seen && new.stamp == seen ? .new(new) : .unsettled
                 } catch {
                     self.state.withLock { $0.watch.tryLater() }
                     throw error

@@ -287,6 +287,31 @@ import X509
                 == .certificates(TrustAnchors.converted([rollover.new.root, rollover.old.root])))
     }
 
+    @Test("A file that is another at each look is read at the third one: a CA that was removed does not stay")
+    func aFileThatIsNeverStill() async throws {
+        let rollover = try Rollover()
+        let host = try await RotatingHost(presenting: try rollover.old.issue("client"), trusting: [rollover.old.root])
+        func write(_ authority: TestAuthority, _ number: Int) throws {
+            let text = authority.root.pemRepresentation + String(repeating: "#", count: number) + "\n"
+            try host.directory.write(text.utf8, to: "ca.pem")
+        }
+        for number in 1...3 {
+            #expect(
+                try host.tls.clientConfiguration().trustRoots
+                    == .certificates(TrustAnchors.converted([rollover.old.root])))
+            try write(rollover.new, number)
+            await host.tls.look()
+        }
+        #expect(
+            try host.tls.clientConfiguration().trustRoots == .certificates(TrustAnchors.converted([rollover.new.root])))
+        for number in 4...6 {
+            try write(rollover.old, number)
+            await host.tls.look()
+        }
+        #expect(
+            try host.tls.clientConfiguration().trustRoots == .certificates(TrustAnchors.converted([rollover.old.root])))
+    }
+
     @Test("A server does not start with the system trust store, and does not change to it")
     func aServerRefusesTheSystemStore() async throws {
         let authority = try authority.get()
