@@ -16,7 +16,7 @@ public struct ProgramRun: Sendable, Equatable {
     public struct Failure: Error, Sendable {
         /// Continues a sentence that begins with the program, such as `failed with status 1: no such zone`. Has the end of its output.
         public let reason: String
-        /// Whether it took too long, and was killed with all that it had started.
+        /// Whether it took too long, and was killed with all of its process group.
         public let isTimeout: Bool
     }
 
@@ -24,13 +24,16 @@ public struct ProgramRun: Sendable, Equatable {
     ///
     /// - Parameters:
     ///   - arguments: The path of the program, and its arguments. Not empty, and not secret: other users can see them.
-    ///   - time: How long it may run. It is then killed with all that it has started.
+    ///   - time: How long it may run. It is then killed with all of its process group.
     public init(_ arguments: [String], atMost time: Duration) { (self.arguments, self.time) = (arguments, time) }
 
     /// Runs the program, and waits for its end. Blocks.
     ///
     /// - Throws: ``Failure`` if it cannot be started, fails, or takes too long.
-    public func run() throws(Failure) {
+    public func run() throws(Failure) { try run(certprov_process) }
+
+    /// - Parameter watch: Returns what becomes readable when the process ends; negative where the kernel has nothing like that.
+    func run(_ watch: (pid_t) -> Int32) throws(Failure) {
         func failed(_ reason: String, isTimeout: Bool = false) -> Failure {
             Failure(reason: reason, isTimeout: isTimeout)
         }
@@ -47,7 +50,9 @@ public struct ProgramRun: Sendable, Equatable {
             throw failed("cannot be started: \(errorText(error.code)); check \(program.withVisibleControls)")
         }
         let output = Output(pipe[0])
-        guard let status = Self.wait(for: pid, reading: output, atMost: time) else {
+        let process = watch(pid)
+        defer { if process >= 0 { close(process) } }
+        guard let status = Self.wait(for: pid, process, reading: output, atMost: time) else {
             throw failed("did not end within \(time.components.seconds) seconds, and was killed", isTimeout: true)
         }
         guard status != 0 else { return }
@@ -92,26 +97,40 @@ public struct ProgramRun: Sendable, Equatable {
         return status == 0 ? .success(pid) : .failure(SystemError(code: status))
     }
 
+    /// How often a process is looked at that cannot be watched.
+    private static let look = Duration.milliseconds(50)
+    /// How long a process may take to end that was killed: it may hang in the kernel.
+    private static let dying = Duration.seconds(5)
+
     /// Returns the status of the process, as waitpid(2) gives it; `nil` if it took too long and was killed.
-    private static func wait(for pid: pid_t, reading output: Output, atMost time: Duration) -> Int32? {
-        let process = certprov_process(pid)
-        defer { if process >= 0 { close(process) } }
-        let end = ContinuousClock.now + time
-        var isOver = process < 0
-        while !isOver {
-            let left = (end - .now) / .milliseconds(1)
-            guard left > 0 else { break }
-            var waiting = [
-                pollfd(fd: process, events: Int16(POLLIN), revents: 0),
-                pollfd(fd: output.isOpen ? output.descriptor : -1, events: Int16(POLLIN), revents: 0),
-            ]
-            guard poll(&waiting, 2, Int32(clamping: Int(left.rounded(.up)))) > 0 else { continue }
-            if waiting[1].revents != 0 { output.read() }
-            isOver = waiting[0].revents != 0
-        }
-        if !isOver { kill(-pid, SIGKILL) }
+    ///
+    /// - Parameter process: Becomes readable when the process ends; negative where the kernel has no such descriptor.
+    private static func wait(
+        for pid: pid_t, _ process: Int32, reading output: Output, atMost time: Duration
+    ) -> Int32? {
         var status: Int32 = 0
-        while waitpid(pid, &status, 0) < 0 && errno == EINTR {}
+        func hasEnded(by end: ContinuousClock.Instant) -> Bool {
+            while true {
+                let ended = waitpid(pid, &status, WNOHANG)
+                if ended == pid || ended < 0 && errno != EINTR { return true }
+                let left = end - .now
+                guard left > .zero else { return false }
+                let pause = (process < 0 ? min(left, look) : left) / .milliseconds(1)
+                var waiting = [
+                    pollfd(fd: process, events: Int16(POLLIN), revents: 0),
+                    pollfd(fd: output.isOpen ? output.descriptor : -1, events: Int16(POLLIN), revents: 0),
+                ]
+                guard poll(&waiting, 2, Int32(clamping: Int(pause.rounded(.up)))) > 0 else { continue }
+                // A program that fills a pipe waits until it is read.
+                if waiting[1].revents != 0 { output.read() }
+            }
+        }
+        let isOver = hasEnded(by: .now + time)
+        if !isOver {
+            // It may have left its group.
+            for target in [-pid, pid] { kill(target, SIGKILL) }
+            _ = hasEnded(by: .now + dying)
+        }
         // The last words of the program: what a pipe holds. Programs that it has started may go on writing.
         var rest = pollfd(fd: output.descriptor, events: Int16(POLLIN), revents: 0)
         for _ in 0..<16 { guard output.isOpen, poll(&rest, 1, 0) > 0, output.read() else { break } }
