@@ -26,7 +26,7 @@ SPLITKEY_PYTHON := .build/splitkey/bin/python3
 # A smart card in a virtual reader, for the tests that find its tool beside the checkout.
 CARD_PACKAGES := vsmartcard-vpcd pcscd opensc opensc-pkcs11 python3-cryptography iproute2
 # PKCS#11 modules that the tests use, and the tools that fill their tokens.
-TOKEN_PACKAGES := softhsm2 opensc gnutls-bin p11-kit libnss3 libnss3-tools libtpm2-pkcs11-1 libtss2-tcti-swtpm0 swtpm \
+TOKEN_PACKAGES := softhsm2 opensc gnutls-bin libengine-pkcs11-openssl p11-kit libnss3 libnss3-tools libtpm2-pkcs11-1 libtss2-tcti-swtpm0 swtpm \
     tpm2-abrmd libtss2-tcti-tabrmd0 dbus-daemon tpm2-tools opencryptoki $(CARD_PACKAGES)
 # Enrolment servers, and a client that shows that the tests' own server is one.
 ENROLMENT_PACKAGES := scep python3-openssl python3-oauthlib strongswan-pki libstrongswan-standard-plugins libstrongswan-extra-plugins

@@ -28,8 +28,8 @@ import Testing
             "$ certprov connect": .test("BookTests", "gettingStartedIsTrue"),
         ],
         "Documentation/Enrolment.md": [
-            "$ echo estpwd": .test("EnrolmentTests", "theServersOfThePageEnrol"),
-            "$ echo secret": .test("EnrolmentTests", "theServersOfThePageEnrol"),
+            "$ (umask 077; printf estpwd": .test("EnrolmentTests", "theServersOfThePageEnrol"),
+            "$ (umask 077; printf secret": .test("EnrolmentTests", "theServersOfThePageEnrol"),
         ],
         "Documentation/Installing.md": [
             "$ make deb": .script("Scripts/deb-test"),
@@ -179,9 +179,18 @@ import Testing
         let sandbox = try Sandbox()
         let configuration = try sandbox.write(
             "directories.tokendir = \(sandbox.path)/home/tokens\nlog.level = ERROR\n", to: "softhsm2.conf")
+        let page = try Page("Documentation/Tokens.md")
         try sandbox.expect(
-            Page("Documentation/Tokens.md").steps, after: "mkdir -m 700 tokens\n" + ServicePagesTests.tokenSetup,
+            page.steps, after: "mkdir -m 700 tokens\n" + ServicePagesTests.tokenSetup(page),
             with: ["SOFTHSM2_CONF": configuration])
+    }
+
+    /// A program other than certprov sends the line end with the PIN.
+    @Test("No command writes a secret with a line end at its end", arguments: Page.all)
+    func secretsHaveNoLineEnd(_ name: String) throws {
+        let page = try Page(name)
+        let written = page.text.matches(of: #/\becho\s[^|`\n]*>\s*\S*(pin|PIN|passw|passcode|challenge|secret)/#)
+        #expect(written.isEmpty, "\(written.map { String($0.0) })")
     }
 
     @Test(.enabled(if: TestLength.hasSeconds)) func theSigningPageIsTrue() throws {
