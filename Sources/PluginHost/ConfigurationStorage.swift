@@ -29,6 +29,7 @@ struct ConfigurationStorage: IdentityStorage {
         names.filter { $0.hasSuffix(suffix) }.map { String($0.dropLast(suffix.count)) }
     }
 
+    var entryDirectories: [String] { shared.entryDirectories }
     func entryNames() throws(CertificateProviderError) -> [String] { own(try shared.entryNames()) }
     func recordNames() throws(CertificateProviderError) -> [String] { own(try shared.recordNames()) }
 
