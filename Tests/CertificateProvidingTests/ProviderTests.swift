@@ -39,7 +39,10 @@ import Testing
             ("\u{200b}", "\\e2808b", "\\u200b"), ("\u{200f}", "\\e2808f", "\\u200f"), ("\u{61c}", "\\d89c", "\\u061c"),
             ("\u{2028}", "\\e280a8", "\\u2028"), ("\u{2029}", "\\e280a9", "\\u2029"),
             ("\u{feff}", "\\efbbbf", "\\ufeff"), ("\u{9b}", "\\c29b", "\\u009b"),
-            ("\u{e0041}", "\\f3a08181", "\\udb40\\udc41"),
+            ("\u{e0041}", "\\f3a08181", "\\udb40\\udc41"), ("\u{3164}", "\\e385a4", "\\u3164"),
+            ("\u{115f}", "\\e1859f", "\\u115f"), ("\u{2800}", "\\e2a080", "\\u2800"),
+            ("\u{34f}", "\\cd8f", "\\u034f"), ("\u{fe0f}", "\\efb88f", "\\ufe0f"),
+            ("\u{17b4}", "\\e19eb4", "\\u17b4"), ("\u{e0100}", "\\f3a08480", "\\udb40\\udd00"),
         ] {
             #expect(DisplayText.visible("a\(character)b") == "a\(visible)b")
             #expect("\"a\(character)b\"".withEscapedControls == "\"a\(escaped)b\"")
@@ -47,8 +50,87 @@ import Testing
         #expect(DisplayText.visible("é e\u{301} 漢 🙂") == "é e\u{301} 漢 🙂")
     }
 
+    @Test(
+        "A claim has no accent apart from its letter, no mark without one, and one space at a time",
+        arguments: [
+            ("Müller & Söhne, Łódź", "Müller & Söhne, Łódź"), ("Mu\u{308}ller", "Müller"),
+            ("\u{3b1}\u{301}", "\u{3ac}"), ("a\u{301}\u{301}", "a\\cc81\\cc81"), ("a\u{336}b", "a\\ccb6b"),
+            ("\u{301}a", "\\cc81a"), ("1\u{20e3}", "1\\e283a3"), ("हिन्दी", "हिन्दी"), ("ที่", "ที่"),
+            (" \u{e31}", "\\20\\e0b8b1"),
+            ("\u{e01}\u{e31}\u{e31}\u{e31}", "\u{e01}\u{e31}\u{e31}\\e0b8b1"), ("\u{200b}\u{e31}", "\\e2808b\\e0b8b1"),
+            ("a b", "a b"), ("a   b", "a \\20\\20b"), (" a", "\\20a"), ("a\u{2003}b\u{a0}c", "a\\e28083b\\c2a0c"),
+            ("\u{3164}\u{2800}", "\\e385a4\\e2a080"), ("a\u{1b}[2J", "a\\1b[2J"), ("漢 🙂", "漢 🙂"), ("", ""),
+        ])
+    func claims(text: String, shown: String) {
+        #expect(DisplayText.claim(text).unicodeScalars.elementsEqual(shown.unicodeScalars), "\(DisplayText.claim(text))")
+        #expect(DisplayText.claim(shown).unicodeScalars.elementsEqual(shown.unicodeScalars), "it is safe already")
+    }
+
+    @Test("A claim is cut visibly, whatever its size", arguments: ["x", "\u{301}", "漢", "\u{1b}", "🙂", " "])
+    func claimsAreCut(unit: String) {
+        let text = String(repeating: unit, count: 100_000)
+        for limit in [16, 128] {
+            let shown = DisplayText.claim(text, limit: limit)
+            #expect(shown.unicodeScalars.count == limit && shown.hasSuffix("…"), "\(shown)")
+            #expect(DisplayText.claim(shown, limit: limit) == shown)
+        }
+        let whole = String(repeating: "x", count: 128)
+        #expect(DisplayText.claim(whole) == whole)
+    }
+
     @Test func bytesAreHexadecimal() {
         #expect(DisplayText.hexadecimal([]) == "" && DisplayText.hexadecimal([0, 0x0f, 0xa0] as [UInt8]) == "000fa0")
+    }
+}
+
+@Suite struct ConsentTextTests {
+    private static let consent = ConsentText(
+        sentence: "Sign it as Alice?", facts: [.init("SHA-256", String(repeating: "0f", count: 32))],
+        heading: "The file says, unverified:", claims: [.init("Title", "Loans")])
+
+    @Test("Facts are first, and claims stand under their heading, indented")
+    func order() {
+        #expect(
+            Self.consent.lines() == [
+                "Sign it as Alice?", "SHA-256: \(String(repeating: "0f", count: 32))", "The file says, unverified:",
+                "  Title: Loans",
+            ])
+        var facts = Self.consent
+        facts.claims = []
+        #expect(facts.lines().count == 2)
+    }
+
+    @Test(
+        "No line of a claim begins like a fact, at any width",
+        arguments: [
+            "Loans" + String(repeating: " ", count: 62) + "SHA-256: 00", "x" + String(repeating: "\u{2003}", count: 60) + "SHA-256: 00",
+            String(repeating: "SHA-256: 00 ", count: 20), "a\nSHA-256: 00", "a\u{2028}SHA-256: 00", String(repeating: "漢", count: 128),
+            String(repeating: "x", count: 500), "", " ",
+        ])
+    func claims(text: String) {
+        for columns in [32, 40, 79, 80, 200] {
+            var consent = Self.consent
+            consent.claims = [.init(text, "value"), .init("Title", text), .init("Last", "end")]
+            let lines = consent.lines(columns: columns)
+            let heading = lines.firstIndex(of: "The file says, unverified:")
+            let (head, rest) = (lines[...(heading ?? 0)], lines[((heading ?? 0) + 1)...])
+            #expect(head.allSatisfy { !$0.hasPrefix("  ") || columns < 74 })
+            #expect(rest.allSatisfy { $0.hasPrefix("  ") && $0.split(whereSeparator: \.isNewline).count == 1 }, "\(rest)")
+            #expect(rest.filter { !$0.hasPrefix("      ") }.count == 3, "\(rest)")
+            let widths = rest.map { $0.unicodeScalars.reduce(0) { $0 + ($1.isASCII ? 1 : 2) } }
+            #expect(widths.allSatisfy { $0 <= columns }, "\(columns): \(rest)")
+        }
+    }
+
+    @Test("A word of a fact is never cut: a path can be copied")
+    func facts() {
+        var consent = Self.consent
+        let path = "/" + String(repeating: "directory/", count: 20) + "document.pdf"
+        consent.facts = [.init("Copy", path), .init("Peer", "a process that has a long name \u{1b}[2J with many words")]
+        let lines = consent.lines(columns: 40)
+        #expect(lines.contains("    " + path), "\(lines)")
+        #expect(consent.lines(columns: 0).contains("    " + path))
+        #expect(lines.filter { !$0.hasPrefix("    ") }.count == 5 && lines.contains { $0.contains("\\1b[2J") }, "\(lines)")
     }
 }
 
