@@ -39,6 +39,8 @@ package struct SignableDocument: Sendable {
     let newField: (name: String, page: PDFReference)?
     /// The changed objects.
     let changes: [(reference: PDFReference, bytes: [UInt8])]
+    /// How many pages the document says that it has (`/Count`); `nil` if it does not say so in a usual way. Nothing counts them.
+    package let claimedPages: Int?
 
     /// Reads what the update needs, and decides whether the document can be signed. No key is needed for that.
     ///
@@ -102,6 +104,7 @@ package struct SignableDocument: Sendable {
             try splices.set("SigFlags", to: Array("\((flags ?? 0) | 3)".utf8), of: form)
         }
         changes = splices.changedObjects
+        claimedPages = try? reader.claimedPages(of: catalog)
     }
 
     static var tooLarge: CertificateProviderError {
@@ -201,6 +204,15 @@ extension PDFReader {
         else {
             throw Self.damaged("its header has no version")
         }
+    }
+
+    /// `/Count` of the page tree's root.
+    mutating func claimedPages(of catalog: PDFPlace) throws(CertificateProviderError) -> Int? {
+        guard case .reference(let root)? = try PDFReader.directEntry("Pages", of: catalog)?.content,
+            let node = try object(root), let count = try entry("Count", of: PDFPlace(node), as: .integer)?.value,
+            count > 0
+        else { return nil }
+        return count
     }
 
     /// The first page, depth first.

@@ -20,6 +20,8 @@ public struct PDFSignatureDetails: Sendable {
 public struct PDFToSign: Sendable {
     let content: SigningContent
     let request: PDFSignatureRequest
+    /// How many pages the document says that it has; `nil` if it does not say so in a usual way.
+    package let claimedPages: Int?
     /// The bytes that came from a pipe, for as long as `content` is read.
     private let spool: ContentSpool?
 
@@ -39,12 +41,12 @@ public struct PDFToSign: Sendable {
             field: details.field, reason: details.reason, location: details.location, hasTimeStamp: hasTimeStamp)
         if let source = try content.pdfSource() {
             (self.content, spool) = (content, nil)
-            _ = try SignableDocument(source, request)
+            claimedPages = try SignableDocument(source, request).claimedPages
         } else {
             let spool = try ContentSpool(in: directory)
             try content.read { piece throws(CertificateProviderError) in try spool.append(piece) }
             (self.content, self.spool) = (spool.content(), spool)
-            _ = try SignableDocument(try spool.pdfSource(), request)
+            claimedPages = try SignableDocument(try spool.pdfSource(), request).claimedPages
         }
     }
 }
