@@ -275,7 +275,6 @@ let package = Package(
                 "CLinux", "CertificateProviding", "PluginProtocol",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
-                .product(name: "SystemPackage", package: "swift-system"),
             ]),
         .target(
             name: "PluginKit",

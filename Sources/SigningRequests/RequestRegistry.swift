@@ -1,5 +1,5 @@
 package import CertificateProviding
-import Glibc
+import FoundationEssentials
 
 /// The applications that may ask for signatures, and how requests are approved: the section `Signing.` of the property file.
 package struct RequestRegistry: Sendable {
@@ -74,11 +74,10 @@ extension RequestRegistry {
             }
             guard key.count > 0 else { throw settings.invalid(keySource, "names an empty key") }
             let unattended = settings[RequestSettings.approval.of(member)].intersection(operations)
-            if !unattended.isEmpty, let path, FileOwnership.canBeChangedByOthers(path) {
+            if !unattended.isEmpty, let reason = path.flatMap(Self.mistrust) {
                 throw settings.invalid(
                     RequestSettings.approval.of(member),
-                    "permits signatures without a person, and other users can change the file or its directory; run: chmod go-w, or use ask"
-                )
+                    "permits signatures without a person, and \(reason.withVisibleControls); or use ask")
             }
             clients[number] = Client(
                 number: number, name: settings[RequestSettings.name.of(member)], key: key, operations: operations,
@@ -86,20 +85,13 @@ extension RequestRegistry {
                 unattendedPerHour: settings[RequestSettings.unattendedPerHour.of(member)])
         }
     }
-}
 
-/// Whether a file is as its owner wrote it.
-enum FileOwnership {
-    /// Whether users other than this one and root can change the file, or put another one in its place.
-    static func canBeChangedByOthers(_ path: String) -> Bool {
-        let parent = path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
-        return isOpen(path, isDirectory: false) || isOpen(parent, isDirectory: true)
-    }
-
-    private static func isOpen(_ path: String, isDirectory: Bool) -> Bool {
-        var status = stat()
-        guard stat(path, &status) == 0, [0, geteuid()].contains(status.st_uid) else { return true }
-        // In a directory with the sticky bit, others cannot replace the file.
-        return status.st_mode & 0o022 != 0 && !(isDirectory && status.st_mode & UInt32(S_ISVTX) != 0)
+    /// Why users other than this one and root may change a file, or put another one in its place: a clause with the next step. `nil` if
+    /// they may not.
+    private static func mistrust(_ path: String) -> String? {
+        let path = path.hasPrefix("/") ? path : FileManager.default.currentDirectoryPath + "/" + path
+        do throws(TrustedPath.Refusal) {
+            return try TrustedPath.check(path, .file) ? nil : "\(path) does not exist"
+        } catch { return error.reason }
     }
 }

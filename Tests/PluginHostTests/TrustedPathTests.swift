@@ -104,6 +104,26 @@ import Testing
         #expect(try TrustedPath.check("/bin/sh", .program, user: 12345))
     }
 
+    @Test("A file that is no program need not be executable, and all directories and links on the way to it count")
+    func aFile() throws {
+        mkdir(directory["inner"], 0o755)
+        let file = try directory.write([], to: "inner/file", mode: 0o600)
+        symlink("inner/file", directory["link"])
+        for path in [file, directory["link"], directory["inner/../inner/./file"]] {
+            chmod(directory["inner"], 0o755)
+            #expect(try TrustedPath.check(path, .file))
+            chmod(directory["inner"], 0o775)
+            #expect(throws: TrustedPath.Refusal.self) { try TrustedPath.check(path, .file) }
+        }
+        chmod(directory["inner"], 0o755)
+        for mode: mode_t in [0o620, 0o602] {
+            chmod(file, mode)
+            #expect(throws: TrustedPath.Refusal.self) { try TrustedPath.check(file, .file) }
+        }
+        #expect(throws: TrustedPath.Refusal.self) { try TrustedPath.check(directory.path, .file) }
+        #expect(try !TrustedPath.check(directory["none"], .file))
+    }
+
     @Test func twoOfOneNameAreRefused() throws {
         let other = try TemporaryDirectory()
         try other.write(Array("#!/bin/sh\n".utf8), to: "certprov-plugin-a", mode: 0o755)

@@ -1,20 +1,19 @@
-import CertificateProviding
 import FoundationEssentials
-import Glibc
+package import Glibc
 import SystemPackage
 
 /// Looks at every directory and link on the way to a file, from the root down: only root and this user may be able to change
 /// it, or to put another file in its place.
-enum TrustedPath {
+package enum TrustedPath {
     /// Why a path is not used: a clause with the next step.
-    struct Refusal: Error { var reason: String }
+    package struct Refusal: Error { package var reason: String }
 
-    enum Kind { case directory, program }
+    package enum Kind { case directory, program, file }
 
     /// Checks an absolute path. Blocks on the file system.
     ///
     /// - Returns: Whether it exists.
-    static func check(_ path: String, _ kind: Kind, user: uid_t = geteuid()) throws(Refusal) -> Bool {
+    package static func check(_ path: String, _ kind: Kind, user: uid_t = geteuid()) throws(Refusal) -> Bool {
         var rest = Array(path.split(separator: "/", omittingEmptySubsequences: true).map(String.init).reversed())
         var place = ""
         var links = 0
@@ -41,19 +40,21 @@ enum TrustedPath {
             case .directory:
                 place = path
                 try check(directory: path, isLast: rest.isEmpty, user)
-                if rest.isEmpty && kind == .program { throw Refusal(reason: "\(path) is a directory, not a program") }
+                if rest.isEmpty && kind != .directory { throw Refusal(reason: "\(path) is a directory, not a \(kind)") }
             case .regular where rest.isEmpty && kind == .program:
                 try check(program: status, path, user)
+            case .regular where rest.isEmpty && kind == .file:
+                try check(file: status, path, user)
             default:
                 throw Refusal(
-                    reason: "\(path) is not a \(rest.isEmpty && kind == .program ? "regular file" : "directory")")
+                    reason: "\(path) is not a \(rest.isEmpty && kind != .directory ? "regular file" : "directory")")
             }
         }
         return true
     }
 
     /// Checks a program alone, and not the way to it.
-    static func checkFile(_ path: String, user: uid_t = geteuid()) throws(Refusal) {
+    package static func checkFile(_ path: String, user: uid_t = geteuid()) throws(Refusal) {
         guard let status = try status(of: path) else { return }
         // For a link, each directory on its path counts.
         guard status.type == .regular else {
@@ -94,7 +95,7 @@ enum TrustedPath {
         }
     }
 
-    private static func check(program status: Stat, _ path: String, _ user: uid_t) throws(Refusal) {
+    private static func check(file status: Stat, _ path: String, _ user: uid_t) throws(Refusal) {
         try check(owner: status, path, user)
         guard status.permissions.rawValue & 0o022 == 0 else {
             throw Refusal(
@@ -102,6 +103,10 @@ enum TrustedPath {
                     "other users may write to \(path) (mode \(String(status.permissions.rawValue & 0o7777, radix: 8))); "
                     + "run: chmod go-w \(path.shellQuoted)")
         }
+    }
+
+    private static func check(program status: Stat, _ path: String, _ user: uid_t) throws(Refusal) {
+        try check(file: status, path, user)
         guard status.permissions.rawValue & 0o6000 == 0 else {
             throw Refusal(reason: "\(path) runs as another user; run: chmod ug-s \(path.shellQuoted)")
         }
