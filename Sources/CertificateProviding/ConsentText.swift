@@ -1,4 +1,4 @@
-/// What a person reads before a consent: a sentence and facts, and, under a heading of their own, what another party claims.
+/// The text that a person reads before a consent: a sentence and facts, and, under a heading of their own, the claims of another party.
 ///
 /// All texts may come from outside. Each line of a claim begins with spaces, also where it wraps, so that none can look like a fact.
 public struct ConsentText: Sendable, Equatable {
@@ -13,13 +13,13 @@ public struct ConsentText: Sendable, Equatable {
         public init(_ label: String, _ value: String) { (self.label, self.value) = (label, value) }
     }
 
-    /// What the person consents to, by facts alone, such as "Sign a PDF of 94 kB as Alice Example?".
+    /// The question, by facts alone, such as "Sign a PDF of 94 kB as Alice Example?".
     public var sentence: String
-    /// What this program has computed, verified or been configured with. Shown as by ``DisplayText/visible(_:)``.
+    /// Lines that this program has computed, verified or been configured with. Shown as by ``DisplayText/visible(_:)``.
     public var facts: [Line]
     /// Stands above the claims, such as "The file says, unverified:".
     public var heading: String
-    /// What another party says. Labels and values are shown as by ``DisplayText/claim(_:limit:)``.
+    /// Lines that another party has chosen. Labels and values are shown as by ``DisplayText/claim(_:limit:)``.
     public var claims: [Line]
 
     /// Creates a text.
@@ -46,7 +46,7 @@ public struct ConsentText: Sendable, Equatable {
     }
 
     private static let indentation = "  "
-    /// Of what follows a wrap, beyond that of the line.
+    /// Further indentation of a line after a wrap.
     private static let hanging = "    "
 
     /// - Parameter cutsWords: Whether no word is longer than a line.

@@ -49,7 +49,7 @@ extension String {
         // The rest is not looked at, whatever the size.
         let start = String(UnicodeScalarView(unicodeScalars.prefix(limit + 1)))
         var result = UnicodeScalarView()
-        // What stands before it is a space.
+        // The label before it ends in a space.
         var (isBehindSpace, hasLetter, marks) = (true, false, 0)
         for character in start {
             for scalar in Self.composed[character].map({ [$0] }) ?? Array(character.unicodeScalars) {
@@ -73,8 +73,8 @@ extension String {
 
     /// Letters with accents, by themselves as they are equal to other spellings: file systems of macOS have letter and accent apart.
     private static let composed: [Character: Unicode.Scalar] = Dictionary(
-        [0xc0...0x24f, 0x370...0x4ff, 0x1e00...0x1fff].joined().compactMap(Unicode.Scalar.init)
-            .filter(\.properties.isAlphabetic).map { (Character($0), $0) }
+        ([0xc0...0x24f, 0x370...0x4ff, 0x1e00...0x1fff] as [ClosedRange<UInt32>]).joined()
+            .compactMap { Unicode.Scalar($0) }.filter(\.properties.isAlphabetic).map { (Character($0), $0) }
     ) { first, _ in first }
 }
 

@@ -27,15 +27,15 @@ public struct TerminalInteraction: UserInteraction {
     /// - Throws: `interactionRequired` if the process has no controlling terminal, `userCancelled` without an answer.
     public func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
         try await ask(
-            Self.line(prompt), hidden: true, orElse: "run the command at a terminal, or set a source of the secret")
+            Prompt(question: Self.line(prompt), isHidden: true),
+            orElse: "run the command at a terminal, or set a source of the secret")
     }
 
     /// Asks a question that is answered with `y` or `n`; `n` is the default.
     ///
     /// - Throws: `interactionRequired` if the process has no controlling terminal, `userCancelled` without an answer.
     public func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
-        let answer = try await ask(question + " [y/N] ", hidden: false, orElse: advice)
-        return ["y", "yes"].contains(answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }.lowercased())
+        try await answer(to: question) == "y"
     }
 
     /// Shows lines, and asks a question about them as ``confirm(_:)`` does.
@@ -44,10 +44,32 @@ public struct TerminalInteraction: UserInteraction {
     public func confirm(
         _ question: String, after lines: [String]
     ) async throws(CertificateProviderError) -> Bool {
-        let text = (lines + [question]).map(\.withVisibleControls).joined(separator: "\n") + " [y/N] "
+        try await answer(to: question, after: { _ in lines }) == "y"
+    }
+
+    /// Shows a text, and asks a question about it that is answered with `y`, `n`, or the letter of something else to do; `n` is the default.
+    ///
+    /// - Parameters:
+    ///   - text: `nil` if it is on the screen already.
+    ///   - keys: A letter, and what it does, such as "opens the document".
+    /// - Returns: `y`, `n`, or the letter.
+    /// - Throws: As ``confirm(_:)``.
+    public func answer(
+        to question: String, about text: ConsentText?, keys: KeyValuePairs<Character, String> = [:]
+    ) async throws(CertificateProviderError) -> Character {
+        try await answer(to: question, after: { text?.lines(columns: $0) ?? [] }, keys: keys)
+    }
+
+    private func answer(
+        to question: String, after lines: @escaping @Sendable (_ columns: Int) -> [String] = { _ in [] },
+        keys: KeyValuePairs<Character, String> = [:]
+    ) async throws(CertificateProviderError) -> Character {
+        let choices = (["y/N"] + keys.map { "\($0) \($1)" }).joined(separator: ", ")
         let answer = try await ask(
-            lines: text, hidden: false, asking: question, orElse: advice)
-        return ["y", "yes"].contains(answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }.lowercased())
+            Prompt(lines: lines, question: "\(question) [\(choices)] ", about: question), orElse: advice)
+        let word = answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }.lowercased()
+        if ["y", "yes"].contains(word) { return "y" }
+        return keys.map { $0.key }.first { String($0) == word } ?? "n"
     }
 
     /// Asks for a text.
@@ -55,7 +77,7 @@ public struct TerminalInteraction: UserInteraction {
     /// - Throws: As ``requestSecret(_:)``.
     public func requestText(_ prompt: String) async throws(CertificateProviderError) -> String {
         let answer = try await ask(
-            Self.line(prompt), hidden: false, orElse: "set the value in the configuration")
+            Prompt(question: Self.line(prompt)), orElse: "set the value in the configuration")
         return answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
     }
 
@@ -72,11 +94,11 @@ public struct TerminalInteraction: UserInteraction {
             throw CertificateProviderError(
                 .internal, "The question \"\(question.withVisibleControls)\" has no choices.")
         }
-        let lines = choices.enumerated().map { "\($0.offset + 1). \($0.element.withVisibleControls)" }
-        let prompt = ([question.withVisibleControls] + lines).joined(separator: "\n") + "\nNumber: "
+        let lines = [question] + choices.enumerated().map { "\($0.offset + 1). \($0.element)" }
         while true {
             let answer = try await ask(
-                lines: prompt, hidden: false, asking: question, orElse: "set the value in the configuration")
+                Prompt(lines: { _ in lines }, question: "Number: ", about: question),
+                orElse: "set the value in the configuration")
             let number = Int(answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) })
             if let number, (1...choices.count).contains(number) { return number - 1 }
         }
@@ -94,46 +116,54 @@ public struct TerminalInteraction: UserInteraction {
         Console.rewriteNote(remaining > .zero ? "\(progress) (\(seconds + (fraction > 0 ? 1 : 0)) s)" : "")
     }
 
+    /// The text on the screen when an answer is typed.
+    private struct Prompt: Sendable {
+        /// Stand above the last line.
+        var lines: @Sendable (_ columns: Int) -> [String] = { _ in [] }
+        /// The last line.
+        var question: String
+        var isHidden = false
+        /// The question in an error; `nil` for the last line.
+        var about: String?
+    }
+
     /// Asks on the terminal and reads one line.
     ///
     /// - Parameter advice: The next step in the error if no terminal is available.
-    private func ask(
-        _ prompt: String, hidden: Bool, orElse advice: String
-    ) async throws(CertificateProviderError) -> SecretBytes {
-        try await ask(lines: prompt.withVisibleControls, hidden: hidden, asking: prompt, orElse: advice)
-    }
-
-    private func ask(
-        lines: String, hidden: Bool, asking question: String, orElse advice: String
-    ) async throws(CertificateProviderError) -> SecretBytes {
+    private func ask(_ prompt: Prompt, orElse advice: String) async throws(CertificateProviderError) -> SecretBytes {
         try await Questions.ask { cancellation throws(CertificateProviderError) in
-            try Self.ask(lines: lines, hidden: hidden, asking: question, orElse: advice, cancellation)
+            try Self.ask(prompt, orElse: advice, cancellation)
         }
     }
 
     /// Blocks for the answer.
     private static func ask(
-        lines: String, hidden: Bool, asking question: String, orElse advice: String,
-        _ cancellation: Questions.Cancellation
+        _ prompt: Prompt, orElse advice: String, _ cancellation: Questions.Cancellation
     ) throws(CertificateProviderError) -> SecretBytes {
         let terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)
         guard terminal >= 0 else {
             throw CertificateProviderError(
                 .interactionRequired,
-                "No terminal is available to ask \"\(question.withVisibleControls)\"; \(advice).")
+                "No terminal is available to ask \"\((prompt.about ?? prompt.question).withVisibleControls)\"; \(advice)."
+            )
         }
         defer { close(terminal) }
-        var text = Array(lines.utf8)
+        var text = Array(prompt.lines(columns(of: terminal)).map { $0.withVisibleControls + "\n" }.joined().utf8)
+        let question = Array(prompt.question.withVisibleControls.utf8)
         while true {
             // Stops the process here while it is in the background (SIGTTOU), so that it asks once, after fg.
             var settings = termios()
             if tcgetattr(terminal, &settings) == 0 { tcsetattr(terminal, TCSANOW, &settings) }
             let (line, signals) = try HeldSignals.during { arrival throws(CertificateProviderError) in
-                func question() throws(CertificateProviderError) -> SecretBytes? {
+                func answer() throws(CertificateProviderError) -> SecretBytes? {
                     _ = write(terminal, text, text.count)
+                    // Characters typed until now were for another program or question. Not after the last line: a program at the other
+                    // end of the terminal may answer at once.
+                    tcflush(terminal, TCIFLUSH)
+                    _ = write(terminal, question, question.count)
                     return try readLine(from: terminal, unlessReadable: arrival, or: cancellation)
                 }
-                return try hidden ? SilentTerminal.whileSilent(terminal, question) : question()
+                return try prompt.isHidden ? SilentTerminal.whileSilent(terminal, answer) : answer()
             }
             if let line { return line }
             guard signals.isSubset(of: HeldSignals.stopping) else { throw Questions.noAnswer }
@@ -141,6 +171,13 @@ public struct TerminalInteraction: UserInteraction {
             // prompt's line.
             if text.first != 0x0d { text.insert(0x0d, at: 0) }
         }
+    }
+
+    /// The width of the screen.
+    private static func columns(of terminal: Int32) -> Int {
+        var size = winsize()
+        guard ioctl(terminal, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else { return 80 }
+        return Int(size.ws_col)
     }
 
     /// Reads one line; returns `nil` if `arrival` becomes readable before the line is complete.

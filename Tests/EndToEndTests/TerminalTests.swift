@@ -253,6 +253,22 @@ import Testing
         #expect(status == 0 && screen.contains("stopped"), "\(screen)")
     }
 
+    @Test("What was typed before a question is no answer to it") func typedBeforeTheQuestion() throws {
+        #expect(try sandbox.certprov(["fetch"] + adHoc(Fixtures.path("ec.p12"))).status == 0)
+        let script = #"echo before; until test -e "$HOME/typed"; do sleep 0.01; done; \#(command("delete"))"#
+        let result = try atTerminal(script, asked: "before") { person in
+            try person.type("y\n")
+            // The terminal has it.
+            person.sees("y\r\n", 1)
+            try sandbox.write("", to: "home/typed")
+            person.sees("[y/N] ", 1)
+            try person.type("n\n")
+        }
+        guard let (status, screen) = result else { return }
+        #expect(status == 77 && screen.contains("[userCancelled]"), "\(screen)")
+        #expect(try sandbox.entry().isEmpty == false)
+    }
+
     @Test func aFetchThatCannotAskNamesNoOptionItDoesNotHave() throws {
         let arguments = ["fetch"] + adHoc(Fixtures.path("ec.p12"), password: "prompt")
         let output = try sandbox.certprov(arguments)

@@ -314,10 +314,10 @@ import Testing
     private func aUserWhoDeclines() throws -> Output {
         try #require(try sandbox.certprov(["fetch"] + adHoc(Self.ec)).status == 0)
         let command = (["\"$CERTPROV\" delete"] + adHoc(Self.ec)).joined(separator: " ")
-        var output = try sandbox.shell("echo n | script -qec '\(command)' /dev/null")
+        let result = try #require(try sandbox.atTerminal(command, asked: "[y/N]") { try $0.type("n\n") })
         // A terminal has one output.
-        output.stderrBytes = output.stdoutBytes
-        return output
+        let screen = Array(result.screen.utf8)
+        return Output(status: result.status, stdoutBytes: screen, stderrBytes: screen)
     }
 
     /// A vault that this process makes. The command asks a user at a terminal before the attempt that destroys one.

@@ -108,13 +108,24 @@ final class ContractsProgram: Sendable {
         }
     }
 
-    /// Runs a shell command at a terminal, and types a text.
+    /// Runs a shell command at a terminal, and types each line of a text when the next question is there: earlier characters are dropped.
     ///
     /// - Returns: What was on the terminal, in `stdout`.
     func atTerminal(_ command: String, typing text: String = "") async throws -> Output {
-        try await run(
-            ["script", "-qef", "-E", "always", "-c", command, "/dev/null"], input: Array(text.utf8),
-            with: ["CONTRACTS": Self.path()])
+        let typing = #"""
+            screen=$(mktemp -p "$3"); seen=0
+            while IFS= read -r line; do
+                until [ "$(wc -c <"$screen")" -gt "$seen" ] && tail -c 2 "$screen" | grep -q '^[]:] $'; do
+                    [ -e "$screen.end" ] && exit; sleep 0.02
+                done
+                seen=$(wc -c <"$screen"); printf '%s\n' "$line"
+            done <<EOF | { script -qef -E always -c "$1" "$screen"; status=$?; : >"$screen.end"; exit $status; }
+            $2
+            EOF
+            """#
+        let lines = text.hasSuffix("\n") ? String(text.dropLast()) : text
+        return try await run(
+            ["sh", "-c", typing, "sh", command, lines, folder.path], with: ["CONTRACTS": Self.path()])
     }
 
     /// Takes a file in, and returns the id.

@@ -83,9 +83,11 @@ import Testing
         let file = try folder.write(CallFile.json(), to: "a.sellsign")
         let screen = folder["screen"]
         let command = "script -qefc '\"$CONTRACTS\" open \(file)' \(screen)"
+        let isAsked =
+            "until grep -q 'Sign this contract' \(screen) && tail -c 2 \(screen) | grep -q '] '; do sleep 0.02; done"
         let folder = folder
         try await contracts.killed(
-            running: ["sh", "-c", "{ echo y; sleep 600; } | \(command)"]
+            running: ["sh", "-c", ": >\(screen); { \(isAsked); echo y; sleep 600; } | \(command)"]
         ) {
             ((try? String(contentsOfFile: screen, encoding: .utf8)) ?? "").contains("Synchronise now?")
         }
