@@ -60,6 +60,9 @@ public struct Pairing: Sendable {
         return name.isEmpty ? "host" : String(name.prefix(63))
     }
 
+    /// The host and the port of the server.
+    public var authority: String { server.authority }
+
     /// Closes the provider's resources.
     public func shutdown() async { await manager.shutdown() }
 
@@ -69,13 +72,15 @@ public struct Pairing: Sendable {
     /// - Parameters:
     ///   - token: White space at its ends is not part of it.
     ///   - interaction: Confirms the fingerprint of the server's CA, where nothing else is configured to authenticate it.
-    ///   - permitChange: Throws where the host must not go from one account to another one, with which its contracts are deleted.
+    ///   - permit: Throws where the host must not be paired. Called before the token is used, with the account that the host is paired for
+    ///     already, whose contracts here are deleted if it is another one, and with that of the token, which is `nil` if only the enrolment
+    ///     can tell it.
     /// - Returns: The account, and whether the token was used.
     /// - Throws: `operationNotAllowed` for another account while contracts wait; `rejected` or `wrongPassword` for a token that is over,
     ///   used or wrong; errors of the enrolment.
     public func pair(
         _ token: SecretBytes, _ interaction: any UserInteraction = NoUserInteraction(),
-        permitChange: (_ old: String, _ new: String) async throws(CertificateProviderError) -> Void = { _, _ in }
+        permit: (_ old: String?, _ new: String?) async throws(CertificateProviderError) -> Void = { _, _ in }
     ) async throws(CertificateProviderError) -> (account: String, isTokenUsed: Bool) {
         let token = Self.trimmed(token)
         guard !token.isEmpty else {
@@ -84,14 +89,10 @@ public struct Pairing: Sendable {
         let (stored, own) = (try await manager.storedIdentity(), try queue.state().account)
         try requireTrust(of: stored, interaction)
         let account = try await account(of: token, trusting: stored)
-        if let own, let account, own != account {
-            try requireNothingWaits(for: own)
-            try await permitChange(own, account)
-        }
-        if let stored {
-            if own == account, await isAccepted(stored, for: account) { return (account ?? "", false) }
-            try await manager.deleteStoredCertificates()
-        }
+        if let own, let account, own != account { try requireNothingWaits(for: own) }
+        if let stored, own == account, await isAccepted(stored, for: account) { return (account ?? "", false) }
+        try await permit(own, account)
+        if stored != nil { try await manager.deleteStoredCertificates() }
         let identity: Identity
         do throws(CertificateProviderError) {
             identity = try await manager.obtainIdentity(TokenInteraction(token: token, interaction: interaction))

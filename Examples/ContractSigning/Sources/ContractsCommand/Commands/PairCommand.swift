@@ -44,13 +44,19 @@ struct PairCommand: AsyncParsableCommand {
 
     /// Pairs the host, and shows the account.
     ///
-    /// - Parameter isCalled: Whether another program wants it, such as any web page: a person confirms that the account is another one.
+    /// - Parameter isCalled: Whether another program wants it, such as any web page: a person sees the server and the account, and confirms.
     static func pair(
         _ token: SecretBytes, isCalled: Bool = false, _ context: Context
     ) async throws(CertificateProviderError) -> ExitStatus {
+        guard !isCalled || context.interaction.canAsk else {
+            throw CertificateProviderError(
+                .interactionRequired,
+                "Another program wants to pair this host, and there is no terminal to ask at. If that is right, run at one: contracts pair"
+            )
+        }
         let (account, isTokenUsed) = try await context.pairing { pairing throws(CertificateProviderError) in
             try await pairing.pair(token, context.interaction) { old, new throws(CertificateProviderError) in
-                if isCalled { try await context.confirmChange(from: old, to: new) }
+                if isCalled { try await context.confirmPairing(with: pairing.authority, from: old, to: new) }
             }
         }
         try context.show(PairingDocument(account: account)) {
@@ -102,18 +108,26 @@ struct PairingDocument: CommandDocument {
 }
 
 extension Context {
-    fileprivate func confirmChange(from old: String, to new: String) async throws(CertificateProviderError) {
-        let (old, new) = (DisplayText.visible(old), DisplayText.visible(new))
-        guard interaction.canAsk else {
+    fileprivate func confirmPairing(
+        with server: String, from old: String?, to new: String?
+    ) async throws(CertificateProviderError) {
+        guard let new else {
             throw CertificateProviderError(
                 .operationNotAllowed,
-                "Another program wants this host, which is paired for \(old), to be paired for \(new); if that is right, run: contracts pair"
+                "Another program wants to pair this host with \(server). Its account cannot be shown before the pairing, since "
+                    + "the settings have no trust anchor or pin. If that is right, set Contracts.trust-anchors, or run: contracts pair"
             )
         }
-        let question =
-            "Another program wants this host to be paired for \(new). Leave \(old), and delete its contracts here?"
+        var question = "Another program wants to pair this host with \(server) for \(DisplayText.claim(new))."
+        if let old, old != new {
+            question += " Leave \(DisplayText.claim(old)), and delete its contracts here?"
+        } else {
+            question += " Pair it?"
+        }
         guard try await interaction.confirm(question) else {
-            throw CertificateProviderError(.userCancelled, "The host stays paired for \(old).")
+            throw CertificateProviderError(
+                .userCancelled,
+                old.map { "The host stays paired for \(DisplayText.claim($0))." } ?? "The host is not paired.")
         }
     }
 

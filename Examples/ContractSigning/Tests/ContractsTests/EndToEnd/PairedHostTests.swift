@@ -143,10 +143,34 @@ import Testing
         let other = try await site.token(for: "bob@example.com")
         let url = "sellsign://auth?token=" + (other.addingPercentEncoding(withAllowedCharacters: .alphanumerics) ?? "")
         let refused = try await site.host("open", url)
-        #expect(refused.status == 75 && refused.stderr.contains("alice@example.com"), "\(refused)")
+        #expect(refused.status == 77 && refused.stderr.contains("[interactionRequired]"), "\(refused)")
+        let declined = try await site.host.atTerminal("\"$CONTRACTS\" open '\(url)'", typing: "n\n")
+        #expect(declined.status == 77 && declined.stdout.contains("Leave alice@example.com"), "\(declined)")
         #expect(try await site.pair().stdout.contains("already. The token was not used."))
         let moved = try await site.host.atTerminal("\"$CONTRACTS\" open '\(url)'", typing: "y\n")
         #expect(moved.status == 0 && moved.stdout.contains("paired for bob@example.com"), "\(moved)")
+    }
+
+    @Test("a URL of another program pairs only with a person who sees the server and the account, and tells its caller")
+    func pairedByURL() async throws {
+        let site = try await Site()
+        let token = try await site.token().addingPercentEncoding(withAllowedCharacters: .alphanumerics) ?? ""
+        let url = "sellsign://auth?token=\(token)&success_callback_url=myapp://done&error_callback_url=myapp://error"
+        let silent = try await site.host("open", url)
+        #expect(silent.status == 77 && silent.stderr.contains("[interactionRequired]"), "\(silent)")
+        let opened = try site.host.folder.opened()
+        #expect(opened.count == 1 && opened[0].hasPrefix("myapp://error?message="), "\(opened)")
+        let declined = try await site.host.atTerminal("\"$CONTRACTS\" open '\(url)'", typing: "n\n")
+        #expect(declined.status == 77 && declined.stdout.contains("The host is not paired."), "\(declined)")
+        #expect(try await site.host("sync").status == 66)
+        // The token is not used up.
+        let paired = try await site.host.atTerminal("\"$CONTRACTS\" open '\(url)'", typing: "y\n")
+        #expect(
+            paired.status == 0 && paired.stdout.contains("with localhost:")
+                && paired.stdout.contains("for alice@example.com. Pair it?"),
+            "\(paired)")
+        #expect(try site.host.folder.opened().last == "myapp://done")
+        #expect(try await site.host("sync").status == 0)
     }
 
     @Test("a signature that is here only keeps the host from another account, before anything is changed")
