@@ -26,7 +26,7 @@ package struct JournalEntry: Sendable, Equatable {
     package var time: Date
     /// The number of the client in the registry.
     package var client: Int
-    /// The id that the request gives itself: untrusted text, cut.
+    /// The id that the request gives itself: untrusted text, cut to 128 bytes.
     package var requestID: String?
     package var operation: SigningOperation
     /// The SHA-256 of the data, in hexadecimal digits.
@@ -36,8 +36,10 @@ package struct JournalEntry: Sendable, Equatable {
     package var approver: String?
     /// The SHA-256 of the certificate that signed or would have.
     package var fingerprint: String?
-    /// The sender of the request, as far as the host knows: a hint, cut.
+    /// The sender of the request, as far as the host knows: a hint, cut to 256 bytes.
     package var peer: String
+    /// How many requests of the client before this one have no line: there were too many in a minute.
+    package var omitted = 0
 
     /// - Parameter time: Without its fraction of a second.
     package init(
@@ -46,25 +48,25 @@ package struct JournalEntry: Sendable, Equatable {
     ) {
         self.time = Date(timeIntervalSince1970: time.timeIntervalSince1970.rounded(.down))
         self.client = client
-        self.requestID = requestID?.cut(to: 128)
+        self.requestID = requestID?.cut(toBytes: 128)
         self.operation = operation
         self.digest = digest
         self.outcome = outcome
         self.approver = approver
         self.fingerprint = fingerprint
-        self.peer = peer.cut(to: 256)
+        self.peer = peer.cut(toBytes: 256)
     }
 
-    /// The most bytes that a line has, with its end. In JSON a code point has at most six.
+    /// The most bytes that a line has, with its end. In JSON a byte has at most six.
     static let maximumSize = 4096
 }
 
 extension JournalEntry: Codable {
     private enum Key: String, CodingKey {
-        case time, client, requestID, operation, digest, outcome, approver, fingerprint, peer
+        case time, client, requestID, operation, digest, outcome, approver, fingerprint, peer, omitted
     }
 
-    /// Each line has every key.
+    /// Each line has every key, but `omitted` only where it is not zero.
     package func encode(to encoder: any Encoder) throws {
         var container = encoder.container(keyedBy: Key.self)
         try container.encode(Self.text(of: time), forKey: .time)
@@ -76,6 +78,7 @@ extension JournalEntry: Codable {
         try container.encode(approver, forKey: .approver)
         try container.encode(fingerprint, forKey: .fingerprint)
         try container.encode(peer, forKey: .peer)
+        if omitted > 0 { try container.encode(omitted, forKey: .omitted) }
     }
 
     package init(from decoder: any Decoder) throws {
@@ -92,6 +95,7 @@ extension JournalEntry: Codable {
             approver: try container.decode(String?.self, forKey: .approver),
             fingerprint: try container.decode(String?.self, forKey: .fingerprint),
             peer: try container.decode(String.self, forKey: .peer))
+        omitted = try container.decodeIfPresent(Int.self, forKey: .omitted) ?? 0
     }
 
     /// The line with its end, and where in it the outcome begins.

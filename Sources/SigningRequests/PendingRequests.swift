@@ -1,6 +1,6 @@
 import CLinux
 package import CertificateProviding
-import FoundationEssentials
+package import FoundationEssentials
 import Glibc
 import IdentityStore
 
@@ -15,6 +15,8 @@ import IdentityStore
 ///
 /// A folder appears and disappears as a whole, by a rename. All calls block on the disk.
 package struct PendingRequests: Sendable {
+    package static let usualMaximum = 8
+
     let path: String
     let maximum: Int
     private let maximumOfClient: Int
@@ -24,11 +26,11 @@ package struct PendingRequests: Sendable {
     ///   - directory: That of the journal. Created when the first request waits, with mode 0700.
     ///   - maximum: How many requests may wait.
     ///   - maximumOfClient: How many requests of one client may wait.
-    package init(directory: String, maximum: Int = 8, maximumOfClient: Int = 2) {
+    package init(directory: String, maximum: Int = Self.usualMaximum, maximumOfClient: Int = 2) {
         self.init(directory: directory, maximum: maximum, maximumOfClient: maximumOfClient, files: .system)
     }
 
-    init(directory: String, maximum: Int = 8, maximumOfClient: Int = 2, files: FileSystem) {
+    init(directory: String, maximum: Int = Self.usualMaximum, maximumOfClient: Int = 2, files: FileSystem) {
         path = directory + "/pending"
         (self.maximum, self.maximumOfClient, self.files) = (maximum, maximumOfClient, files)
     }
@@ -152,6 +154,9 @@ package struct PendingRequests: Sendable {
 
         package var question: SigningQuestion
         package var state: State
+
+        /// When it is given up; `nil` where only the process that asks knows.
+        package var deadline: Date? { state == .askedElsewhere ? nil : question.deadline }
 
         /// Checks that the queue takes an answer.
         ///
@@ -343,5 +348,16 @@ extension String {
     func cut(to count: Int) -> String {
         guard unicodeScalars.count > count else { return self }
         return String(UnicodeScalarView(unicodeScalars.prefix(count - 1))) + "…"
+    }
+
+    /// The text with at most so many bytes of UTF-8, the last ones an ellipsis if it was longer.
+    func cut(toBytes count: Int) -> String {
+        guard utf8.count > count else { return self }
+        var left = count - "…".utf8.count
+        let kept = unicodeScalars.prefix { scalar in
+            left -= UTF8.width(scalar)
+            return left >= 0
+        }
+        return String(kept) + "…"
     }
 }

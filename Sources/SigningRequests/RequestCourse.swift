@@ -10,9 +10,8 @@ package enum RequestState: Sendable, Equatable {
     case admitting
     /// Ask the person.
     case asking
-    /// Count the signatures of the last hour that no person approved.
-    case counting
-    /// Write the line of the journal, before the key is used.
+    /// Write the line of the journal, before the key is used. For a request that no person approves: unless it is a repetition, or one too
+    /// many.
     case reserving(approver: String)
     /// Sign.
     case signing
@@ -38,6 +37,8 @@ package enum RequestEvent: Sendable, CaseIterable {
     case signerFailed
     case timeStampFailed
     case tooMany
+    /// The same data was signed before.
+    case repeated
     case declined
     /// The person could not be asked, or did not answer in time.
     case notAnswered
@@ -56,12 +57,12 @@ extension RequestState {
         case (.findingSigner, .done): .admitting
         case (.findingSigner, .signerFailed): .refusing(operation.signingError, approver: nil)
         case (.admitting, .done): .asking
-        case (.admitting, .doneUnattended): .counting
+        case (.admitting, .doneUnattended): .reserving(approver: JournalEntry.unattended)
         case (.asking, .done): .reserving(approver: approver)
         case (.asking, .declined): .refusing(.operationCanceled, approver: approver)
-        case (.admitting, .tooMany), (.asking, .notAnswered), (.counting, .tooMany):
+        case (.admitting, .tooMany), (.asking, .notAnswered), (.reserving, .tooMany):
             .refusing(.approveRequestError, approver: nil)
-        case (.counting, .done): .reserving(approver: JournalEntry.unattended)
+        case (.reserving, .repeated): .refusing(.validateRequestError, approver: nil)
         case (.reserving, .done): .signing
         case (.signing, .done): .recording(.signed)
         case (.signing, .signerFailed): .recording(.refused(operation.signingError))
@@ -72,8 +73,7 @@ extension RequestState {
         // Without a line in the journal, no key is used and no signature leaves.
         case (.reserving, _), (.recording, _), (.refusing, _): .replying(.refused(.internalError))
         case (.replying, _): self
-        case (.findingSigner, _), (.admitting, _), (.asking, _), (.counting, _):
-            .refusing(.internalError, approver: nil)
+        case (.findingSigner, _), (.admitting, _), (.asking, _): .refusing(.internalError, approver: nil)
         }
     }
 }

@@ -166,21 +166,32 @@ private final class RequestCourse {
         let (digest, client, now) = (request.digest, Int(request.client.number), desk.now())
         let isUnattended = request.isUnattended
         do throws(CertificateProviderError) {
-            let (before, refusal) = try await desk.executor.run { () throws(CertificateProviderError) in
-                let before = try journal.lastSigned(digest)
+            let (before, examined) = try await desk.executor.run { () throws(CertificateProviderError) in
                 let wasSigned =
-                    isUnattended ? try journal.wasSigned(digest, client: client, within: .seconds(86_400)) : false
-                return (before, steps.refusal(of: request, to: address, wasSigned: wasSigned, signer: leaf))
+                    isUnattended ? try journal.wasSigned(digest, client: client, within: RequestJournal.memory) : false
+                let examined = Result { () throws(RequestRefusal) in
+                    try steps.examine(request, to: address, wasSigned: wasSigned, signer: leaf)
+                }
+                // For the person.
+                if isUnattended { return (Date?.none, examined) }
+                if case .failure = examined { return (nil, examined) }
+                return (try journal.lastSigned(digest), examined)
             }
-            question = SigningQuestion(
+            var question = SigningQuestion(
                 id: "", operation: request.operation, client: client, clientName: request.client.name,
                 serviceName: request.serviceName, documentName: request.documentName, requestID: request.requestID,
                 size: request.data.count, digest: digest, signer: leaf?.subject ?? "",
                 fingerprint: leaf.map { Array(SHA256.hash(data: $0.derRepresentation)).hexEncoded } ?? "",
                 signedBefore: before,
                 peer: peer, deadline: now.addingTimeInterval(desk.registry.approvalTimeout / .seconds(1)))
-            reason = refusal?.reason
-            return refusal?.word
+            question.signerName = leaf.map { RequestSteps.name(of: $0) } ?? ""
+            question.pages = try? examined.get()
+            self.question = question
+            if case .failure(let refusal) = examined {
+                reason = refusal.reason
+                return refusal.word
+            }
+            return nil
         } catch {
             reason = error.message
             return .internalError
@@ -196,22 +207,10 @@ private final class RequestCourse {
         case .findingSigner: return findSigner(operation)
         case .admitting: return await admit()
         case .asking: return await ask()
-        case .counting: return await count()
-        case .reserving(let approver):
-            return await write { journal, entry throws(CertificateProviderError) in
-                self.line = try journal.begin(entry)
-            } entry: {
-                $0.approver = approver
-            }
+        case .reserving(let approver): return await reserve(approver)
         case .signing: return await sign(operation, address)
         case .recording(let outcome): return await record(outcome)
-        case .refusing(let word, let approver):
-            return await write { journal, entry throws(CertificateProviderError) in
-                try journal.append(entry)
-            } entry: {
-                $0.approver = approver
-                $0.outcome = .init(word)
-            }
+        case .refusing(let word, let approver): return await refuse(word, approver)
         case .replying: return .done
         }
     }
@@ -258,9 +257,8 @@ private final class RequestCourse {
 
     private func ask() async -> RequestEvent {
         guard let question else { return .failed }
-        let time = Duration.seconds(question.deadline.timeIntervalSince(desk.now()))
         do throws(CertificateProviderError) {
-            switch try await desk.prompt.answer(to: question, within: time) {
+            switch try await desk.prompt.answer(to: question, within: desk.registry.approvalTimeout) {
             case .approved: return .done
             case .declined: return .declined
             case .timedOut:
@@ -270,33 +268,46 @@ private final class RequestCourse {
         } catch { return failed(error, .notAnswered) }
     }
 
-    private func count() async -> RequestEvent {
-        guard let request else { return .failed }
-        let (journal, client) = (desk.journal, request.client)
+    private func reserve(_ approver: String) async -> RequestEvent {
+        guard let entry = entry(.interrupted, approver) else { return .failed }
+        let journal = desk.journal
+        // Nil for a request that a person has approved.
+        let limit: Int? = approver == JournalEntry.unattended ? request?.client.unattendedPerHour ?? 0 : nil
         do throws(CertificateProviderError) {
-            let count = try await desk.executor.run { () throws(CertificateProviderError) in
-                try journal.unattendedApprovals(client: Int(client.number), within: .seconds(3600))
+            let reservation = try await desk.executor.run { () throws(CertificateProviderError) in
+                guard let limit else { return RequestJournal.Reservation.begun(try journal.begin(entry)) }
+                return try journal.beginUnattended(entry, perHour: limit)
             }
-            if count < client.unattendedPerHour { return .done }
-            reason = "\(count) requests of the client were approved without a person in the last hour"
-            return .tooMany
+            switch reservation {
+            case .begun(let line):
+                self.line = line
+                return .done
+            case .repeated:
+                reason = RequestSteps.repetition
+                return .repeated
+            case .tooMany(let count):
+                reason = "\(count) requests of the client were approved without a person in the last hour"
+                return .tooMany
+            }
         } catch { return failed(error) }
     }
 
-    private func write(
-        _ body: (RequestJournal, JournalEntry) throws(CertificateProviderError) -> Void,
-        entry change: (inout JournalEntry) -> Void
-    ) async -> RequestEvent {
-        guard let question else { return .failed }
-        var entry = JournalEntry(
-            time: desk.now(), client: question.client, requestID: question.requestID, operation: question.operation,
-            digest: question.digest, outcome: .interrupted, approver: nil,
-            fingerprint: question.fingerprint.isEmpty ? nil : question.fingerprint, peer: peer)
-        change(&entry)
+    private func refuse(_ word: RequestWord, _ approver: String?) async -> RequestEvent {
+        guard let entry = entry(.init(word), approver) else { return .failed }
+        let journal = desk.journal
         do throws(CertificateProviderError) {
-            try body(desk.journal, entry)
+            try await desk.executor.run { () throws(CertificateProviderError) in try journal.append(entry) }
             return .done
         } catch { return failed(error) }
+    }
+
+    private func entry(_ outcome: JournalEntry.Outcome, _ approver: String?) -> JournalEntry? {
+        question.map { question in
+            JournalEntry(
+                time: desk.now(), client: question.client, requestID: question.requestID, operation: question.operation,
+                digest: question.digest, outcome: outcome, approver: approver,
+                fingerprint: question.fingerprint.isEmpty ? nil : question.fingerprint, peer: peer)
+        }
     }
 
     private func sign(_ operation: SigningOperation, _ address: ReplyAddress) async -> RequestEvent {

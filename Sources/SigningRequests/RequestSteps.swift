@@ -178,37 +178,41 @@ package struct RequestSteps: Sendable {
     /// Examines what an authenticated request asks for.
     ///
     /// - Parameters:
-    ///   - wasSigned: Whether this client's data was signed in the last day.
+    ///   - wasSigned: Whether this client's data was signed in the last day, or a signature was interrupted.
     ///   - signer: The certificate that would sign; `nil` if it is not at hand, which step 15 answers.
     ///   - address: Where the reply goes.
-    package func refusal(
-        of request: AuthenticRequest, to address: ReplyAddress, wasSigned: Bool, signer: X509Certificate?
-    ) -> RequestRefusal? {
-        if request.isUnattended, wasSigned {
-            return refusal(12, .validateRequestError, "the data was signed in the last day, and none approves it again")
-        }
+    /// - Returns: How many pages a document says that it has.
+    package func examine(
+        _ request: AuthenticRequest, to address: ReplyAddress, wasSigned: Bool, signer: X509Certificate?
+    ) throws(RequestRefusal) -> Int? {
+        if request.isUnattended, wasSigned { throw refusal(12, .validateRequestError, Self.repetition) }
         if let code = request.userCode, !isUserCode(code, of: signer) {
-            return refusal(13, .wrongUserCode, "user-code is not the person's")
+            throw refusal(13, .wrongUserCode, "user-code is not the person's")
         }
         let word = request.operation.processingError
         switch request.operation {
         case .signChallenge:
             if let meaning = ChallengeFilter.refusal(of: request.data) {
-                return refusal(14, word, "the challenge \(meaning)")
+                throw refusal(14, word, "the challenge \(meaning)")
             }
+            return nil
         case .signPDF:
+            let document: PDFToSign
             do throws(CertificateProviderError) {
-                _ = try PDFToSign(SigningContent(request.data), hasTimeStamp: registry.hasTimeStamp)
+                document = try PDFToSign(SigningContent(request.data), hasTimeStamp: registry.hasTimeStamp)
             } catch {
-                return refusal(14, word, "the document cannot be signed: \(error.message)")
+                throw refusal(14, word, "the document cannot be signed: \(error.message)")
             }
-            if !fits([.init("document", request.data.base64)], address, room: Self.roomForUpdate) {
-                return refusal(
+            guard fits([.init("document", request.data.base64)], address, room: Self.roomForUpdate) else {
+                throw refusal(
                     14, word, "the signed document does not fit into a URL of \(ReplyOpener.longestURL) bytes")
             }
+            return document.claimedPages
         }
-        return nil
     }
+
+    /// Why data is not signed without a person.
+    static let repetition = "the data was signed in the last day, and no person approves it again"
 
     /// Whether a reply with these items can be opened, if it must be.
     package func fits(_ items: [RequestURL.Item], _ address: ReplyAddress, room: Int = 0) -> Bool {
@@ -223,17 +227,20 @@ package struct RequestSteps: Sendable {
     private func isUserCode(_ code: String, of signer: X509Certificate?) -> Bool {
         if let configured = registry.userCode { return code == configured }
         guard let signer else { return true }
-        return Self.serialNumbers(of: signer).contains { serial in
+        return Self.subject([2, 5, 4, 5], of: signer).contains { serial in
             serial == code || serial.wholeMatch(of: /[A-Z]{5}-(.+)/).map { $0.output.1 == code } == true
         }
     }
 
-    private static func serialNumbers(of leaf: X509Certificate) -> [String] {
+    /// The values of an attribute of a certificate's subject.
+    private static func subject(_ attribute: ASN1ObjectIdentifier, of leaf: X509Certificate) -> [String] {
         guard let subject = try? leaf.certificate().subject else { return [] }
-        let serialNumber: ASN1ObjectIdentifier = [2, 5, 4, 5]
-        return subject.flatMap { name in
-            name.filter { $0.type == serialNumber }.compactMap { String($0.value) }
-        }
+        return subject.flatMap { name in name.filter { $0.type == attribute }.compactMap { String($0.value) } }
+    }
+
+    /// The name of a certificate's owner: its common name, else the whole subject.
+    static func name(of leaf: X509Certificate) -> String {
+        subject([2, 5, 4, 3], of: leaf).last { !$0.isBlank } ?? leaf.subject
     }
 
     private func refusal(_ step: Int, _ word: RequestWord, _ reason: String) -> RequestRefusal {

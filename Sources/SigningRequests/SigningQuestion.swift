@@ -14,11 +14,14 @@ package struct SigningQuestion: Sendable, Codable, Equatable {
     /// The last component only; `nil` for a challenge, and for a request without it.
     package var documentName: String?
     package var requestID: String?
+    /// How many pages the document says that it has.
+    package var pages: Int?
     /// The size of the data, in bytes.
     package var size: Int
     /// The SHA-256 of the data, in hexadecimal digits.
     package var digest: String
-    /// The subject and the SHA-256 of the certificate that would sign.
+    /// The owner's name, the subject and the SHA-256 of the certificate that would sign.
+    package var signerName = ""
     package var signer: String
     package var fingerprint: String
     /// When the data was signed before, by this journal.
@@ -28,7 +31,7 @@ package struct SigningQuestion: Sendable, Codable, Equatable {
     /// The read-only copy of the document, and the logo, while the request waits.
     package var documentPath: String?
     package var logoPath: String?
-    /// When the request is given up.
+    /// When a request of the queue is given up. Elsewhere the time runs from when the question is on the screen.
     package var deadline: Date
 
     package init(

@@ -7,6 +7,7 @@ import SigningRequests
 /// Does what a signer does with the state directory of requests, says each step on a line, and may be killed at any.
 ///
 ///     RequestWaiter DIRECTORY journal NAME COUNT    writes so many lines for signatures: began DIGEST, signed DIGEST
+///     RequestWaiter DIRECTORY race NAME LIMIT COUNT  begins so many unattended signatures, at most LIMIT an hour: begun DIGEST, repeated, tooMany
 ///     RequestWaiter DIRECTORY wait CLIENT COUNT     waits for an answer to so many questions, one after the other: waits ID, the answer
 ///     RequestWaiter DIRECTORY turn COUNT            has a question on the screen so often: turn, over
 ///     RequestWaiter DIRECTORY ask DIGEST            asks the journal: was it signed by client 1, and how many KiB were used for that
@@ -40,8 +41,24 @@ import SigningRequests
                     fingerprint: nil, peer: "pid \(getpid())")
                 let open = try journal.begin(entry)
                 say("began \(digest)")
+                if variable("HOLD").isEmpty == false { _ = readLine() }
                 try open.finish(outcome: .signed)
                 say("signed \(digest)")
+            }
+        case "race":
+            for index in 0..<count {
+                let digest = digest(arguments[0], index)
+                let entry = JournalEntry(
+                    time: Date(), client: 1, requestID: nil, operation: .signChallenge, digest: digest,
+                    outcome: .signed,
+                    approver: JournalEntry.unattended, fingerprint: nil, peer: "pid \(getpid())")
+                switch try journal.beginUnattended(entry, perHour: Int(arguments[1]) ?? 0) {
+                case .begun(let line):
+                    try line.finish(outcome: .signed)
+                    say("begun \(digest)")
+                case .repeated: say("repeated")
+                case .tooMany: say("tooMany")
+                }
             }
         case "wait":
             let requests = PendingRequests(directory: directory)

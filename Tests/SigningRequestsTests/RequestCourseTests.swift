@@ -31,7 +31,8 @@ import Testing
         for way in ways.map({ Array($0.reversed()) }) {
             if let signing = way.firstIndex(of: .signing) {
                 #expect(isReserving(way[signing - 1]))
-                #expect(way[..<signing].contains(.asking) || way[..<signing].contains(.counting))
+                let isUnattended = way[signing - 1] == .reserving(approver: JournalEntry.unattended)
+                #expect(way[..<signing].contains(.asking) != isUnattended)
                 #expect(way.filter { $0 == .signing }.count == 1)
             }
             if way.last == .replying(.signed) { #expect(way.dropLast().last == .recording(.signed)) }
@@ -48,7 +49,8 @@ import Testing
             ([.done, .done, .declined, .done], .signPDF, .operationCanceled),
             ([.done, .done, .notAnswered, .done], .signPDF, .approveRequestError),
             ([.done, .doneUnattended, .tooMany, .done], .signPDF, .approveRequestError),
-            ([.done, .doneUnattended, .done, .failed], .signPDF, .internalError),
+            ([.done, .doneUnattended, .repeated, .done], .signPDF, .validateRequestError),
+            ([.done, .doneUnattended, .failed], .signPDF, .internalError),
             ([.done, .done, .done, .failed], .signPDF, .internalError),
             ([.done, .done, .done, .done, .signerFailed, .done], .signPDF, .signDocumentError),
             ([.done, .done, .done, .done, .timeStampFailed, .done], .signPDF, .timestampRequestError),

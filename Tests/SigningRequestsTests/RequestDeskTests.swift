@@ -161,11 +161,86 @@ import Testing
         let url = try #require(RequestURL(Array(reply.url.utf8)))
         let document = try #require(url["document"]?.strictBase64)
         #expect(document.starts(with: TestPDF.bytes) && document.count > TestPDF.bytes.count)
+        #expect(prompt.questions.first?.pages == 1 && prompt.questions.first?.signerName == "person")
         let path = try #require(prompt.questions.first?.documentPath)
         #expect(!FileManager.default.fileExists(atPath: path))
         // The second time, the person is told when it was signed.
         _ = await desk(prompt: prompt).reply(to: Self.request(.signPDF, TestPDF.bytes), from: "test", isHandler: false)
         #expect(prompt.questions.map { $0.signedBefore != nil } == [false, true])
+    }
+
+    @Test("One unattended request has one signature, however often it comes at once", arguments: [1, 4])
+    func oneSignature(desks count: Int) async throws {
+        let registry = Self.registry(unattended: [.signChallenge], perHour: 1000)
+        let desks = (0..<count).map { _ in desk(registry) }
+        for round in 0..<5 {
+            let request = Self.request(.signChallenge, [UInt8(round)])
+            let words = await withTaskGroup(of: RequestWord?.self) { group in
+                for number in 0..<8 {
+                    group.addTask {
+                        await desks[number % count].reply(to: request, from: "test", isHandler: false).word
+                    }
+                }
+                return await group.reduce(into: [RequestWord?]()) { $0.append($1) }
+            }
+            #expect(words.filter { $0 == nil }.count == 1, "\(words)")
+            #expect(words.filter { $0 == .validateRequestError }.count == 7, "\(words)")
+        }
+    }
+
+    @Test("The hourly limit holds for requests that come at once")
+    func hourlyLimitAtOnce() async throws {
+        let registry = Self.registry(unattended: [.signChallenge], perHour: 3)
+        let desks = (0..<4).map { _ in desk(registry) }
+        let words = await withTaskGroup(of: RequestWord?.self) { group in
+            for number in 0..<12 {
+                let request = Self.request(.signChallenge, [UInt8(number)])
+                group.addTask { await desks[number % 4].reply(to: request, from: "test", isHandler: false).word }
+            }
+            return await group.reduce(into: [RequestWord?]()) { $0.append($1) }
+        }
+        #expect(
+            words.filter { $0 == nil }.count == 3 && words.filter { $0 == .approveRequestError }.count == 9, "\(words)")
+    }
+
+    @Test("A request that was interrupted is not signed again without a person within a day")
+    func interrupted() async throws {
+        let registry = Self.registry(unattended: [.signChallenge])
+        let digest = Array(SHA256.hash(data: Self.challenge)).hexEncoded
+        let entry = JournalEntry(
+            time: Date(), client: 1, requestID: nil, operation: .signChallenge, digest: digest, outcome: .interrupted,
+            approver: JournalEntry.unattended, fingerprint: nil, peer: "")
+        _ = try RequestJournal(directory: directory).begin(entry)
+        func word(after seconds: Double) async -> RequestWord? {
+            await desk(registry, now: { Date(timeIntervalSinceNow: seconds) }).reply(
+                to: Self.request(.signChallenge, Self.challenge), from: "test", isHandler: false
+            ).word
+        }
+        #expect(await word(after: 0) == .validateRequestError)
+        #expect(await word(after: 90_000) == nil)
+    }
+
+    @Test("The time of the person is whole, however long another question is on the screen")
+    func timeRunsFromTheScreen() async throws {
+        let given = Mutex<Duration?>(nil)
+        let prompt = TimedPrompt { time in given.withLock { $0 = time } }
+        var other = try await ScreenTurn.take(in: directory, within: .seconds(60))
+        async let answer = OnScreenPrompt(prompt, directory: directory).answer(to: .example(), within: .seconds(300))
+        #expect(other != nil)
+        other = nil
+        #expect(try await answer == .approved && given.withLock(\.self) == .seconds(300))
+    }
+
+    private struct TimedPrompt: ApprovalPrompt {
+        let name = "terminal"
+        let asked: @Sendable (Duration) -> Void
+
+        func answer(
+            to question: SigningQuestion, within time: Duration
+        ) async throws(CertificateProviderError) -> ApprovalAnswer {
+            asked(time)
+            return .approved
+        }
     }
 
     // MARK: - Refusals

@@ -1,6 +1,7 @@
 import CertificateProviding
 import Foundation
 import Glibc
+import Synchronization
 import TestSupport
 import Testing
 
@@ -73,10 +74,15 @@ import Testing
         for seconds in [86_400, 86_401, 1e9] { #expect(try !wasSigned(digest, 1, after: seconds), "\(seconds)") }
         #expect(try !wasSigned(digest, 2, after: 0))
         #expect(try !wasSigned(Fixture.digest([1]), 1, after: 0))
-        // Neither a refusal nor an interruption is a signature.
+        // A refusal does not count. After an interruption there may be a signature.
+        let other = Fixture.digest(Array("other".utf8))
         try fixture.journal().append(Fixture.entry("other", .init(.validateRequestError)))
+        try fixture.journal().begin(Fixture.entry("other")).finish(outcome: .init(.signDocumentError))
+        #expect(try !wasSigned(other, 1, after: 0))
         _ = try fixture.journal().begin(Fixture.entry("other"))
-        #expect(try !wasSigned(Fixture.digest(Array("other".utf8)), 1, after: 0))
+        #expect(
+            try wasSigned(other, 1, after: 0) && !wasSigned(other, 1, after: 86_400) && !wasSigned(other, 2, after: 0))
+        #expect(try fixture.journal().lastSigned(other) == nil)
     }
 
     @Test("Approvals without a person are counted for one client and an hour")
@@ -198,7 +204,9 @@ import Testing
         let text = String(decoding: bytes, as: UTF8.self)
         #expect(text == text.withEscapedControls && !text.contains("\u{1b}"))
         let (entries, damaged) = try journal.entries(newest: 100)
-        #expect(damaged == 0 && entries.map(\.peer) == texts.map { $0.cut(to: 256) })
+        #expect(damaged == 0 && entries.map(\.peer) == texts.map { $0.cut(toBytes: 256) })
+        #expect(entries.map(\.requestID) == texts.map { $0.cut(toBytes: 128) })
+        #expect(entries.allSatisfy { $0.peer.utf8.count <= 256 && $0.requestID?.utf8.count ?? 0 <= 128 })
         #expect(entries.allSatisfy { $0.outcome == .init(.signDocumentError) })
         #expect(try journal.lastSigned(Fixture.digest(Array("data".utf8))) == nil)
     }
@@ -245,19 +253,123 @@ import Testing
         #expect(try fixture.journal().entries(newest: 3).entries.map(\.outcome) == [.signed, .signed, .signed])
     }
 
-    @Test("A journal whose newest part does not reach back a day gives no answer")
-    func aJournalThatHasGrownTooFast() throws {
-        let first = Fixture.digest(Array("first".utf8))
-        try fixture.journal().append(Fixture.entry("first"))
-        for _ in 0..<40 { try fixture.journal().append(Fixture.entry("filler", .init(.validateRequestError))) }
-        let journal = fixture.journal(at: Fixture.now + 3600, window: 4096)
-        let error = try failure { _ = try journal.wasSigned(first, client: 1, within: .seconds(86_400)) }
-        #expect(error.code == .storeReadFailed && error.message.contains("grown too fast"), "\(error)")
+    // MARK: - Many requests
+
+    @Test(
+        "A client that only asks has 30 lines a minute, and the next one says how many are missing; signatures have theirs"
+    )
+    func linesPerMinute() throws {
+        let time = Mutex(Fixture.now)
+        let journal = RequestJournal(directory: fixture.path, now: { time.withLock(\.self) })
+        func append(client: Int = 1) throws {
+            let entry = Fixture.entry(
+                client: client, at: time.withLock(\.self), .init(.validateRequestError), approver: nil,
+                requestID: String(repeating: "\u{e0041}", count: 128))
+            try journal.append(entry)
+        }
+        func entries() throws -> [JournalEntry] { try journal.entries(newest: 1000).entries }
+        for _ in 0..<500 { try append() }
+        #expect(try entries().count == 30 && fixture.bytes()?.count ?? 0 < 30 * 1024)
+        try append(client: 2)
+        try append(client: 11)
+        #expect(try entries().suffix(2).map(\.client) == [2, 11])
+        try journal.begin(Fixture.entry("signed", at: time.withLock(\.self))).finish(outcome: .signed)
+        #expect(try entries().last?.outcome == .signed)
+        time.withLock { $0 += 59 }
+        try append()
+        #expect(try entries().count == 33)
+        time.withLock { $0 += 1 }
+        try append()
+        try append()
         #expect(
-            try !fixture.journal(at: Fixture.now + 90_000, window: 4096)
-                .wasSigned(first, client: 1, within: .seconds(86_400)))
-        #expect(try journal.lastSigned(first) == nil)
-        #expect(try journal.entries(newest: 100).entries.count < 20)
+            try entries().suffix(2).map(\.omitted) == [471, 0] && entries().dropLast(2).allSatisfy { $0.omitted == 0 })
+    }
+
+    private static let small = RequestJournal.Limits(file: 4096, older: 8192, linesPerMinute: .max)
+
+    @Test(
+        "Signatures, interruptions and approvals without a person of the last day survive every rotation; the rest is bounded"
+    )
+    func rotation() throws {
+        func digest(_ text: String) -> String { Fixture.digest(Array(text.utf8)) }
+        func flood(after seconds: Double) throws {
+            for _ in 0..<150 {
+                let entry = Fixture.entry(
+                    "flood", at: Fixture.now + seconds, .init(.validateRequestError), approver: nil)
+                try journal(seconds).append(entry)
+            }
+        }
+        func expectBounded() throws {
+            let files = try fixture.journalFiles()
+            #expect(files.count > 2 && files.values.reduce(0, +) < 26_000, "\(files)")
+        }
+        let day = Duration.seconds(86_400)
+        try journal(0).begin(Fixture.entry("signed")).finish(outcome: .signed)
+        try flood(after: 1)
+        _ = try journal(2).begin(Fixture.entry("interrupted", at: Fixture.now + 2))
+        try flood(after: 3)
+        let slow = try journal(4).begin(Fixture.entry("slow", at: Fixture.now + 4, approver: JournalEntry.unattended))
+        try flood(after: 5)
+        // Its line is in an older file by now.
+        try slow.finish(outcome: .signed)
+        try flood(after: 86_000)
+        try expectBounded()
+        let late = journal(86_000)
+        for text in ["signed", "interrupted", "slow"] {
+            #expect(try late.wasSigned(digest(text), client: 1, within: day), "\(text)")
+        }
+        #expect(try late.lastSigned(digest("slow")) == Fixture.now + 4)
+        #expect(try late.unattendedApprovals(client: 1, within: day) == 1)
+        #expect(try !late.wasSigned(digest("flood"), client: 1, within: day))
+        guard case .repeated = try late.beginUnattended(Fixture.entry("signed"), perHour: 100) else {
+            Issue.record("the flood has forced a second signature")
+            return
+        }
+        // The newest lines, over the ends of files.
+        let newest = try late.entries(newest: 40)
+        #expect(newest.entries.count == 40 && newest.damaged == 0)
+        #expect(try late.entries(newest: 12).entries == Array(newest.entries.suffix(12)))
+        // A day later they go.
+        try flood(after: 90_000)
+        try expectBounded()
+        for text in ["signed", "interrupted", "slow"] {
+            #expect(try journal(90_000).lastSigned(digest(text)) == nil, "\(text)")
+        }
+        #expect(try fixture.bytes()?.isEmpty == false)
+    }
+
+    private func journal(_ seconds: Double) -> RequestJournal {
+        fixture.journal(at: Fixture.now + seconds, limits: Self.small)
+    }
+
+    @Test(
+        "Other files in the directory are no part of the journal, and older ones that others could have written are not read"
+    )
+    func olderFiles() throws {
+        let journal = fixture.journal(limits: Self.small)
+        while try fixture.journalFiles().count < 2 { try journal.begin(Fixture.entry()).finish(outcome: .signed) }
+        let count = try journal.entries(newest: 1000).entries.count
+        for name in [
+            "journal.01.jsonl", "journal.x.jsonl", "journal.-1.jsonl", "journal.1.jsonl.bak", "journal..jsonl",
+        ] {
+            try fixture.directory.write(try #require(fixture.bytes()), to: "requests/" + name)
+        }
+        #expect(try journal.entries(newest: 1000).entries.count == count)
+        #expect(chmod(fixture.path + "/journal.1.jsonl", 0o620) == 0)
+        let error = try failure { _ = try journal.wasSigned("", client: 1, within: RequestJournal.memory) }
+        #expect(error.code == .storeReadFailed && error.message.contains("journal.1.jsonl"), "\(error)")
+    }
+
+    @Test("Of many processes with one request one signs, and the hourly limit holds over all", arguments: [1000, 5])
+    func oneSignature(perHour: Int) throws {
+        let processes = try (0..<4).map { _ in try fixture.start("race", "a", "\(perHour)", "20") }
+        var lines: [String] = []
+        for process in processes { while let line = process.readLine() { lines.append(line) } }
+        let begun = lines.filter { $0.hasPrefix("begun ") }
+        #expect(begun.count == min(20, perHour) && Set(begun).count == begun.count, "\(lines)")
+        #expect(
+            lines.count == 80 && lines.allSatisfy { $0.hasPrefix("begun ") || ["repeated", "tooMany"].contains($0) })
+        #expect(try fixture.journal().entries(newest: 1000).entries.count == begun.count)
     }
 
     // MARK: - Several processes, kills and disks
@@ -354,19 +466,23 @@ import Testing
             "$1" "$2" journal a 100000 | tail -1
             tail -c 1 "$2/journal.jsonl" | od -An -tx1
             mkdir -p "$2"/pending; "$1" "$2" wait 1 1
-            rm "$2/journal.jsonl"; "$1" "$2" journal b 1 | tail -1
+            rm "$2/journal.jsonl"; mkfifo "$3"; exec 3<>"$3"; HOLD=1 "$1" "$2" journal b 1 <&3 >"$3.out" &
+            until grep -q began "$3.out"; do sleep 0.01; done; cat /dev/zero >"$2/pending/fill" 2>/dev/null
+            exec 3<>"$3"; echo >&3; wait; tail -1 "$3.out"; grep -c '"outcome":"signed"' "$2/journal.jsonl"; rm "$2/pending/fill"
             mount -o remount,ro "$2" || exit
             "$1" "$2" journal c 1; "$1" "$2" wait 1 1; "$1" "$2" turn 1
             """#
         let output = try Subprocess(
-            namespace + ["/bin/sh", "-c", script, "sh", Fixture.program, fixture.path], .captured(), seconds: 600
+            namespace + ["/bin/sh", "-c", script, "sh", Fixture.program, fixture.path, fixture.directory["go"]],
+            .captured(), seconds: 600
         ).wait().stdout.split(separator: "\n").map(String.init)
-        try #require(output.count == 7, "\(output)")
+        try #require(output.count == 8, "\(output)")
         #expect(output[0].contains("No space left") && output[0].contains("so nothing is signed"), "\(output)")
         #expect(output[1].trimmingCharacters(in: .whitespaces) == "0a")
         #expect(output[2].contains("No space left") && output[2].contains("[storeWriteFailed]"), "\(output)")
-        #expect(output[3].hasPrefix("signed "))
-        for line in output[4...] {
+        // The disk was full when the key had signed.
+        #expect(output[3].hasPrefix("signed ") && output[4] == "1", "\(output)")
+        for line in output[5...] {
             #expect(line.contains("Read-only file system") && line.contains("[storeWriteFailed]"), "\(output)")
         }
     }

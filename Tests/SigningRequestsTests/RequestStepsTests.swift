@@ -51,7 +51,11 @@ import Testing
         let (address, result) = steps.authenticate(bytes)
         switch result {
         case .failure(let refusal): return refusal
-        case .success(let request): return steps.refusal(of: request, to: address, wasSigned: wasSigned, signer: signer)
+        case .success(let request):
+            do throws(RequestRefusal) {
+                _ = try steps.examine(request, to: address, wasSigned: wasSigned, signer: signer)
+                return nil
+            } catch { return error }
         }
     }
 

@@ -17,9 +17,15 @@ struct RequestsFixture {
     init() throws { directory = try TemporaryDirectory() }
 
     func journal(
-        at time: Date = Self.now, files: FileSystem = .system, window: Int = RequestJournal.window
+        at time: Date = Self.now, files: FileSystem = .system, limits: RequestJournal.Limits = .init()
     ) -> RequestJournal {
-        RequestJournal(directory: path, now: { time }, files: files, window: window)
+        RequestJournal(directory: path, now: { time }, files: files, limits: limits)
+    }
+
+    /// The files of the journal, and their sizes.
+    func journalFiles() throws -> [String: Int] {
+        let names = try FileManager.default.contentsOfDirectory(atPath: path).filter { $0.hasPrefix("journal") }
+        return try Dictionary(uniqueKeysWithValues: names.map { ($0, try directory.read("requests/" + $0).count) })
     }
 
     /// Some second.

@@ -10,7 +10,7 @@ struct RequestsLog: AsyncParsableCommand {
         abstract: "Show the journal: each request of a known client, and what became of it.",
         discussion: """
             The newest is the last. An outcome is signed, the word of the reply that refused the request, or interrupted: the process \
-            ended while it signed, and no reply has left.
+            ended while it signed, and no reply has left. Of a client's requests without a signature, 30 a minute have a line.
             """)
 
     @OptionGroup var options: GlobalOptions
@@ -28,7 +28,13 @@ struct RequestsLog: AsyncParsableCommand {
             let (entries, damaged) = try RequestJournal(directory: directory).entries(newest: last)
             if damaged > 0 {
                 context.remark(
-                    "\(damaged) lines of \(directory.withVisibleControls)/\(RequestJournal.name) are damaged, and not shown."
+                    "\(damaged) lines of \(directory.withVisibleControls)/\(RequestJournal.name) and older files are damaged, and not shown."
+                )
+            }
+            let omitted = entries.reduce(0) { $0 + $1.omitted }
+            if omitted > 0 {
+                context.remark(
+                    "\(omitted) requests without a signature have no line: a client has 30 a minute. --json has their number."
                 )
             }
             try context.show(RequestLogDocument(items: entries.map { RequestLogItem($0) })) {
@@ -67,6 +73,8 @@ private struct RequestLogItem: Encodable {
     let approver: Nullable<String>
     let sha256Fingerprint: Nullable<String>
     let peer: String
+    /// How many requests of the client before this one have no line.
+    let omitted: Int
 
     init(_ entry: JournalEntry) {
         time = entry.time.rfc3339
@@ -78,5 +86,6 @@ private struct RequestLogItem: Encodable {
         approver = Nullable(entry.approver)
         sha256Fingerprint = Nullable(entry.fingerprint)
         peer = entry.peer
+        omitted = entry.omitted
     }
 }
