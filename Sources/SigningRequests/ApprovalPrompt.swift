@@ -15,6 +15,7 @@ package protocol ApprovalPrompt: Sendable {
 
     /// Shows the question, and returns the answer. Suspends until there is one, or until the time is up.
     ///
+    /// - Parameter time: Runs from when the question is shown, also while the person reads the document.
     /// - Throws: `interactionRequired` if no person can be asked. After any error, the request is not approved.
     func answer(
         to question: SigningQuestion, within time: Duration

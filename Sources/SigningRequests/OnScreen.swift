@@ -15,11 +15,12 @@ package struct OnScreenPrompt: ApprovalPrompt {
     package func answer(
         to question: SigningQuestion, within time: Duration
     ) async throws(CertificateProviderError) -> ApprovalAnswer {
-        let end = ContinuousClock.now + time
-        guard let turn = try await ScreenTurn.take(in: directory, within: time) else { return .timedOut }
+        // The time of the person is whole: it runs from when the question is shown. As many as may wait are before this one.
+        guard let turn = try await ScreenTurn.take(in: directory, within: time * PendingRequests.usualMaximum) else {
+            return .timedOut
+        }
         defer { withExtendedLifetime(turn) {} }
-        let left = end - .now
-        return left > .zero ? try await prompt.answer(to: question, within: left) : .timedOut
+        return try await prompt.answer(to: question, within: time)
     }
 }
 

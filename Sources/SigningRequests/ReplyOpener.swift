@@ -2,7 +2,7 @@ import CLinux
 package import CertificateProviding
 import Glibc
 
-/// Hands a reply to the application that is registered for its scheme, by xdg-open(1).
+/// Hands a reply to the application that is registered for its scheme, or a file to that for its kind, by xdg-open(1).
 package enum ReplyOpener {
     /// The longest argument of a program that the kernel takes (MAX_ARG_STRLEN, execve(2)), in bytes, without its NUL.
     package static let longestURL = 131_071
@@ -25,16 +25,36 @@ package enum ReplyOpener {
                 "The reply has \(text.utf8.count) bytes, and an argument of a program at most \(longestURL); have the application "
                     + "use the socket.")
         }
-        let status = try await BlockingExecutor.threads(maximum: 1).run { () throws(CertificateProviderError) in
-            try run(["xdg-open", text], atMost: time)
-        }
-        guard let status, status != 0 else { return }
-        let end =
-            status & 0x7f == 0 ? "failed with status \(status >> 8 & 0xff)" : "was ended by signal \(status & 0x7f)"
+        guard let end = try await failure(of: text, within: time) else { return }
         throw CertificateProviderError(
             .unavailable,
             "xdg-open, which hands the reply to the application, \(end); look which one is registered: xdg-mime query default "
                 + "x-scheme-handler/\(url.scheme)")
+    }
+
+    /// Shows a file to the person: starts `xdg-open PATH` as ``open(_:within:)`` does.
+    ///
+    /// - Parameters:
+    ///   - path: Absolute.
+    ///   - time: How long to wait. A program that shows it may run for longer.
+    /// - Throws: `unavailable`.
+    package static func show(
+        _ path: String, within time: Duration = .seconds(2)
+    ) async throws(CertificateProviderError) {
+        guard let end = try await failure(of: path, within: time) else { return }
+        throw CertificateProviderError(
+            .unavailable, "xdg-open, which shows \(path.withVisibleControls), \(end); open it with another program.")
+    }
+
+    /// - Returns: How xdg-open has ended, if that is a failure.
+    private static func failure(
+        of argument: String, within time: Duration
+    ) async throws(CertificateProviderError) -> String? {
+        let status = try await BlockingExecutor.threads(maximum: 1).run { () throws(CertificateProviderError) in
+            try run(["xdg-open", argument], atMost: time)
+        }
+        guard let status, status != 0 else { return nil }
+        return status & 0x7f == 0 ? "failed with status \(status >> 8 & 0xff)" : "was ended by signal \(status & 0x7f)"
     }
 
     /// Runs a program that is found in PATH, with the variables of this session, which this process belongs to as the application

@@ -21,7 +21,8 @@ package enum RequestSettings {
         return text
     }
     static let approvalTimeout = Parameter.seconds(
-        "Signing.approval-timeout", default: 120, in: 5...3600, summary: "How long a request waits for an answer.")
+        "Signing.approval-timeout", default: 120, in: 5...3600,
+        summary: "How long the person has for an answer, from when the question is shown.")
     static let maximumDocument = Parameter<Int>(
         "Signing.max-document", .init(rawValue: "number"), absent: 32 << 20, defaultValue: "33554432",
         summary: "The maximum size of a document, in bytes, from 1024 to 268435456."

@@ -1,102 +1,115 @@
-import CertificateProviding
+package import CertificateProviding
 import FoundationEssentials
+import Glibc
 
 extension SigningQuestion {
-    /// One of the facts that a person sees.
-    package struct Line: Sendable, Equatable {
-        package var label: String
-        /// With visible control characters, and of at most ``SigningQuestion/maximumText`` characters, or cut visibly.
-        package var value: String
-        /// Whether the request says so, and nothing has verified it.
-        package var isClaimed = false
-    }
-
-    /// The maximum of characters of a value.
-    package static let maximumText = 128
-    /// The question that the lines are about, without anything from outside: a prompt with rich text looks for tags in the first
-    /// line.
+    /// The first line, where a prompt with rich text looks for tags: without anything from outside.
     static let headline = "Approve this signature?"
-    static let claims = "The request says, unverified:"
 
-    /// The facts for the person: first the registry's name of the client, then those that were verified, last the claims of the request.
-    package var lines: [Line] {
-        func known(_ label: String, _ value: String?) -> Line? {
-            value.map { Line(label: label, value: Self.visible($0)) }
-        }
-        func claimed(_ label: String, _ value: String?) -> Line? {
-            value.map { Line(label: label, value: Self.visible($0), isClaimed: true) }
-        }
-        return [
-            // The number is last, and a long name does not hide it.
-            Line(label: "Application", value: "\(Self.visible(clientName)) (client \(client))"),
-            known("Operation", operation.rawValue),
-            known("Size", "\(size) bytes"),
-            known("SHA-256", digest),
-            known("Signer", signer), known("Certificate", fingerprint),
-            known("Signed before", signedBefore?.formatted(.iso8601)),
-            // Never cut in the middle of what another program opens.
-            documentPath.map { Line(label: "Copy", value: $0.withVisibleControls) },
-            logoPath.map { Line(label: "Logo", value: $0.withVisibleControls) },
-            known("Sent by (a hint)", peer.isEmpty ? nil : peer),
-            claimed("Service", serviceName),
-            claimed("Document", documentName),
-            claimed("Request id", requestID),
-        ].compactMap(\.self)
+    /// The text that the person reads: a sentence of facts, then those that were verified, those in hexadecimal last, then the claims of the
+    /// request.
+    package var consent: ConsentText {
+        func line(_ label: String, _ value: String?) -> ConsentText.Line? { value.map { .init(label, $0) } }
+        let isPDF = operation == .signPDF
+        let facts = [
+            line("Challenge", isPDF ? nil : "\(Self.bytes(size)) that only the application understands"),
+            line("Client", "\(client)"),
+            line("Signer", signer.asClaim()),
+            line("Signed before", signedBefore.map { Self.localTime($0.timeIntervalSince1970) }),
+            // Never cut: another program opens it.
+            line("Copy", documentPath), line("Logo", logoPath),
+            line("Sent by (a hint)", peer.isEmpty ? nil : peer.asClaim()),
+            line("Size", isPDF ? Self.bytes(size) : nil),
+            line("SHA-256", digest), line("Certificate", fingerprint),
+        ]
+        let claims = [
+            line("Service", serviceName), line("Document", documentName), line("Pages", pages.map { "\($0)" }),
+            line("Request id", requestID),
+        ]
+        let data = isPDF ? "PDF of \(Self.roughly(size))" : "challenge of \(Self.bytes(size))"
+        let name = (signerName.isBlank ? signer : signerName).asClaim(limit: 32)
+        return ConsentText(
+            sentence: "Sign a \(data) as \(name) for \(clientName.asClaim())?", facts: facts.compactMap(\.self),
+            heading: "The request says, unverified:", claims: claims.compactMap(\.self))
     }
 
     /// The lines as text for a terminal.
-    package var text: String { Self.text(lines) }
+    package var text: String { consent.lines().joined(separator: "\n") }
 
-    /// The lines, shortened to what fits into a number of bytes.
+    /// The lines, shortened to what fits into a number of bytes, and of rows of a small screen.
     ///
     /// Without the logo and the fingerprint: also the lines of a window are few. The claims of the request and the hint give way
-    /// first, then the subject, the copy's path and the time of an earlier signature. The client, the operation, the size and the
+    /// first, then the subject, the copy's path and the time of an earlier signature. The sentence, the client, the size and the
     /// digest stay whole.
     ///
     /// - Parameter count: Returns the bytes of a text, with those of its escapes.
-    package func text(fitting maximum: Int, _ count: (String) -> Int) -> String {
-        var lines = lines.filter { !["Logo", "Certificate"].contains($0.label) }
-        let giving = [
-            "Request id", "Sent by (a hint)", "Document", "Service", "Signer", "Copy",
-            "Signed before",
+    package func text(fitting maximum: Int, rows: Int = .max, _ count: (String) -> Int) -> String {
+        var consent = consent
+        consent.facts.removeAll { ["Logo", "Certificate"].contains($0.label) }
+        func text() -> String {
+            ([Self.headline] + consent.lines(columns: Self.columns)).joined(separator: "\n")
+        }
+        func isTooLong() -> Bool { count(text()) > maximum || Self.rows(text()) > rows }
+        let giving: [(WritableKeyPath<ConsentText, [ConsentText.Line]>, String)] = [
+            (\.claims, "Request id"), (\.facts, "Sent by (a hint)"), (\.claims, "Document"), (\.claims, "Service"),
+            (\.facts, "Signer"), (\.facts, "Copy"), (\.facts, "Signed before"),
         ]
         // A bit of each, before one goes.
         for least in [24, 0] {
-            for label in giving {
-                guard let index = lines.firstIndex(where: { $0.label == label }) else { continue }
-                let value = Array(lines[index].value.unicodeScalars)
-                var kept = value.count
-                while count(Self.text(lines)) > maximum, kept > least {
-                    kept -= 1
-                    lines[index].value = Self.text(of: value[..<kept]) + "…"
+            for (part, label) in giving where isTooLong() {
+                guard let index = consent[keyPath: part].firstIndex(where: { $0.label == label }) else { continue }
+                let value = Array(consent[keyPath: part][index].value.asClaim(limit: 1024).unicodeScalars)
+                func keep(_ kept: Int) {
+                    let start = String(String.UnicodeScalarView(value[..<kept]))
+                    consent[keyPath: part][index].value = kept < value.count ? start + "…" : start
                 }
+                // The most that fits, else the least.
+                var (low, high) = (min(least, value.count), value.count)
+                while low < high {
+                    let middle = (low + high + 1) / 2
+                    keep(middle)
+                    if isTooLong() { high = middle - 1 } else { low = middle }
+                }
+                keep(low)
             }
         }
-        return Self.text(lines)
+        return text()
     }
 
-    private static func text(_ lines: [Line]) -> String {
-        var result = headline
-        var areClaims = false
-        for line in lines {
-            if line.isClaimed, !areClaims {
-                result += "\n\(claims)"
-                areClaims = true
-            }
-            result += "\n\(line.isClaimed ? "  " : "")\(line.label): \(line.value)"
+    /// Of a window on a terminal with 80.
+    private static let columns = 75
+
+    /// The rows of such a window, which wraps a word that is longer.
+    package static func rows(_ text: String) -> Int {
+        text.split(separator: "\n").reduce(0) { rows, line in
+            let width = line.unicodeScalars.reduce(0) { $0 + ($1.isASCII ? 1 : 2) }
+            return rows + max(1, (width + columns - 1) / columns)
         }
-        return result
     }
 
-    /// A text from outside, safe to show.
-    private static func visible(_ text: String) -> String {
-        // The rest is not looked at, whatever the size.
-        let start = String(String.UnicodeScalarView(text.unicodeScalars.prefix(maximumText + 1)))
-        let scalars = Array(start.withVisibleControls.unicodeScalars)
-        return scalars.count > maximumText ? Self.text(of: scalars[..<maximumText]) + "…" : start.withVisibleControls
+    // MARK: - Numbers and times
+
+    private static func bytes(_ count: Int) -> String { count == 1 ? "1 byte" : "\(count) bytes" }
+
+    /// A size in three digits at most, in units of 1,000.
+    private static func roughly(_ count: Int) -> String {
+        var (size, unit) = (Double(count), "")
+        for larger in ["kB", "MB", "GB"] where size.rounded() >= 1000 { (size, unit) = (size / 1000, larger) }
+        if unit.isEmpty { return bytes(count) }
+        let tenths = Int((size * 10).rounded())
+        return tenths < 100 && tenths % 10 != 0
+            ? "\(tenths / 10).\(tenths % 10) \(unit)" : "\(Int(size.rounded())) \(unit)"
     }
 
-    private static func text(of scalars: ArraySlice<Unicode.Scalar>) -> String {
-        String(String.UnicodeScalarView(scalars))
+    /// A time as the person's clock shows it, with the name of its zone.
+    private static func localTime(_ seconds: Double) -> String {
+        guard var seconds = time_t(exactly: seconds.rounded(.down)) else { return "at an unknown time" }
+        var parts = tm()
+        var text = [CChar](repeating: 0, count: 64)
+        guard localtime_r(&seconds, &parts) != nil, strftime(&text, text.count, "%Y-%m-%d %H:%M:%S %Z", &parts) > 0
+        else {
+            return "at an unknown time"
+        }
+        return String(decoding: text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 }

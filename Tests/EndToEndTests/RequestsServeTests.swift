@@ -272,6 +272,27 @@ import Testing
         #expect(try isAnswered())
     }
 
+    @Test("A question at the terminal ends when its application goes, and the next one is asked")
+    func theApplicationOfAQuestionGoes() throws {
+        try configure("Signing.prompt = terminal")
+        func ask() throws -> Subprocess {
+            let script = "print(exchange(request(os.urandom(32))).decode(), flush=True)"
+            return try Subprocess(["/usr/bin/python3", "-c", Self.functions + script, socket])
+        }
+        let command = #"echo ready; exec "$CERTPROV" requests serve"#
+        _ = try sandbox.atTerminal(command, asked: "ready", with: variables) { person in
+            while !Self.takesConnections(socket) { usleep(1000) }
+            let first = try ask()
+            person.sees("Sign? [y/N] ", 1)
+            first.kill()
+            let second = try ask()
+            person.sees("Sign? [y/N] ", 2)
+            try person.type("n\n")
+            #expect(second.readLine()?.contains("message=operation-canceled") == true)
+            try person.type("\u{3}")
+        }
+    }
+
     @Test("xdg-open starts the desktop entry's command, and the reply reaches the application")
     func thereAndBackByURL() throws {
         try configure("Signing.client.1.approval = unattended")

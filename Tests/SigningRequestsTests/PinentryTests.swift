@@ -2,6 +2,7 @@ import CertificateProviding
 import Foundation
 import Glibc
 import SigningRequests
+import Synchronization
 import TestSupport
 import Testing
 
@@ -39,7 +40,8 @@ import Testing
     private func confirm(
         _ pinentry: Pinentry, within time: Duration? = nil
     ) async throws(CertificateProviderError) -> ApprovalAnswer {
-        try await pinentry.confirm("One\n100 %", ("Approve", "Decline"), within: time)
+        try await pinentry.confirm(
+            "One\n100 %", .init(approve: "Approve", decline: "Decline", typed: "sign"), within: time)
     }
 
     private func contents(_ name: String) -> String {
@@ -70,7 +72,8 @@ import Testing
         #expect((1..<300).contains(Int(time.dropFirst(11)) ?? 0), "\(time)")
         #expect(
             lines == [
-                "OPTION lc-ctype=C.UTF-8", "SETTITLE certprov", "SETDESC One%0A100 %25", "SETOK Approve",
+                "OPTION lc-ctype=C.UTF-8", "SETTITLE certprov", "GETINFO flavor", "SETDESC One%0A100 %25",
+                "SETOK Approve",
                 "SETCANCEL Decline", time, "CONFIRM", "BYE",
             ])
         expectEnd()
@@ -80,6 +83,8 @@ import Testing
         "The codes of a person who declines, or does not answer",
         arguments: [
             (83_886_179, .declined), (83_886_278, .declined), (83_886_142, .timedOut),
+            // The third button.
+            (83_886_194, .declined),
         ] as [(Int, ApprovalAnswer)])
     func codes(code: Int, answer: ApprovalAnswer) async throws {
         let program = try program("echo S BUTTON_INFO close; echo ERR \(code) words")
@@ -87,7 +92,8 @@ import Testing
         let error = await #expect(throws: CertificateProviderError.self) {
             try await pinentry(program).secret("PIN", label: "PIN:")
         }
-        #expect(error?.code == .userCancelled)
+        // A question for a secret has no third button: there was no answer.
+        #expect(error?.code == (code == 83_886_194 ? .interactionRequired : .userCancelled))
         expectEnd()
     }
 
@@ -104,7 +110,6 @@ import Testing
         arguments: [
             Fault(testDescription: "error", script: "echo ERR 83886355 Unknown command", reason: "83886355"),
             Fault(testDescription: "no terminal", script: "echo ERR 83918950 No tty", reason: "no terminal"),
-            Fault(testDescription: "not confirmed", script: "echo ERR 83886194 Not confirmed", reason: "no terminal"),
             Fault(testDescription: "no such terminal", script: "echo ERR 83918929 No tty", reason: "no terminal"),
             Fault(testDescription: "killed", script: "kill -9 $$", reason: "ended without an answer"),
             Fault(testDescription: "silent exit", script: "exit 0", reason: "ended without an answer"),
@@ -154,6 +159,76 @@ import Testing
             #expect(answer == .timedOut || failure?.message.contains("too many lines") == true, "\(failure as Any)")
         }
         expectEnd(isCertain: fault.reason != nil)
+    }
+
+    /// A program of GnuPG, which says its name.
+    private func program(named flavor: String, _ script: String) throws -> String {
+        try directory.install(
+            "pinentry",
+            """
+            #!/bin/sh
+            echo OK
+            while read -r line; do
+                echo "$line" >>"$0.lines"
+                case "$line" in
+                "GETINFO flavor") echo "D \(flavor)"; echo OK ;;
+                CONFIRM | GETPIN) \(script) ;;
+                BYE) exit 0 ;;
+                *) echo OK ;;
+                esac
+            done
+
+            """.utf8)
+    }
+
+    @Test(
+        "Where a bare Enter approves, the person types a word; buttons keep their meaning",
+        arguments: ["curses", "gtk2", "gtk2:curses", "gnome3", "qt"])
+    func typedWord(flavor: String) async throws {
+        let answers: [(String, ApprovalAnswer)] = [
+            ("echo D sign; echo OK", .approved), ("echo D ' Sign'; echo OK", .approved), ("echo OK", .declined),
+            ("echo D y; echo OK", .declined), ("echo D signed; echo OK", .declined),
+            ("echo D open; echo OK", .declined),
+            ("echo ERR 83886179", .declined), ("echo ERR 83886142", .timedOut),
+        ]
+        for (script, answer) in answers {
+            let program = try program(named: flavor, script)
+            #expect(try await confirm(pinentry(program), within: .seconds(300)) == answer, "\(script)")
+        }
+        let lines = contents("pinentry.lines")
+        #expect(lines.contains("SETPROMPT Type sign:\n") && lines.contains("SETCANCEL Decline\n"), "\(lines)")
+        #expect(!lines.contains("CONFIRM") && !lines.contains("SETOK"))
+        #expect(lines.contains("SETERROR This was not one of the words."))
+    }
+
+    @Test("A word that is not one is asked for again") func anotherWord() async throws {
+        let program = try program(
+            named: "curses", #"if test -e "$0.asked"; then echo D sign; else touch "$0.asked"; echo D y; fi; echo OK"#)
+        #expect(try await confirm(pinentry(program), within: .seconds(300)) == .approved)
+    }
+
+    @Test(
+        "A button or a word opens the document, as often as the person likes, and the question is asked again",
+        arguments: [true, false])
+    func opensTheDocument(hasFlavor: Bool) async throws {
+        let count = #"echo x >>"$0.asked"; if test "$(wc -l <"$0.asked")" -gt 2"#
+        let program =
+            hasFlavor
+            ? try program(named: "curses", "\(count); then echo D sign; else echo D open; fi; echo OK")
+            : try program("\(count); then echo OK; else echo ERR 83886194; fi")
+        let opened = Mutex(0)
+        let answer = try await pinentry(program).confirm(
+            "Text", .init(approve: "Approve", decline: "Decline", typed: "sign"), within: .seconds(300)
+        ) {
+            opened.withLock { $0 += 1 } == 1 ? "It cannot be opened." : nil
+        }
+        #expect(answer == .approved && opened.withLock(\.self) == 2)
+        let lines = contents("pinentry.lines")
+        let expected =
+            hasFlavor
+            ? ["SETPROMPT Type sign, or open to see it:", "SETERROR It cannot be opened."]
+            : ["SETNOTOK Open the document", "SETDESC It cannot be opened.%0AText"]
+        for line in expected { #expect(lines.contains(line + "\n"), "\(lines)") }
     }
 
     @Test("A text that the program does not take is not asked about") func theTextMustBeShown() async throws {
@@ -327,8 +402,8 @@ final class TestTerminal: Sendable {
         static let installed = allCases.filter { access($0.rawValue, X_OK) == 0 }
         /// The end of the screen when it waits for an answer.
         var question: String { self == .tty ? "[ad]? " : "<Decline>" }
-        var approval: String { self == .tty ? "a" : "\r" }
-        var refusal: String { self == .tty ? "d" : "\t\r" }
+        var approval: String { self == .tty ? "a" : "sign\r" }
+        var refusal: String { self == .tty ? "d" : "\t\t\r" }
         var secretQuestion: String { self == .tty ? "Secret: " : "<OK>" }
     }
 
@@ -346,7 +421,7 @@ final class TestTerminal: Sendable {
 
     private func answer(
         _ program: Program, within time: Duration = .seconds(300), _ question: SigningQuestion = .example(),
-        _ body: (String) throws -> Void
+        _ body: (String) async throws -> Void
     ) async throws -> Result<ApprovalAnswer, CertificateProviderError> {
         // Writes down its number, and becomes the program.
         let wrapper = try directory.install(
@@ -357,7 +432,7 @@ final class TestTerminal: Sendable {
                 return .success(try await prompt.answer(to: question, within: time))
             } catch { return .failure(error) }
         }.value
-        try body(try await terminal.wait(for: program.question))
+        try await body(try await terminal.wait(for: program.question))
         let result = await answer
         let isGone = kill(try pid(), 0) != 0 && errno == ESRCH
         #expect(terminal.isUsual && isGone)
@@ -371,7 +446,9 @@ final class TestTerminal: Sendable {
 
     @Test(arguments: Program.installed) func approves(program: Program) async throws {
         let result = try await answer(program) { screen in
-            for part in ["Payroll", "sign-pdf", "0123456789abcdef", "unverified", "HR portal", "Approve", "Decline"] {
+            let button = program == .tty ? "Approve" : "Type sign, or open to see it:"
+            for part in ["Payroll", "a PDF of 12 kB", "0123456789abcdef", "unverified", "HR portal", button, "Decline"]
+            {
                 // Attributes of the screen stand between the letters of a button.
                 #expect(screen.contains(part) || screen.contains(part.dropFirst()), "\(part): \(screen)")
             }
@@ -382,6 +459,21 @@ final class TestTerminal: Sendable {
 
     @Test(arguments: Program.installed) func declines(program: Program) async throws {
         let result = try await answer(program) { _ in terminal.type(program.refusal) }
+        #expect(try result.get() == .declined)
+    }
+
+    @Test("What was typed before the question, and a bare Enter, approve nothing", arguments: Program.installed)
+    func typedBefore(program: Program) async throws {
+        terminal.type("a\ry\rsign\r")
+        let result = try await answer(program) { _ in
+            if program == .curses {
+                for _ in 1...2 {
+                    terminal.type("\r")
+                    _ = try await terminal.wait(for: "not one of the words")
+                }
+            }
+            terminal.type(program.refusal)
+        }
         #expect(try result.get() == .declined)
     }
 

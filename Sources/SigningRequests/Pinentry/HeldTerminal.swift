@@ -32,11 +32,14 @@ final class HeldTerminal {
 
     deinit { close(descriptor) }
 
+    /// Drops typed characters that were not read: they were for another program.
+    func dropInput() { tcflush(descriptor, TCIFLUSH) }
+
     /// Puts the terminal back.
     ///
     /// - Parameter droppingInput: Drops typed characters that were not read: the half of a secret must not go to the shell.
     func restore(droppingInput: Bool) {
-        if droppingInput { tcflush(descriptor, TCIFLUSH) }
+        if droppingInput { dropInput() }
         tcsetattr(descriptor, TCSANOW, &settings)
     }
 

@@ -41,27 +41,59 @@ package final class Pinentry: Sendable {
         self.program = program
     }
 
+    /// The words of a consent.
+    package struct Words: Sendable {
+        /// The labels of the button that approves and the one that declines.
+        package var approve: String
+        package var decline: String
+        /// The word that approves, where a key that was meant for another window or program would press a button.
+        package var typed: String
+
+        package init(approve: String, decline: String, typed: String) {
+            (self.approve, self.decline, self.typed) = (approve, decline, typed)
+        }
+    }
+
     /// Asks for a consent: for an answer `OK` it returns `approved`, and for nothing else.
+    ///
+    /// A program of GnuPG but pinentry-tty preselects the button that approves, so that a bare Enter presses it: there the person types
+    /// a word instead.
     ///
     /// - Parameters:
     ///   - text: It must not contain control characters but line ends. It is cut if it is too long.
-    ///   - buttons: The labels of the one that approves and the one that declines.
     ///   - time: Then the program is ended. `nil` to wait for the person.
+    ///   - opening: Shows a document, by another button or the word `open`, and returns a sentence if it cannot. The question is asked again
+    ///     afterwards, in what is left of the time.
     /// - Throws: `interactionRequired` where the program is missing, cannot ask or does not keep to the protocol; `userCancelled` if
     ///   the task is cancelled, and after ``end()``.
     package func confirm(
-        _ text: String, _ buttons: (approve: String, decline: String), within time: Duration? = nil
+        _ text: String, _ words: Words, within time: Duration? = nil, opening: (@Sendable () async -> String?)? = nil
     ) async throws(CertificateProviderError) -> ApprovalAnswer {
-        let commands = [
-            "SETDESC \(PinentryText.escaped(text))", "SETOK \(PinentryText.escaped(buttons.approve, atMost: 64))",
-            "SETCANCEL \(PinentryText.escaped(buttons.decline, atMost: 64))",
-        ]
-        return switch try await ask(commands, .consent, within: time) {
-        case .answer: .approved
-        case .declined: .declined
-        case .timedOut: .timedOut
+        let end = time.map { ContinuousClock.now + $0 }
+        var (problem, tries, openings) = (String?.none, 0, 0)
+        while true {
+            let opens = opening != nil && openings < Self.maximumRepetitions
+            switch try await ask(.consent(text, words, opens: opens, problem: problem), until: end) {
+            case .answer: return .approved
+            case .declined: return .declined
+            case .timedOut: return .timedOut
+            case .another where opens:
+                openings += 1
+                problem = await opening?()
+            // The third button of a program that has one by itself.
+            case .another: return .declined
+            case .anotherWord:
+                tries += 1
+                guard tries < Self.maximumRepetitions else { return .declined }
+                problem = "This was not one of the words."
+            }
         }
     }
+
+    /// How often a question is asked again. A program that gives such an answer by itself comes to an end.
+    private static let maximumRepetitions = 5
+    /// The word that opens the document.
+    private static let openingWord = "open"
 
     /// Asks for a secret.
     ///
@@ -70,10 +102,9 @@ package final class Pinentry: Sendable {
     ///   - label: Stands before the field.
     /// - Throws: As ``confirm(_:_:within:)``; `userCancelled` if the person declines.
     package func secret(_ text: String, label: String) async throws(CertificateProviderError) -> SecretBytes {
-        let commands = [
-            "SETDESC \(PinentryText.escaped(text))", "SETPROMPT \(PinentryText.escaped(label, atMost: 64))",
-        ]
-        guard case .answer(let secret) = try await ask(commands, .secret, within: nil) else { throw Self.noAnswer }
+        guard case .answer(let secret) = try await ask(.secret(text, label: label), until: nil) else {
+            throw Self.noAnswer
+        }
         return secret
     }
 
@@ -90,20 +121,22 @@ package final class Pinentry: Sendable {
         _ = isOver.wait(timeout: .now() + 3)
     }
 
-    private enum Question: String, Sendable {
-        case consent = "CONFIRM"
-        case secret = "GETPIN"
+    private enum Question: Sendable {
+        case consent(String, Words, opens: Bool, problem: String?)
+        case secret(String, label: String)
     }
 
     private enum Reply: Sendable {
         case answer(SecretBytes)
         case declined, timedOut
+        /// Of the third button, or its word.
+        case another
+        case anotherWord
     }
 
     private func ask(
-        _ commands: [String], _ question: Question, within time: Duration?
+        _ question: Question, until end: ContinuousClock.Instant?
     ) async throws(CertificateProviderError) -> Reply {
-        let end = time.map { ContinuousClock.now + $0 }
         let cancellation = try Cancellation()
         let hasEnded = state.withLock { state in
             state.open[ObjectIdentifier(cancellation)] = cancellation
@@ -117,7 +150,7 @@ package final class Pinentry: Sendable {
                     try await thread.run { [self] () throws(CertificateProviderError) in
                         let path = try path()
                         do throws(PinentryProcess.Failure) {
-                            return try ask(path, commands, question, until: end, cancellation)
+                            return try ask(path, question, until: end, cancellation)
                         } catch {
                             switch error {
                             case .timedOut: return .timedOut
@@ -135,8 +168,7 @@ package final class Pinentry: Sendable {
 
     /// Runs the program for one question. Blocks.
     private func ask(
-        _ path: String, _ commands: [String], _ question: Question, until end: ContinuousClock.Instant?,
-        _ cancellation: Cancellation
+        _ path: String, _ question: Question, until end: ContinuousClock.Instant?, _ cancellation: Cancellation
     ) throws(PinentryProcess.Failure) -> Reply {
         if let end, ContinuousClock.now >= end { throw .timedOut }
         if cancellation.isCancelled { throw .cancelled }
@@ -151,18 +183,17 @@ package final class Pinentry: Sendable {
 
         let setupEnd = ContinuousClock.now + Self.setupTime
         let until = end.map { min($0, setupEnd) } ?? setupEnd
-        func prepare(_ command: String?, isNeeded: Bool) throws(PinentryProcess.Failure) {
-            let answer: PinentryAnswer
+        func answer(to command: String?) throws(PinentryProcess.Failure) -> PinentryAnswer {
             do throws(PinentryProcess.Failure) {
-                answer =
-                    if let command { try process.command(command, until: until) } else {
-                        try process.greeting(until: until)
-                    }
+                guard let command else { return try process.greeting(until: until) }
+                return try process.command(command, until: until)
             } catch {
                 if case .timedOut = error, until == setupEnd { throw .broken("does not answer") }
                 throw error
             }
-            switch answer {
+        }
+        func prepare(_ command: String?, isNeeded: Bool) throws(PinentryProcess.Failure) {
+            switch try answer(to: command) {
             case .ok(let data) where data.isEmpty: return
             case .ok: throw .broken(Self.unwantedData)
             case .error(let error) where isNeeded: throw .broken(Self.refusal(error))
@@ -182,32 +213,68 @@ package final class Pinentry: Sendable {
             try prepare("OPTION lc-ctype=\(locale)", isNeeded: false)
         }
         try prepare("SETTITLE certprov", isNeeded: false)
-        // The person must see the text; buttons may have other labels.
-        for command in commands { try prepare(command, isNeeded: command.hasPrefix("SETDESC ")) }
+        func set(_ command: String, _ text: String, atMost maximum: Int = 64) throws(PinentryProcess.Failure) {
+            // The person must see the text; buttons may have other labels.
+            try prepare("\(command) \(PinentryText.escaped(text, atMost: maximum))", isNeeded: command == "SETDESC")
+        }
+        var (command, typed, opens) = ("GETPIN", String?.none, false)
+        switch question {
+        case .secret(let text, let label):
+            try set("SETDESC", text, atMost: PinentryText.maximum)
+            try set("SETPROMPT", label)
+        case .consent(let text, let words, let mayOpen, let problem):
+            var flavor = ""
+            if case .ok(let data) = try answer(to: "GETINFO flavor") {
+                flavor = data.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+            }
+            opens = mayOpen
+            let isTyped = !flavor.isEmpty && flavor != "tty"
+            // It says no more than that there was no answer.
+            if flavor == "tty", terminal == nil { throw .broken(Self.withoutScreen) }
+            try set(
+                "SETDESC", isTyped || problem == nil ? text : "\(problem ?? "")\n\(text)", atMost: PinentryText.maximum)
+            if isTyped {
+                typed = words.typed
+                try set("SETPROMPT", "Type \(words.typed)" + (opens ? ", or \(Self.openingWord) to see it:" : ":"))
+                if let problem { try set("SETERROR", problem, atMost: 256) }
+            } else {
+                command = "CONFIRM"
+                try set("SETOK", words.approve)
+                if opens { try set("SETNOTOK", "Open the document") }
+            }
+            try set("SETCANCEL", words.decline)
+        }
         if let end {
             let seconds = max(1, (end - .now).components.seconds)
             try prepare("SETTIMEOUT \(seconds)", isNeeded: false)
         }
-        switch try process.command(question.rawValue, until: end) {
+        process.dropInput()
+        switch try process.command(command, until: end) {
         case .ok(let data):
-            guard data.isEmpty || question == .secret else { throw .broken(Self.unwantedData) }
+            guard data.isEmpty || command == "GETPIN" else { throw .broken(Self.unwantedData) }
             isFinished = true
-            return .answer(data)
+            guard let typed else { return .answer(data) }
+            let word = data.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }.lowercased().filter {
+                !$0.isWhitespace
+            }
+            return word == typed ? .answer(data) : opens && word == Self.openingWord ? .another : .anotherWord
         case .error(let error):
             isFinished = true
             if error.isRefusal { return .declined }
+            if error.isThirdButton, case .consent = question { return .another }
             if error.isTimeout { return .timedOut }
-            throw .broken(Self.refusal(error))
+            // Of pinentry-tty without a terminal.
+            throw .broken(error.isThirdButton ? Self.withoutScreen : Self.refusal(error))
         }
     }
 
     private static let unwantedData = "gives data that was not asked for"
 
     private static func refusal(_ error: PinentryError) -> String {
-        error.isWithoutScreen
-            ? "has no terminal and no display to ask at (error \(error.rawValue))"
-            : "cannot ask (error \(error.rawValue))"
+        error.isWithoutScreen ? "\(withoutScreen) (error \(error.rawValue))" : "cannot ask (error \(error.rawValue))"
     }
+
+    private static let withoutScreen = "has no terminal and no display to ask at"
 
     private static func isWord(_ text: String) -> Bool {
         text.utf8.count <= 128 && text.utf8.allSatisfy { (0x21...0x7e).contains($0) && $0 != UInt8(ascii: "%") }

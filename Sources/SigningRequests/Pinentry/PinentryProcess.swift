@@ -116,6 +116,9 @@ final class PinentryProcess {
         return try answer(until: end)
     }
 
+    /// Drops characters that were typed at the terminal before the question.
+    func dropInput() { terminal?.dropInput() }
+
     private func answer(until end: ContinuousClock.Instant?) throws(Failure) -> PinentryAnswer {
         defer { if let base = buffer.baseAddress { explicit_bzero(base, buffer.count) } }
         while true {

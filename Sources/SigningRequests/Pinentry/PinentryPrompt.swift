@@ -10,11 +10,22 @@ package struct PinentryPrompt: ApprovalPrompt {
 
     /// Shows as much of the question as fits.
     ///
-    /// - Throws: As ``Pinentry/confirm(_:_:within:)``.
+    /// - Throws: As ``Pinentry/confirm(_:_:within:opening:)``.
     package func answer(
         to question: SigningQuestion, within time: Duration
     ) async throws(CertificateProviderError) -> ApprovalAnswer {
-        try await pinentry.confirm(
-            question.text(fitting: PinentryText.maximum, PinentryText.count), ("Approve", "Decline"), within: time)
+        var opening: (@Sendable () async -> String?)?
+        if let path = question.documentPath { opening = { await Self.problem(opening: path) } }
+        return try await pinentry.confirm(
+            question.text(fitting: PinentryText.maximum, rows: PinentryText.maximumRows, PinentryText.count),
+            .init(approve: "Approve", decline: "Decline", typed: "sign"), within: time, opening: opening)
+    }
+
+    /// Opens a document, and returns why it cannot be opened.
+    private static func problem(opening path: String) async -> String? {
+        do throws(CertificateProviderError) {
+            try await ReplyOpener.show(path)
+            return nil
+        } catch { return error.message }
     }
 }

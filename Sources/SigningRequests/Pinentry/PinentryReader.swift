@@ -21,9 +21,10 @@ package struct PinentryError: RawRepresentable, Sendable, Equatable {
     package var isRefusal: Bool { [99, 198].contains(reason) }
     /// The time of `SETTIMEOUT` is up (`TIMEOUT`).
     package var isTimeout: Bool { reason == 62 }
-    /// There is no terminal, mostly: the operating system has refused something, which libgpg-error marks with this bit, or there was no
-    /// answer at all (`NOT_CONFIRMED`: `pinentry-tty` without a terminal).
-    package var isWithoutScreen: Bool { reason & 0x8000 != 0 || reason == 114 }
+    /// The person has pressed the third button, which neither approves nor closes (`NOT_CONFIRMED`).
+    package var isThirdButton: Bool { reason == 114 }
+    /// There is no terminal, mostly: the operating system has refused something, which libgpg-error marks with this bit.
+    package var isWithoutScreen: Bool { reason & 0x8000 != 0 }
 }
 
 /// Reads the answers of a pinentry: lines of the Assuan protocol. Pure: it gets bytes as they come.

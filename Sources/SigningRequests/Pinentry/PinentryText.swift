@@ -5,6 +5,9 @@ package enum PinentryText {
     /// The maximum of escaped bytes: a line of more than some 1000 ends the program.
     package static let maximum = 900
 
+    /// The rows that pinentry-curses has for a text on a terminal with 24, beside its own: with more, it does not ask.
+    package static let maximumRows = 16
+
     /// How many bytes a text has when it is escaped.
     package static func count(_ text: String) -> Int { text.utf8.reduce(0) { $0 + (isEscaped($1) ? 3 : 1) } }
 

@@ -16,7 +16,7 @@ struct PinentryInteraction: UserInteraction {
 
     /// - Throws: As ``requestSecret(_:)``.
     func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
-        switch try await pinentry.confirm(Self.text(question), ("Yes", "No")) {
+        switch try await pinentry.confirm(Self.text(question), .init(approve: "Yes", decline: "No", typed: "yes")) {
         case .approved: true
         case .declined: false
         case .timedOut: throw CertificateProviderError(.userCancelled, "The question was not answered in time.")

@@ -37,15 +37,10 @@ struct RequestsApprove: AsyncParsableCommand {
                 "The request \(question.id) is not approved: approving needs a confirmation, and stderr is not a terminal; use --yes."
             )
         }
-        let isApproved: Bool
-        if isPinentry {
-            let left = Duration.seconds(max(1, question.deadline.timeIntervalSinceNow))
-            isApproved = try await PinentryPrompt(context.pinentry).answer(to: question, within: left) == .approved
-        } else {
-            Console.note(question.text)
-            isApproved = try await context.interaction.confirm("Approve this request?")
-        }
-        guard isApproved else {
+        let prompt: any ApprovalPrompt =
+            isPinentry ? PinentryPrompt(context.pinentry) : TerminalPrompt(asking: "Approve this request?")
+        let left = Duration.seconds(max(1, question.deadline.timeIntervalSinceNow))
+        guard try await prompt.answer(to: question, within: left) == .approved else {
             throw CertificateProviderError(
                 .userCancelled,
                 "The request \(question.id) is not approved, and waits on; decline it with: certprov requests decline \(question.id)"

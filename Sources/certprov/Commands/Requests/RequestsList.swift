@@ -11,7 +11,7 @@ struct RequestsList: AsyncParsableCommand {
         abstract: "Show the requests that wait for a person.",
         discussion: """
             One in the state waiting takes the answer of certprov requests approve or decline. One that is askedElsewhere is asked \
-            about at a terminal or by pinentry.
+            about at a terminal or by pinentry, where its time begins when the question is shown.
             """)
 
     @OptionGroup var options: GlobalOptions
@@ -24,9 +24,9 @@ struct RequestsList: AsyncParsableCommand {
                 var table = TextTable(header: ["ID", "STATE", "LEFT", "CLIENT", "OPERATION", "BYTES"])
                 for request in waiting {
                     let question = request.question
-                    let left = max(0, Int(question.deadline.timeIntervalSinceNow.rounded(.up)))
+                    let left = request.deadline.map { "\(max(0, Int($0.timeIntervalSinceNow.rounded(.up)))) s" }
                     table.append([
-                        question.id, request.state.rawValue, "\(left) s", shown(question.clientName),
+                        question.id, request.state.rawValue, left ?? "-", shown(question.clientName),
                         question.operation.rawValue, "\(question.size)",
                     ])
                 }
@@ -90,15 +90,15 @@ extension CommandContext {
 /// A text of a request, for a table.
 func shown(_ text: String?) -> String {
     guard let text, !text.isEmpty else { return "-" }
-    let visible = text.prefix(129).description.withVisibleControls
-    return visible.count > 128 ? visible.prefix(127) + "…" : visible
+    return DisplayText.claim(text)
 }
 
 /// A request that waits, as the subcommands show it.
 struct WaitingRequestItem: Encodable {
     let id: String
     let state: String
-    let deadline: String
+    /// `null` for a request that is asked about elsewhere.
+    let deadline: Nullable<String>
     let operation: String
     /// The number and the name in the registry.
     let client: Int
@@ -107,6 +107,8 @@ struct WaitingRequestItem: Encodable {
     let serviceName: String
     let documentName: Nullable<String>
     let requestID: Nullable<String>
+    /// As the document says.
+    let pages: Nullable<Int>
     let size: Int
     /// SHA-256, hexadecimal.
     let digest: String
@@ -121,13 +123,14 @@ struct WaitingRequestItem: Encodable {
         let question = waiting.question
         id = question.id
         state = waiting.state.rawValue
-        deadline = question.deadline.rfc3339
+        deadline = Nullable(waiting.deadline?.rfc3339)
         operation = question.operation.rawValue
         client = question.client
         clientName = question.clientName
         serviceName = question.serviceName
         documentName = Nullable(question.documentName)
         requestID = Nullable(question.requestID)
+        pages = Nullable(question.pages)
         size = question.size
         digest = question.digest
         signer = question.signer
