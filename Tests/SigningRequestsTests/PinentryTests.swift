@@ -220,7 +220,11 @@ import Testing
         let answer = try await pinentry(program).confirm(
             "Text", .init(approve: "Approve", decline: "Decline", typed: "sign"), within: .seconds(300)
         ) {
-            opened.withLock { $0 += 1 } == 1 ? "It cannot be opened." : nil
+            let count = opened.withLock { count in
+                count += 1
+                return count
+            }
+            return count == 1 ? "It cannot be opened." : nil
         }
         #expect(answer == .approved && opened.withLock(\.self) == 2)
         let lines = contents("pinentry.lines")

@@ -335,7 +335,7 @@ import Testing
         for text in ["signed", "interrupted", "slow"] {
             #expect(try journal(90_000).lastSigned(digest(text)) == nil, "\(text)")
         }
-        #expect(try fixture.bytes()?.isEmpty == false)
+        #expect(fixture.bytes()?.isEmpty == false)
     }
 
     private func journal(_ seconds: Double) -> RequestJournal {
