@@ -161,7 +161,7 @@ import Testing
             with: variables
         ) { person in
             let screen = person.screen()
-            for text in ["as client for Test Bank?", "Client: 1", "unverified", "The Bank\\0a\\e280ae"] {
+            for text in ["as client \"é\" ec for Test Bank?", "Client: 1", "unverified", "The Bank\\0a\\e280ae"] {
                 #expect(screen.contains(text), "\(text): \(screen)")
             }
             try person.type(isApproved ? "a" : "d")

@@ -85,7 +85,7 @@ import Testing
     /// The codes of GnuPG 2.2 and of the pinentries of Debian, and the same reasons from another part of it.
     @Test(
         arguments: [
-            (83_886_179, "refusal"), (99, "refusal"), (83_886_194, "system"), (83_886_278, "refusal"),
+            (83_886_179, "refusal"), (99, "refusal"), (83_886_194, "third"), (83_886_278, "refusal"),
             (83_886_142, "timeout"), (62, "timeout"), (83_918_950, "system"), (83_918_929, "system"), (83_886_355, ""),
             (0, ""),
         ] as [(UInt32, String)])
@@ -93,7 +93,7 @@ import Testing
         let error = PinentryError(rawValue: code)
         #expect(
             error.isRefusal == (kind == "refusal") && error.isTimeout == (kind == "timeout")
-                && error.isWithoutScreen == (kind == "system"))
+                && error.isWithoutScreen == (kind == "system") && error.isThirdButton == (kind == "third"))
     }
 }
 

@@ -405,7 +405,7 @@ final class TestTerminal: Sendable {
 
         static let installed = allCases.filter { access($0.rawValue, X_OK) == 0 }
         /// The end of the screen when it waits for an answer.
-        var question: String { self == .tty ? "[ad]? " : "<Decline>" }
+        var question: String { self == .tty ? "[ado]? " : "<Decline>" }
         var approval: String { self == .tty ? "a" : "sign\r" }
         var refusal: String { self == .tty ? "d" : "\t\t\r" }
         var secretQuestion: String { self == .tty ? "Secret: " : "<OK>" }

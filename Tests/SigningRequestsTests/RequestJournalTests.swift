@@ -301,7 +301,7 @@ import Testing
         }
         func expectBounded() throws {
             let files = try fixture.journalFiles()
-            #expect(files.count > 2 && files.values.reduce(0, +) < 26_000, "\(files)")
+            #expect(files.count > 1 && files.values.reduce(0, +) < 26_000, "\(files)")
         }
         let day = Duration.seconds(86_400)
         try journal(0).begin(Fixture.entry("signed")).finish(outcome: .signed)
@@ -347,7 +347,9 @@ import Testing
     )
     func olderFiles() throws {
         let journal = fixture.journal(limits: Self.small)
-        while try fixture.journalFiles().count < 2 { try journal.begin(Fixture.entry()).finish(outcome: .signed) }
+        repeat {
+            try journal.begin(Fixture.entry()).finish(outcome: .signed)
+        } while try fixture.journalFiles().count < 2
         let count = try journal.entries(newest: 1000).entries.count
         for name in [
             "journal.01.jsonl", "journal.x.jsonl", "journal.-1.jsonl", "journal.1.jsonl.bak", "journal..jsonl",
@@ -362,13 +364,13 @@ import Testing
 
     @Test("Of many processes with one request one signs, and the hourly limit holds over all", arguments: [1000, 5])
     func oneSignature(perHour: Int) throws {
-        let processes = try (0..<4).map { _ in try fixture.start("race", "a", "\(perHour)", "20") }
+        let processes = try (0..<4).map { _ in try fixture.start("race", "a", "\(perHour)", "10") }
         var lines: [String] = []
         for process in processes { while let line = process.readLine() { lines.append(line) } }
         let begun = lines.filter { $0.hasPrefix("begun ") }
-        #expect(begun.count == min(20, perHour) && Set(begun).count == begun.count, "\(lines)")
+        #expect(begun.count == min(10, perHour) && Set(begun).count == begun.count, "\(lines)")
         #expect(
-            lines.count == 80 && lines.allSatisfy { $0.hasPrefix("begun ") || ["repeated", "tooMany"].contains($0) })
+            lines.count == 40 && lines.allSatisfy { $0.hasPrefix("begun ") || ["repeated", "tooMany"].contains($0) })
         #expect(try fixture.journal().entries(newest: 1000).entries.count == begun.count)
     }
 
