@@ -136,3 +136,56 @@ enum OldHandshake {
         parameters(vector(256, size: 2), vector(1, size: 2), vector(256, size: 2)),
     ]
 }
+
+/// Contents of signatures in other protocols, by their standards, and a word of the refusal of each.
+enum OtherProtocols {
+    static let contents: [([UInt8], String)] = {
+        var contents: [([UInt8], String)] = [
+            (ike([UInt8](repeating: 0x5a, count: 100), length: 60), "IKE"),
+            (ike([1], length: 28, version: 0x10), "IKE"),
+            ([0xff] + Array("TCG".utf8) + [0x80, 0x18], "TPM"), ([0x7f] + Array("ELF".utf8), "program"),
+            ([0x18] + Array("MLS 1.0 FramedContentTBS".utf8), "MLS"),
+        ]
+        // Signature1, and Signature in the forms of array and text that CBOR has.
+        let signature = Array("Signature".utf8)
+        contents += [
+            [0x84, 0x6a] + signature + [0x31, 0x43, 0xa1, 0x01, 0x26, 0x40, 0x40],
+            [0x85, 0x69] + signature + [0x40, 0x43, 0xa1, 0x01, 0x26, 0x40, 0x40],
+            [0x98, 5, 0x78, 9] + signature, [0x9f, 0x7f, 0x69] + signature,
+            [0x85, 0x70] + Array("Counter".utf8) + signature + [0x40],
+        ].map { ($0, "COSE") }
+        contents += [4, 5, 6].map { (openPGP(version: $0), "OpenPGP") }
+        contents.append(([0x99, 0, 6, 4, 0, 0, 0, 0, 19, 0x13, 0, 0, 0, 0], "OpenPGP"))
+        let xml = "http://www.w3.org/2000/09/xmldsig#"
+        let texts: [(String, String)] = [
+            ("<SignedInfo xmlns=\"\(xml)\"></SignedInfo>", "XML"), ("<ds:SignedInfo xmlns:ds=\"\(xml)\">", "XML"),
+            ("<\u{e9}\u{300}:SignedInfo\txmlns:\u{e9}\u{300}=\"\(xml)\">", "XML"),
+            ("eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhZG1pbiJ9", "JSON"), (".eyJzdWIiOiJhZG1pbiJ9", "JSON"),
+            ("eyJhbGciOiJFUzI1NiIsImI2NCI6ZmFsc2UsImNyaXQiOlsiYjY0Il19.I owe you.", "JSON"),
+            ("e\u{1}yJh bGciOiJFUzI1NiJ9.eyJzdWIiOiJhZG1pbiJ9", "JSON"),
+            ("SAMLResponse=x&SigAlg=y", "SAML"), ("SAMLRequest=x&SigAlg=y", "SAML"),
+            ("\"@method\": POST\n\"@signature-params\": (\"@method\")", "HTTP"),
+            ("(request-target): post /\nhost: a", "HTTP"),
+            ("AWS4-X509-ECDSA-SHA256\n20261129T120000Z\n", "AWS"), ("DSSEv1 1 x 1 y", "DSSE"),
+            (#"{"_type":"Root","consistent_snapshot":true}"#, "TUF"), (#"{"critical":{"identity":{}}}"#, "container"),
+            ("FSVerity\u{1}\0\u{20}\0", "fs-verity"), ("Signature-Version: 1.0\r\n", "JAR"),
+            ("\n\u{1}-----BEGIN CERTIFICATE-----\n", "PEM"),
+        ]
+        contents += texts.map { (Array($0.0.utf8), $0.1) }
+        contents.append((Array("<SignedInfo>".utf16).flatMap { bigEndian(Int($0), 2) }, "XML"))
+        return contents
+    }()
+
+    /// IKE_SA_INIT, and a nonce and a digest behind it.
+    static func ike(_ rest: [UInt8], length: Int, version: UInt8 = 0x20) -> [UInt8] {
+        [UInt8](repeating: 0x11, count: 16) + [33, version, 34, 8] + bigEndian(0, 4) + bigEndian(length, 4) + rest
+    }
+
+    /// A text and the hashed part of its signature, with a time and an issuer.
+    static func openPGP(version: UInt8, length: Int? = nil) -> [UInt8] {
+        let time: [UInt8] = [5, 2, 0x69, 0x2a, 0, 0]
+        let hashed: [UInt8] = [version, 0, 19, 8] + bigEndian(time.count, version == 6 ? 4 : 2) + time
+        let size = bigEndian(length ?? hashed.count, version == 5 ? 8 : 4)
+        return Array("I owe you\n".utf8) + hashed + [version, 0xff] + size
+    }
+}
