@@ -6,6 +6,9 @@ import NIOCore
 
 /// The parts of the server, and how requests reach them.
 struct ContractServer: Sendable {
+    /// Others wait. A process has 1,024 file descriptors where nothing else is set: the database and the notifier need some.
+    static let maximumConnections = 512
+
     let book: ContractBook
     let registry: HostRegistry
     let authority: CertificateAuthority
@@ -41,14 +44,17 @@ struct ContractServer: Sendable {
         onRunning: @escaping @Sendable (any Channel) async -> Void = { _ in }
     ) -> Application<RouterResponder<ServerContext>> {
         Application(
-            router: router, server: server, configuration: .init(address: address), onServerRunning: onRunning,
-            logger: logger)
+            router: router, server: server,
+            configuration: .init(
+                address: address,
+                availableConnectionsDelegate: .maximum(Self.maximumConnections, logger: logger)),
+            onServerRunning: onRunning, logger: logger)
     }
 }
 
 extension HTTP1Channel.Configuration {
     static let contracts = Self(
-        idleTimeout: .seconds(60),
+        additionalChannelHandlers: [ConnectionLimits()], idleTimeout: .seconds(60),
         httpDecoderConfiguration: .init(
             maxHeaderFieldSize: 16 * 1024, maxHeaderListSize: 32 * 1024, maxHeaderFieldCount: 100))
 }

@@ -120,11 +120,46 @@ struct CodeTests {
         #expect(try await make() == nil)
     }
 
+    @Test(
+        "All spellings of an address are one address",
+        arguments: [
+            (
+                ContractContent.Mode.textMessage,
+                [
+                    "+33612345678", "+33 6 12 34 56 78", "+3361234567   8", "0033612345678", "0612345678", "612345678",
+                    "06.12.34.56.78", "+33 (0)6 12-34-56-78", "06/12/34/56/78", "(06)12345678", "+33612345678+",
+                    "12345678",
+                ]
+            ),
+            (
+                .mail,
+                [
+                    "alice@example.org", "Alice@Example.ORG", "alice+1@example.org", "alice+2@example.org",
+                    "ALICE+@example.org",
+                ]
+            ),
+        ])
+    func spellings(_ mode: ContractContent.Mode, _ addresses: [String]) async throws {
+        for count in 0..<10 {
+            #expect(try await make(Fixture.id(), mode, to: addresses[count % addresses.count]) == nil)
+        }
+        for address in addresses {
+            #expect(try await make(Fixture.id(), mode, to: address) == .tooManyCodes, "\(address)")
+        }
+        let other = mode == .mail ? "alice@example.com" : "+33612345679"
+        #expect(try await make(Fixture.id(), mode, to: other) == nil)
+    }
+
     @Test("What is asked for has to be right")
     func spoiled() async throws {
         #expect(try await make(nil, .person) == .invalid(member: "mode"))
         #expect(try await make(to: "") == .invalid(member: "address"))
-        #expect(try await make(to: "a\nb") == .invalid(member: "address"))
+        for address in ["a\nb", "alice@example.org", "+33612345678,1", "+33612345678 x1", "٠٦١٢٣٤٥٦٧٨", "123"] {
+            #expect(try await make(to: address) == .invalid(member: "address"), "\(address)")
+        }
+        for address in ["+33612345678", "a@example.org,b@example.org", "a@b@c", "a b@example.org"] {
+            #expect(try await make(nil, .mail, to: address) == .invalid(member: "address"), "\(address)")
+        }
         #expect(try await make(document: "12") == .invalid(member: "document"))
         #expect(try await make() == nil)
         #expect(try await make(of: TestServer.bob) == .notFound)
@@ -165,8 +200,9 @@ struct CodeTests {
                     notifier: foreign.notifier)
             } == nil)
         for wrong in [
-            try await receipt(mode, to: "another@example.org"),
-            try await receipt(mode == .mail ? .textMessage : .mail, to: "alice@example.org"),
+            try await receipt(mode, to: mode == .mail ? "another@example.org" : "+33 6 00 00 00 00"),
+            try await receipt(
+                mode == .mail ? .textMessage : .mail, to: mode == .mail ? "+33 6 12 34 56 78" : "alice@example.org"),
             String(right.reversed()), "", "x",
             try await foreign.book.confirmCode(
                 try #require(foreign.notifier.all.last).code, for: id, document: document, of: TestServer.alice),

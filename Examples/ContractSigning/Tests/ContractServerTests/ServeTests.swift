@@ -89,6 +89,23 @@ struct ServeTests {
         }
     }
 
+    @Test("A body that is not wanted ends the connection, and the client gets the answer")
+    func unwanted() async throws {
+        let server = try await RunningServer()
+        // The page takes no body. Its next request is not answered.
+        let script = #"""
+            exec 3<>/dev/tcp/127.0.0.1/PORT
+            printf 'POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n' >&3
+            read -r line <&3
+            echo "$line"
+            { head -c 100000 /dev/zero; printf 'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'; } >&3
+            cat <&3
+            """#
+        let (_, answer) = try server.run("bash", ["-c", script.replacing("PORT", with: "\(server.pagePort)")])
+        #expect(answer.hasPrefix("HTTP/1.1 405") && answer.lowercased().contains("connection: close"), "\(answer)")
+        #expect(!answer.contains("HTTP/1.1 200"), "\(answer)")
+    }
+
     @Test("A certificate of some seconds expires, and the host is refused")
     func expiry() async throws {
         let server = try await RunningServer(["--certificate-seconds", "2"])

@@ -107,7 +107,7 @@ private struct Listener: Service {
 
 extension HTTP1Channel.Configuration {
     fileprivate static let relyingParty = Self(
-        idleTimeout: .seconds(60),
+        additionalChannelHandlers: [ConnectionLimits()], idleTimeout: .seconds(60),
         // The field is also the URL: a document in the query, with three characters for a byte, fits in.
         httpDecoderConfiguration: .init(
             maxHeaderFieldSize: 32 * 1024, maxHeaderListSize: 48 * 1024, maxHeaderFieldCount: 100))

@@ -53,6 +53,14 @@ struct ServeTests {
         let request = #"POST /authtoken HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"#
         let script = "exec 3<>/dev/tcp/127.0.0.1/\(port); printf '\(request)' >&3; cat <&3"
         #expect(try await Program.run(["bash", "-c", script], in: directory.path).contains("ends too early"))
+        // After a body that is too long the connection ends, with the answer.
+        let tooLong = #"POST /authtoken HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"#
+        let sending = """
+            exec 3<>/dev/tcp/127.0.0.1/\(port); printf '\(tooLong)' >&3; read -r line <&3; echo "$line"
+            head -c 100000 /dev/zero >&3; cat <&3
+            """
+        let refusal = try await Program.run(["bash", "-c", sending], in: directory.path)
+        #expect(refusal.hasPrefix("HTTP/1.1 413") && refusal.lowercased().contains("connection: close"), "\(refusal)")
         #expect(try await server.end() == 0)
         #expect(!server.output.contains("request failed"))
         #expect(server.output.contains("plain HTTP is served, and 'RelyingParty.base-url' is https:"))

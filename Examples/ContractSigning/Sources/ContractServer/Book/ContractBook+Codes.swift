@@ -39,8 +39,8 @@ extension ContractBook {
         notifier: any CodeNotifying
     ) async throws {
         guard mode != .person else { throw Refusal.invalid("mode", "is 2, which needs no code") }
-        guard !address.isEmpty, address.utf8.count <= 255, !address.unicodeScalars.contains(where: { $0.value < 32 })
-        else { throw Refusal.invalid("address", "is empty, too long, or not one line") }
+        let field = mode == .mail ? CustomerField.mail : CustomerField.mobile
+        if let flaw = CustomerField.flaw(of: address, in: field) { throw Refusal.invalid("address", flaw) }
         guard DocumentReference.isDigest(document) else {
             throw Refusal.invalid("document", "is not a SHA-256 digest in hexadecimal")
         }
@@ -50,7 +50,7 @@ extension ContractBook {
         let (now, hash) = (now(), hash(code, for: id))
         try await database.write { database in
             try Self.requireOwn(id, mode, address, document, of: account, in: database)
-            try Self.countCode(for: id, to: address, of: account, at: now, in: database)
+            try Self.countCode(for: id, to: Self.counted(address, mode), of: account, at: now, in: database)
             try database.execute(
                 sql: """
                     INSERT OR REPLACE INTO code
@@ -152,6 +152,16 @@ extension ContractBook {
         guard row.state.isOpen else {
             throw Refusal(.wrongState, "The contract \(id) is \(row.state), and can no longer be signed.")
         }
+    }
+
+    /// What the codes to an address are counted by: one for all its spellings.
+    ///
+    /// Of a telephone number the last seven digits: with a country's code, `00`, a zero in front or none, and with whatever signs
+    /// between them, it is one number. Of a mail address no case and no tag behind a `+`.
+    private static func counted(_ address: String, _ mode: ContractContent.Mode) -> String {
+        guard mode == .mail else { return String(address.filter { $0.isASCII && $0.isNumber }.suffix(7)) }
+        let parts = address.lowercased().split(separator: "@")
+        return "\(parts[0].prefix { $0 != "+" })@\(parts[1...].joined())"
     }
 
     private static func countCode(

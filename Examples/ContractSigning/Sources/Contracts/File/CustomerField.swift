@@ -1,9 +1,9 @@
 /// The customer's fields that are known.
-enum CustomerField {
+package enum CustomerField {
     static let firstName = "firstname"
     static let lastName = "lastname"
-    static let mobile = "cellPhone"
-    static let mail = "email"
+    package static let mobile = "cellPhone"
+    package static let mail = "email"
 
     /// By the names that the vendor's page has.
     private static let names = [
@@ -39,7 +39,7 @@ enum CustomerField {
     static func name(of key: String) -> String? { spellings[key] }
 
     /// What is wrong with an address that a code is to be sent to; `nil` if it can be one.
-    static func flaw(of value: String, in field: String) -> String? {
+    package static func flaw(of value: String, in field: String) -> String? {
         switch field {
         case mail:
             let halves = value.split(separator: "@", omittingEmptySubsequences: false)
