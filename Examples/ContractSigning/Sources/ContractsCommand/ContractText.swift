@@ -18,17 +18,12 @@ extension Contract {
         }
         var lines = ["Contract \(id)", "State: \(stateText)"]
         lines.append("Received: \(received.formatted(.iso8601))")
-        lines.append("Customer: \(content.customerNumber), mode \(content.mode.rawValue) (\(content.mode.text))")
-        lines += content.customerFields.map { "  \($0.key): \($0.value)" }
-        if let number = content.contractID { lines.append("Number: \(number), of the program that it is from") }
-        lines.append("PDF: \(content.pdf.name), \(content.pdf.document.text)")
+        lines.append("Signatory: by mode \(content.mode.rawValue) (\(content.mode.text))")
+        lines.append("PDF: \(content.pdf.document.text)")
         lines.append("  to read: \(path(content.pdf.document))")
-        for file in content.attachments {
-            lines.append("Attachment: \(file.name), \(file.type), \(file.document.text)")
+        for (index, file) in content.attachments.enumerated() {
+            lines.append("Attachment \(index + 1): \(file.document.text)")
             lines.append("  to read: \(path(file.document))")
-        }
-        for property in content.properties {
-            lines.append("Property \(property.key): \(property.value ?? "(no value)")")
         }
         if !content.missing.isEmpty {
             lines.append("Missing: \(content.missing.joined(separator: ", "))")
@@ -48,7 +43,14 @@ extension Contract {
                     ?? "Conflict: the server has it no longer")
             lines.append("  to decide: contracts resolve \(id)")
         }
+        lines.append(ContractContent.claimsHeading)
+        // Whole: the question before a signature cuts them.
+        lines += content.claims.map { "  \(Self.whole($0.label)): \(Self.whole($0.value))" }
         return lines.map(DisplayText.visible)
+    }
+
+    private static func whole(_ text: String) -> String {
+        DisplayText.claim(text, limit: 12 * text.unicodeScalars.count + 1)
     }
 
     /// The state, and whether the server knows it.
@@ -74,9 +76,4 @@ extension ContractContent.Mode {
         case .mail: "a code by mail"
         }
     }
-}
-
-extension DocumentReference {
-    /// Size and digest, for people.
-    var text: String { "\(size) bytes, SHA-256 \(sha256)" }
 }

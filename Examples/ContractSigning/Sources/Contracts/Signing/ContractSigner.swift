@@ -24,7 +24,7 @@ public struct ContractSigner: Sendable {
     /// Asks a person about a contract, and signs it.
     ///
     /// - Parameters:
-    ///   - confirm: Shows the lines, and returns whether the person approves.
+    ///   - confirm: Shows the text, and returns whether the person approves.
     ///   - requestCode: Asks for the code that the signatory has got.
     /// - Returns: The signed contract, and what follows.
     /// - Throws: `operationNotAllowed` for a state without a signature to come, and while another process signs it; `userCancelled` without
@@ -50,7 +50,7 @@ public struct ContractSigner: Sendable {
         _ = try PDFToSign(SigningContent(original), hasTimeStamp: signer.timeStamps != nil)
         let server: (any ContractServing)? = contract.content.mode == .person ? nil : try await codes()
         let question = ContractQuestion(
-            contract, path: queue.path(of: contract.content.pdf.document), signer: signer.identity.certificate)
+            contract, path: { queue.path(of: $0) }, signer: signer.identity.certificate)
         guard try await confirm(question) else {
             throw CertificateProviderError(.userCancelled, "The contract \(id) was not approved, and is not signed.")
         }

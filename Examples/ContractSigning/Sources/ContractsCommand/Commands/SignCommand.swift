@@ -159,7 +159,8 @@ extension Context {
             }
             result = .success(
                 try await signer.sign(id) { question throws(CertificateProviderError) in
-                    let isApproved = try await interaction.confirm("Sign this contract?", after: question.lines)
+                    let isApproved =
+                        try await interaction.answer(to: "Sign this contract?", about: question.text) == "y"
                     if isApproved { approved(question.contract) }
                     return isApproved
                 } requestCode: { prompt throws(CertificateProviderError) in

@@ -263,7 +263,9 @@ import Testing
         let script = #"""
             "$CONTRACTS" pair --token-source "file:$3" || exit
             until grep -q renewed "$1"; do "$CONTRACTS" sync || exit; sleep 0.5; done
-            printf 'y\nn\n' | script -qef -E always -c "\"\$CONTRACTS\" sign $2" /dev/null || exit
+            : >"$3.screen"
+            { until tail -c 2 "$3.screen" | grep -q '] '; do sleep 0.1; done; echo y; } |
+                script -qef -E always -c "\"\$CONTRACTS\" sign $2" "$3.screen" || exit
             "$CONTRACTS" sync
             """#
         let output = try await site.host.run(

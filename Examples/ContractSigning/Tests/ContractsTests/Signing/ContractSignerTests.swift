@@ -20,7 +20,7 @@ import Testing
         var shown: [String] = []
         var rest = answers[...]
         let (signed, effects) = try await signer.sign(contract.id) { question in
-            shown = question.lines
+            shown = question.text.lines()
             during()
             return approves
         } requestCode: { _ in
