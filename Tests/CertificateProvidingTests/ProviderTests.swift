@@ -62,7 +62,8 @@ import Testing
             ("\u{3164}\u{2800}", "\\e385a4\\e2a080"), ("a\u{1b}[2J", "a\\1b[2J"), ("漢 🙂", "漢 🙂"), ("", ""),
         ])
     func claims(text: String, shown: String) {
-        #expect(DisplayText.claim(text).unicodeScalars.elementsEqual(shown.unicodeScalars), "\(DisplayText.claim(text))")
+        #expect(
+            DisplayText.claim(text).unicodeScalars.elementsEqual(shown.unicodeScalars), "\(DisplayText.claim(text))")
         #expect(DisplayText.claim(shown).unicodeScalars.elementsEqual(shown.unicodeScalars), "it is safe already")
     }
 
@@ -103,8 +104,10 @@ import Testing
     @Test(
         "No line of a claim begins like a fact, at any width",
         arguments: [
-            "Loans" + String(repeating: " ", count: 62) + "SHA-256: 00", "x" + String(repeating: "\u{2003}", count: 60) + "SHA-256: 00",
-            String(repeating: "SHA-256: 00 ", count: 20), "a\nSHA-256: 00", "a\u{2028}SHA-256: 00", String(repeating: "漢", count: 128),
+            "Loans" + String(repeating: " ", count: 62) + "SHA-256: 00",
+            "x" + String(repeating: "\u{2003}", count: 60) + "SHA-256: 00",
+            String(repeating: "SHA-256: 00 ", count: 20), "a\nSHA-256: 00", "a\u{2028}SHA-256: 00",
+            String(repeating: "漢", count: 128),
             String(repeating: "x", count: 500), "", " ",
         ])
     func claims(text: String) {
@@ -115,7 +118,8 @@ import Testing
             let heading = lines.firstIndex(of: "The file says, unverified:")
             let (head, rest) = (lines[...(heading ?? 0)], lines[((heading ?? 0) + 1)...])
             #expect(head.allSatisfy { !$0.hasPrefix("  ") || columns < 74 })
-            #expect(rest.allSatisfy { $0.hasPrefix("  ") && $0.split(whereSeparator: \.isNewline).count == 1 }, "\(rest)")
+            #expect(
+                rest.allSatisfy { $0.hasPrefix("  ") && $0.split(whereSeparator: \.isNewline).count == 1 }, "\(rest)")
             #expect(rest.filter { !$0.hasPrefix("      ") }.count == 3, "\(rest)")
             let widths = rest.map { $0.unicodeScalars.reduce(0) { $0 + ($1.isASCII ? 1 : 2) } }
             #expect(widths.allSatisfy { $0 <= columns }, "\(columns): \(rest)")
@@ -126,11 +130,14 @@ import Testing
     func facts() {
         var consent = Self.consent
         let path = "/" + String(repeating: "directory/", count: 20) + "document.pdf"
-        consent.facts = [.init("Copy", path), .init("Peer", "a process that has a long name \u{1b}[2J with many words")]
+        consent.facts = [
+            .init("Copy", path), .init("Peer", "a process that has a long name \u{1b}[2J with many words"),
+        ]
         let lines = consent.lines(columns: 40)
         #expect(lines.contains("    " + path), "\(lines)")
         #expect(consent.lines(columns: 0).contains("    " + path))
-        #expect(lines.filter { !$0.hasPrefix("    ") }.count == 5 && lines.contains { $0.contains("\\1b[2J") }, "\(lines)")
+        #expect(
+            lines.filter { !$0.hasPrefix("    ") }.count == 5 && lines.contains { $0.contains("\\1b[2J") }, "\(lines)")
     }
 }
 
