@@ -188,6 +188,24 @@ import Testing
         }
     }
 
+    @Test("A peer whose own certificate is the trust anchor is refused, and the refusal says that it is not a CA's")
+    func aLeafAsTrustAnchor() async throws {
+        let authority = try authority.get()
+        let peer = try authority.issue("peer")
+        for (anchor, words) in [
+            (peer.certificate, "itself, which is not a CA's"), (authority.intermediate, ""),
+            (try authority.issue("other").certificate, "does not lead to a trust anchor"),
+        ] {
+            let verifier = PeerVerifier(anchors: IssuerIndex([anchor]), anchorsName: "the test")
+            do throws(PeerRefusal) {
+                _ = try await verifier.verify(peer.certificateChain, as: .client, at: Date())
+                #expect(words.isEmpty)
+            } catch {
+                #expect(error.reason == .untrusted && !words.isEmpty && error.error.message.contains(words))
+            }
+        }
+    }
+
     @Test("A list has patterns, with commas between them, and in double quotes")
     func aListHasPatterns() throws {
         let policy = try PeerPolicy(
