@@ -1,5 +1,6 @@
 import CertificateProviding
 import Glibc
+import IdentityStore
 
 /// A file that the user has named for output. Written atomically, and readable by all users.
 struct OutputFile: Sendable {
@@ -42,26 +43,40 @@ struct OutputFile: Sendable {
     /// - Throws: `storeWriteFailed`.
     func begin() throws(CertificateProviderError) -> Unfinished {
         try check()
-        let temporary = "\(directory)/.certprov-" + String(UInt64.random(in: .min ... .max), radix: 36)
-        let descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        let temporary = ".certprov-" + String(UInt64.random(in: .min ... .max), radix: 36)
+        let place: ReachedDirectory
+        do throws(SafeDirectory.Refusal) {
+            guard let reached = try ReachedDirectory.open(directory) else {
+                throw SafeDirectory.Refusal(reason: errorText(ENOENT))
+            }
+            place = reached
+        } catch {
+            throw CertificateProviderError(
+                .storeWriteFailed, "\(path.withVisibleControls) cannot be written: \(error.reason.withVisibleControls)."
+            )
+        }
+        let descriptor = openat(
+            place.descriptor, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
         guard descriptor >= 0 else { throw failure(errno) }
-        return Unfinished(self, temporary, descriptor)
+        return Unfinished(self, place, temporary, descriptor)
     }
 
     /// A file that is being written, under another name. Removed with the last reference to it, unless it is finished.
     final class Unfinished: Sendable {
         private let file: OutputFile
+        /// The directory as it was found: another user who owns one above cannot lead elsewhere since.
+        private let place: ReachedDirectory
         private let temporary: String
         private let descriptor: Int32
 
-        fileprivate init(_ file: OutputFile, _ temporary: String, _ descriptor: Int32) {
-            (self.file, self.temporary, self.descriptor) = (file, temporary, descriptor)
+        fileprivate init(_ file: OutputFile, _ place: ReachedDirectory, _ temporary: String, _ descriptor: Int32) {
+            (self.file, self.place, self.temporary, self.descriptor) = (file, place, temporary, descriptor)
         }
 
         deinit {
             close(descriptor)
             // Gone already where it was renamed.
-            unlink(temporary)
+            unlinkat(place.descriptor, temporary, 0)
         }
 
         /// Adds bytes.
@@ -82,11 +97,18 @@ struct OutputFile: Sendable {
             // Whatever the umask is.
             guard fchmod(descriptor, 0o644) == 0, fsync(descriptor) == 0 else { throw file.failure(errno) }
             // A hard link, unlike a rename, never replaces.
-            guard (file.replacing ? rename(temporary, file.path) : link(temporary, file.path)) == 0 else {
+            let (directory, name) = (place.descriptor, file.name)
+            guard
+                (file.replacing
+                    ? renameat(directory, temporary, directory, name)
+                    : linkat(directory, temporary, directory, name, 0)) == 0
+            else {
                 throw errno == EEXIST ? file.exists() : file.failure(errno)
             }
         }
     }
+
+    private var name: String { String(path.split(separator: "/", omittingEmptySubsequences: false).last ?? "") }
 
     var directory: String {
         guard let slash = path.lastIndex(of: "/") else { return "." }

@@ -341,4 +341,57 @@ import Testing
         let twice = try run("fetch", directory, options: ["--out", "\(home)/out"])
         #expect(twice.status == 64 && twice.stderr.contains("Files.directory"), "\(twice)")
     }
+
+    @Test(
+        "Files go through no directory of another user: none of a property file below one, and no link of its owner",
+        .enabled(if: geteuid() == 0, "only root can give a directory away"))
+    func theOwnersAbove() throws {
+        func configuration(_ name: String, _ directory: String, _ fixture: String) throws -> String {
+            try sandbox.write(
+                """
+                CertificateProvider = pkcs12
+                CertificateProvider.pkcs12.path = \(Fixtures.path(fixture))
+                CertificateProvider.pkcs12.password-source = env:P12_PASSWORD
+                Files.directory = \(home)/\(directory)
+                Files.key = true
+                """, to: "\(name).properties")
+        }
+        let made = try sandbox.shell("mkdir -p \"$HOME/app/tls\" \"$HOME/nginx\"")
+        try #require(made.status == 0, "\(made)")
+        let nginx = try configuration("nginx", "nginx/identity", "ec.p12")
+        let app = try configuration("app", "app/tls/identity", "rsa.p12")
+        for file in [nginx, app] {
+            let fetched = try sandbox.certprov("fetch", "--config", file)
+            #expect(fetched.status == 0, "\(fetched)")
+        }
+        let before = try FileManager.default.destinationOfSymbolicLink(atPath: "\(home)/nginx/identity/current")
+        // The directory is given to the application, whose user leads elsewhere.
+        let given = try sandbox.shell(
+            """
+            set -e; cd "$HOME"; chown 65534 app app/tls
+            """)
+        try #require(given.status == 0, "\(given)")
+        for command in ["check", "renew", "fetch"] {
+            let refused = try sandbox.certprov(command, "--config", app)
+            #expect(
+                refused.status == 73 && (refused.stdout + refused.stderr).contains("belongs to another user"),
+                "\(refused)")
+        }
+        let moved = try sandbox.shell(
+            """
+            set -e; cd "$HOME"; mv app/tls app/moved; ln -s ../nginx app/tls
+            """)
+        try #require(moved.status == 0, "\(moved)")
+        for arguments in [
+            ["renew", "--config", app],
+            ["fetch", "--out", "\(home)/app/tls/identity"] + adHoc(Fixtures.path("rsa.p12")),
+        ] {
+            let refused = try sandbox.certprov(arguments)
+            #expect(refused.status == 73 && refused.stderr.contains("does not follow it"), "\(refused)")
+        }
+        #expect(try FileManager.default.destinationOfSymbolicLink(atPath: "\(home)/nginx/identity/current") == before)
+        // A person at a terminal may write there, through no link.
+        let out = try sandbox.certprov(["fetch", "--out", "\(home)/app/moved/out"] + adHoc(Fixtures.path("rsa.p12")))
+        #expect(out.status == 0, "\(out)")
+    }
 }

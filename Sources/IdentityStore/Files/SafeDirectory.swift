@@ -1,5 +1,5 @@
 package import CertificateProviding
-import Glibc
+package import Glibc
 import SystemPackage
 
 /// An open directory that only this user can change. Its contents are accessed relative to the descriptor, so that a
@@ -35,7 +35,16 @@ package final class SafeDirectory: Sendable {
 
     /// Opens the directory at `path`; `nil` if it does not exist.
     package static func open(_ path: String) throws(Refusal) -> SafeDirectory? {
-        try open(path, at: AT_FDCWD, name: path)
+        guard let place = try parent(of: path) else { return nil }
+        defer { withExtendedLifetime(place) {} }
+        return try open(path, at: place.parent.descriptor, name: place.name)
+    }
+
+    /// Opens the directory that `path` is in; `nil` if it does not exist.
+    private static func parent(of path: String) throws(Refusal) -> (parent: ReachedDirectory, name: String)? {
+        let full = FilePath(path)
+        guard let parent = try ReachedDirectory.open(full.removingLastComponent().string) else { return nil }
+        return (parent, full.lastComponent?.string ?? ".")
     }
 
     /// Opens the subdirectory `name`; `nil` if it does not exist.
@@ -55,18 +64,16 @@ package final class SafeDirectory: Sendable {
     }
 
     /// Creates the directory at `path`, but not its parents, unless it exists.
-    static func make(_ path: String, mode: mode_t, _ files: FileSystem) throws(Refusal) {
-        guard type(of: path, followingLinks: true) != .directory, let name = FilePath(path).lastComponent else {
-            return
+    package static func make(_ path: String, mode: mode_t, _ files: FileSystem) throws(Refusal) {
+        guard type(of: path, followingLinks: true) != .directory else { return }
+        guard let place = try parent(of: path) else {
+            throw Refusal(
+                reason: "\(path) cannot be created: \(errorText(ENOENT)); create the directory that it is to be in")
         }
-        let parent = FilePath(path).removingLastComponent()
-        let descriptor = Glibc.open(parent.isEmpty ? "." : parent.string, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard descriptor >= 0 else {
-            let advice = errno == ENOENT ? "; create the directory that it is to be in" : ""
-            throw Refusal(reason: "\(path) cannot be created: \(errorText(errno))\(advice)")
-        }
+        let descriptor = openat(place.parent.descriptor, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard descriptor >= 0 else { throw Refusal(reason: "\(path) cannot be created: \(errorText(errno))") }
         defer { close(descriptor) }
-        try make(name.string, in: descriptor, path: path, mode: mode, files)
+        try make(place.name, in: descriptor, path: path, mode: mode, files)
     }
 
     private static func make(
@@ -78,9 +85,14 @@ package final class SafeDirectory: Sendable {
         }
         // The umask may have taken the rights of others.
         if mode & 0o077 != 0 {
-            let directory = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
-            defer { close(directory) }
-            guard directory >= 0, files.changeMode(directory, mode) == 0 else {
+            let descriptor = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
+            guard descriptor >= 0 else { throw Refusal(reason: "\(path) cannot be opened: \(errorText(errno))") }
+            let directory = SafeDirectory(descriptor: descriptor, path: path)
+            // A user who may change the parent can have put another directory of this user there, which must not be opened to all.
+            guard try directory.isEmptyAndOwn else {
+                throw Refusal(reason: "\(path) was replaced by another user while it was made")
+            }
+            guard files.changeMode(descriptor, mode) == 0 else {
                 let code = errno
                 _ = files.removeDirectory(parent, name)
                 throw Refusal(reason: "\(path) cannot be given its mode: \(errorText(code))")
@@ -92,6 +104,14 @@ package final class SafeDirectory: Sendable {
             // The next writer would take a directory that is there for one that is on disk.
             _ = files.removeDirectory(parent, name)
             throw Refusal(reason: "\(path) cannot be flushed to disk: \(errorText(code))")
+        }
+    }
+
+    private var isEmptyAndOwn: Bool {
+        get throws(Refusal) {
+            guard let status = try? FileDescriptor(rawValue: descriptor).stat(), status.userID.rawValue == geteuid()
+            else { return false }
+            return try entries().isEmpty
         }
     }
 

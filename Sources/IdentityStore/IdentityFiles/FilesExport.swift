@@ -18,6 +18,8 @@ package struct FilesExport: Sendable {
     private let path: String
     private let form: Form
     private let reload: ProgramReload?
+    /// Whether timers and services write there, and not only a user who has named the directory on the command line.
+    private var isUnattended = false
     private var directory: IdentityFilesDirectory { IdentityFilesDirectory(path: path, permissions: form.permissions) }
 
     package init(_ directory: String, _ form: Form, reload: ProgramReload? = nil) {
@@ -27,7 +29,29 @@ package struct FilesExport: Sendable {
     /// Creates the directory unless it exists, and refuses one that cannot take files: before an identity is obtained for it.
     ///
     /// - Throws: `storeWriteFailed`.
-    package func prepare() throws(CertificateProviderError) { try directory.prepare() }
+    package func prepare() throws(CertificateProviderError) {
+        try checkOwners()
+        try directory.prepare()
+    }
+
+    /// Refuses a directory below one of another user, who could put another directory in its place.
+    ///
+    /// - Throws: `storeWriteFailed`.
+    package func checkOwners() throws(CertificateProviderError) {
+        guard isUnattended else { return }
+        do throws(SafeDirectory.Refusal) {
+            let parent = try ReachedDirectory.open(FilePath(path).removingLastComponent().string)
+            guard let foreign = parent?.foreign else { return }
+            throw SafeDirectory.Refusal(
+                reason:
+                    "\(path) is below \(foreign.path), which belongs to another user (uid \(foreign.owner)), who could have the files "
+                    + "written elsewhere; set Files.directory to one whose parents belong to root\(geteuid() == 0 ? "" : " or this user")"
+            )
+        } catch {
+            throw error.error(
+                .storeWriteFailed, "The files of the identity are not written: \(error.reason.withVisibleControls).")
+        }
+    }
 
     /// Writes the files, unless they are there as they should be, and tells programs of what they have not been told of. Blocks
     /// for as long as programs take, at most two minutes.
@@ -41,6 +65,7 @@ package struct FilesExport: Sendable {
         _ identity: Identity, at now: Date = Date(), warn: (String) -> Void = { _ in }
     ) throws(CertificateProviderError) -> [String] {
         let files = try files(identity)
+        try checkOwners()
         let current = directory.chain()
         try requireUsable(identity, insteadOf: current, at: now)
         if let remark = identity.remarkOnIssuer(after: current.certificates) { warn(remark) }
@@ -228,5 +253,6 @@ extension FilesExport {
             form.pkcs12 = IdentityFiles.PKCS12(password: password, isLegacy: settings[Self.isLegacy])
         }
         self.init(path, form, reload: settings[Self.reload])
+        isUnattended = true
     }
 }

@@ -4,6 +4,7 @@ import CertificateProviding
 import CertprovComposition
 import FoundationEssentials
 import Glibc
+import IdentityStore
 import Terminal
 
 /// Writes a plugin to begin with.
@@ -144,36 +145,31 @@ private struct Template {
                 errno == EEXIST ? "it exists; choose another name or remove it" : String(cString: strerror(errno))
             throw CertificateProviderError(.storeWriteFailed, "The directory \(directory) cannot be made: \(reason).")
         }
-        for (name, content, mode) in files {
-            let path = "\(directory)/\(name)"
-            do {
-                try FileManager.default.createDirectory(
-                    atPath: String(path[..<(path.lastIndex(of: "/") ?? path.startIndex)]),
-                    withIntermediateDirectories: true,
-                    attributes: name.hasPrefix("example/") ? [.posixPermissions: 0o700] : nil)
-            } catch {
-                throw CertificateProviderError(.storeWriteFailed, "\(path) cannot be written.", underlying: error)
+        // Another user may own the directory above, and lead elsewhere.
+        do throws(SafeDirectory.Refusal) {
+            guard let place = try SafeDirectory.open(directory) else {
+                throw SafeDirectory.Refusal(reason: "it was removed by another process")
             }
-            try Self.write(content, to: path, mode)
+            for (name, content, mode) in files {
+                let folders = name.split(separator: "/").dropLast()
+                for depth in folders.indices {
+                    let folder = folders[...depth].joined(separator: "/")
+                    guard mkdirat(place.descriptor, folder, folder == "example" ? 0o700 : 0o755) == 0 || errno == EEXIST
+                    else {
+                        throw place.failure("\(directory)/\(folder) cannot be made")
+                    }
+                }
+                let flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW
+                let file = openat(place.descriptor, name, flags, mode)
+                guard file >= 0 else { throw place.failure("\(directory)/\(name) cannot be made") }
+                defer { close(file) }
+                try place.write(Array(content.utf8), to: file, .system)
+            }
+        } catch {
+            throw CertificateProviderError(
+                .storeWriteFailed, "The plugin's files cannot be written: \(error.reason.withVisibleControls).")
         }
         return files.map(\.name)
-    }
-
-    private static func write(_ text: String, to path: String, _ mode: mode_t) throws(CertificateProviderError) {
-        func failure() -> CertificateProviderError {
-            CertificateProviderError(
-                .storeWriteFailed, "\(path) cannot be written: \(String(cString: strerror(errno))).")
-        }
-        let file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)
-        guard file >= 0 else { throw failure() }
-        defer { close(file) }
-        var rest = Array(text.utf8)[...]
-        while !rest.isEmpty {
-            let count = rest.withUnsafeBytes { Glibc.write(file, $0.baseAddress, $0.count) }
-            if count < 0 && errno == EINTR { continue }
-            guard count > 0 else { throw failure() }
-            rest = rest.dropFirst(count)
-        }
     }
 }
 
