@@ -7,7 +7,7 @@ import ProviderTransport
 
 /// The account of this host with a server (RFC 8555, section 7.3). Identities of one server share it.
 ///
-/// Only the record of its key is stored: the account is found by its key.
+/// Its key and its URL are stored. All else is asked for.
 struct ACMEAccount: Sendable {
     /// Signs in the name of the account.
     let signer: RequestSigner
@@ -24,6 +24,7 @@ struct ACMEAccounts {
     private var environment: ProviderEnvironment { client.environment }
     private var recordName: String { "account-\(settings.accountName)" }
     private var keys: OwnedKeys { OwnedKeys(settings.accountKeyStore, environment, record: recordName) }
+    private var place: AccountPlace { AccountPlace(settings, environment) }
 
     /// Returns the account, which is made if there is none.
     ///
@@ -70,8 +71,9 @@ struct ACMEAccounts {
                 throw client.refusal(response, of: "the request to close the account")
             }
         }
-        try await environment.executor.run { [keys] () throws(CertificateProviderError) in
+        try await environment.executor.run { [keys, place] () throws(CertificateProviderError) in
             try keys.destroyAllStored(and: nil)
+            try place.forget()
         }
     }
 
@@ -129,21 +131,51 @@ struct ACMEAccounts {
         }
     }
 
-    /// Finds the account of a key (section 7.3.1).
+    /// Finds the account of a key: by its stored URL, else by the key (section 7.3.1).
     private func find(_ signer: RequestSigner) async throws(CertificateProviderError) -> Found {
-        let response = try await client.post(
-            try JSONText.encode(NewAccount(onlyReturnExisting: true)), to: try await client.directory().newAccount,
-            by: signer, isRepeatable: true)
+        if let known = try await atStoredURL(signer) { return known }
+        let directory = try await client.directory()
+        var request = NewAccount(onlyReturnExisting: true)
+        var response = try await client.post(
+            try JSONText.encode(request), to: directory.newAccount, by: signer, isRepeatable: true)
+        if response.problem?.kind == "externalAccountRequired" {
+            // Some servers look at the binding before they look for the account.
+            request.externalAccountBinding = try await binding(of: signer, to: directory)
+            response = try await client.post(
+                try JSONText.encode(request), to: directory.newAccount, by: signer, isRepeatable: true)
+        }
         if response.problem?.kind == "accountDoesNotExist" { return .none }
         guard (200...299).contains(response.status) else {
-            if response.problem?.kind == "unauthorized" { return .closed(response.problem?.text) }
-            throw client.refusal(response, of: "the request for the account")
+            if response.problem?.kind == "unauthorized", request.externalAccountBinding == nil {
+                return .closed(response.problem?.text)
+            }
+            throw client.refusal(response, of: "the request for the account", advice: adviceForBinding)
         }
         let object = try response.json(ACMEAccountObject.self, from: settings.directory)
-        if let status = object.status, status != "valid" {
-            return .closed("its status is \(status.shown)")
+        return try await found(try await account(signer, response.headers.first(name: "Location"), object), object)
+    }
+
+    /// Reads the account at its stored URL, which needs no external account. `nil` if the key says more: no URL of this key is stored,
+    /// or the server does not show an account there.
+    private func atStoredURL(_ signer: RequestSigner) async throws(CertificateProviderError) -> Found? {
+        let thumbprint = try signer.webKey.thumbprint()
+        let known = try await environment.executor.run { [place] () throws(CertificateProviderError) in
+            try place.url(ofKey: thumbprint)
         }
-        let account = try account(signer, response.headers.first(name: "Location"), object)
+        guard let url = known else { return nil }
+        var signer = signer
+        signer.identification = .account(url)
+        guard let response = try? await client.post(to: url, by: signer), response.status == 200,
+            let object = try? response.json(ACMEAccountObject.self, from: settings.directory)
+        else { return nil }
+        return try await found(ACMEAccount(signer: signer, orders: object.orders, url: url), object)
+    }
+
+    /// Tells the server a changed contact.
+    private func found(
+        _ account: ACMEAccount, _ object: ACMEAccountObject
+    ) async throws(CertificateProviderError) -> Found {
+        if let status = object.status, status != "valid" { return .closed("its status is \(status.shown)") }
         if !settings.contact.isEmpty, let contact = object.contact, Set(contact) != Set(settings.contact) {
             let update = try await client.post(
                 try JSONText.encode(NewAccount(contact: settings.contact)), to: account.url, by: account.signer)
@@ -154,13 +186,18 @@ struct ACMEAccounts {
         return .open(account)
     }
 
+    /// Stores the URL of the account.
     private func account(
         _ signer: RequestSigner, _ location: String?, _ object: ACMEAccountObject
-    ) throws(CertificateProviderError) -> ACMEAccount {
+    ) async throws(CertificateProviderError) -> ACMEAccount {
         guard let location, !location.isEmpty else {
             throw CertificateProviderError(
                 .protocolError,
                 "\(client.serverName) does not name the URL of the account; look for the reason in the server's log.")
+        }
+        let thumbprint = try signer.webKey.thumbprint()
+        try await environment.executor.run { [place] () throws(CertificateProviderError) in
+            try place.store(location, ofKey: thumbprint)
         }
         var signer = signer
         signer.identification = .account(location)
@@ -184,24 +221,36 @@ struct ACMEAccounts {
         let isAgreed = if let agreed { agreed } else { try await agreedTerms() }
         if isAgreed { account.termsOfServiceAgreed = true }
         if !settings.contact.isEmpty { account.contact = settings.contact }
-        if let id = settings.eabKeyID {
-            account.externalAccountBinding = try signer.externalBinding(
-                id, try await externalKey(), settings.eabAlgorithm, to: directory.newAccount)
-        } else if directory.meta?.externalAccountRequired == true {
+        if settings.eabKeyID != nil || directory.meta?.externalAccountRequired == true {
+            account.externalAccountBinding = try await binding(of: signer, to: directory)
+        }
+        let response = try await client.post(
+            try JSONText.encode(account), to: directory.newAccount, by: signer, isRepeatable: true)
+        guard (200...299).contains(response.status) else {
+            throw client.refusal(response, of: "the request for an account", advice: adviceForBinding)
+        }
+        let object = try response.json(ACMEAccountObject.self, from: settings.directory)
+        return try await self.account(signer, response.headers.first(name: "Location"), object)
+    }
+
+    /// Binds the key to the external account.
+    ///
+    /// - Throws: `configurationInvalid` if none is configured, and errors of its key's source.
+    private func binding(
+        of signer: RequestSigner, to directory: ACMEDirectory
+    ) async throws(CertificateProviderError) -> RequestSigner.Flattened {
+        guard let id = settings.eabKeyID else {
             throw CertificateProviderError(
                 .configurationInvalid,
                 "\(client.serverName) wants an external account; set 'eab-kid' and 'eab-key-source' to those that the CA gave you."
             )
         }
-        let response = try await client.post(
-            try JSONText.encode(account), to: directory.newAccount, by: signer, isRepeatable: true)
-        guard (200...299).contains(response.status) else {
-            throw client.refusal(
-                response, of: "the request for an account",
-                advice: settings.eabKeyID == nil ? nil : "check 'eab-kid', 'eab-key-source' and 'eab-algorithm'")
-        }
-        let object = try response.json(ACMEAccountObject.self, from: settings.directory)
-        return try self.account(signer, response.headers.first(name: "Location"), object)
+        return try signer.externalBinding(
+            id, try await externalKey(), settings.eabAlgorithm, to: directory.newAccount)
+    }
+
+    private var adviceForBinding: String? {
+        settings.eabKeyID == nil ? nil : "check 'eab-kid', 'eab-key-source' and 'eab-algorithm'"
     }
 
     /// Returns whether the server has terms, which the user agrees to.

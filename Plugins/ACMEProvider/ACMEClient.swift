@@ -17,12 +17,15 @@ final class ACMEClient: Sendable {
     private let security: ServerSecurity
     private let proxies: ProxyChoice
     private let timeBudget: TimeBudget
+    private let timeout: Duration
 
     private struct State {
         /// By origin: a directory may name other hosts of the CA.
         var sessions: [String: ServerSession] = [:]
         var nonces: [String] = []
         var directory: ACMEDirectory?
+        /// The pauses of this run before requests that are sent again.
+        var paused = Duration.zero
     }
     private let state = Mutex(State())
 
@@ -48,7 +51,9 @@ final class ACMEClient: Sendable {
         var security = ServerSecurity(trust: trust, now: environment.now, executor: environment.executor)
         security.settingNames = ServerSettingNames(address: "'directory'", path: "'directory'")
         self.security = security
-        timeBudget = TimeBudget(timeout ?? settings.plan.timeout, environment.transport.retryPolicy)
+        let limit = timeout ?? settings.plan.timeout
+        self.timeout = limit
+        timeBudget = TimeBudget(limit, environment.transport.retryPolicy)
     }
 
     /// A password that the proxy has rejected is not sent again by itself.
@@ -120,19 +125,23 @@ final class ACMEClient: Sendable {
     /// - Parameters:
     ///   - payload: JSON; empty to read.
     ///   - isRepeatable: Whether it may be sent again after it was lost, or after a temporary failure of the server.
+    ///   - isOptional: Whether the caller can do without the response.
     func post(
         _ payload: [UInt8] = [], to url: String, by signer: RequestSigner, accepting type: String? = nil,
-        isRepeatable: Bool = false
+        isRepeatable: Bool = false, isOptional: Bool = false
     ) async throws(CertificateProviderError) -> HTTPResponse {
         var (refusedNonces, attempt) = (0, 1)
         while true {
             let body = try await signer.body(payload, to: url, nonce: try await nonce())
             var headers: HTTPHeaders = ["Content-Type": "application/jose+json"]
             if let type { headers.add(name: "Accept", value: type) }
-            let request = HTTPRequest(method: .post, target: "", headers: headers, body: body)
+            let request = HTTPRequest(
+                method: .post, target: "", headers: headers, body: body, isOptional: isOptional)
+            let outcome: Result<HTTPResponse, CertificateProviderError>
             let pause: Duration
             do throws(CertificateProviderError) {
                 let response = try await send(request, to: url)
+                outcome = .success(response)
                 if [400, 401].contains(response.status), response.problem?.kind == "badNonce" {
                     refusedNonces += 1
                     guard refusedNonces < Self.maximumRefusedNonces else { return response }
@@ -148,13 +157,28 @@ final class ACMEClient: Sendable {
                 }
             } catch {
                 guard isRepeatable, attempt < Self.maximumAttempts, error.code == .unavailable else { throw error }
+                outcome = .failure(error)
                 pause = retryPolicy.delay(beforePoll: attempt, told: nil)
                 attempt += 1
             }
-            do { try await retryPolicy.sleep(pause) } catch {
-                throw CertificateProviderError(.userCancelled, "The request to \(serverName) was cancelled.")
-            }
+            guard try await wait(pause) else { return try outcome.get() }
         }
+    }
+
+    /// Waits, within the time of the run: a port that is open for a challenge must not stay so for a day.
+    ///
+    /// - Returns: Whether there is time. A server that is to be asked later is not asked sooner either.
+    private func wait(_ pause: Duration) async throws(CertificateProviderError) -> Bool {
+        let isInTime = state.withLock { state in
+            guard state.paused + pause < timeout else { return false }
+            state.paused += pause
+            return true
+        }
+        guard isInTime else { return false }
+        do { try await retryPolicy.sleep(pause) } catch {
+            throw CertificateProviderError(.userCancelled, "The request to \(serverName) was cancelled.")
+        }
+        return true
     }
 
     /// Reads an object by a signed request (section 6.3).

@@ -12,17 +12,22 @@ struct ACMEIdentifier: Sendable, Hashable {
 
     var isWildcard: Bool { type == "dns" && value.hasPrefix("*.") }
 
-    /// Whether an authorisation is for this name. A wildcard is proven by its domain (RFC 8555, section 7.1.4).
+    /// The value that is proven: that of a wildcard is its domain (RFC 8555, section 7.1.4).
+    var provenValue: String { String(value.dropFirst(isWildcard ? 2 : 0)) }
+
+    /// Whether an authorisation is for this name. By bytes: Unicode has other letters that are equal to those of ASCII, or become them in
+    /// lower case.
     func isProven(by authorization: ACMEAuthorization) -> Bool {
         let other = authorization.identifier
-        guard other.type == type else { return false }
+        func isSame(_ one: some Sequence<UInt8>, _ other: some Sequence<UInt8>) -> Bool { one.elementsEqual(other) }
+        guard isSame(other.type.utf8, type.utf8) else { return false }
         switch type {
         case "dns":
-            let (mine, its) = (value.dropFirst(isWildcard ? 2 : 0), other.value.lowercased())
-            return its == mine || its == value
+            let its = other.value.utf8.map { (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) ? $0 | 0x20 : $0 }
+            return isSame(its, provenValue.utf8) || isSame(its, value.utf8)
         // Servers write an address in another form.
         case "ip": return (try? AlternativeName("ip:\(other.value)")) == alternativeName
-        default: return other.value == value
+        default: return isSame(other.value.utf8, value.utf8)
         }
     }
 

@@ -150,11 +150,11 @@ extension HTTPResponse {
     ) -> CertificateProviderError {
         let problem = problem
         var step = problem?.advice ?? advice
-        if status == 429 || problem?.kind == "rateLimited" {
-            step =
-                retryAfter(now: now).map {
-                    "try again after \((now + $0 / .seconds(1)).formatted(.iso8601))"
-                } ?? "try again later"
+        let isLimited = status == 429 || problem?.kind == "rateLimited"
+        if isLimited || (500...599).contains(status), let told = retryAfter(now: now) {
+            step = "try again after \((now + told / .seconds(1)).formatted(.iso8601))"
+        } else if isLimited {
+            step = "try again later"
         }
         var error = refusal(of: purpose, by: server, reason: problem?.text, advice: step, at: now)
         // Servers differ in the status.

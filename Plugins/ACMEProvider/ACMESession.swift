@@ -32,8 +32,12 @@ final class ACMESession: EnrolmentSession {
     private struct Progress: Codable {
         /// `nil` from before the request for an order until its URL is known.
         var order: String?
+        /// How many runs have found no certificate at its URL; `nil` for none.
+        var failedDownloads: Int?
 
-        init(order: String?) { self.order = order }
+        init(order: String?, failedDownloads: Int? = nil) {
+            (self.order, self.failedDownloads) = (order, failedDownloads)
+        }
 
         init?(_ bytes: [UInt8]) {
             guard let known = try? JSONDecoder().decode(Self.self, from: Data(bytes)) else { return nil }
@@ -83,11 +87,11 @@ final class ACMESession: EnrolmentSession {
             return .pending(retryAfter: pause([found.retryAfter, told].compactMap(\.self).max()))
         case "ready":
             await responder.cleanUp(warns: false)
-            return try await finalise(order, with: request, account)
+            return try await finalise(found, with: request, account)
         case "processing":
             await responder.cleanUp(warns: false)
             return .pending(retryAfter: pause(found.retryAfter))
-        case "valid": return try await issued(order, for: request, account)
+        case "valid": return try await issued(order, at: found.url, for: request, account)
         default:
             try await request.remember([])
             throw await reason(for: order, account)
@@ -172,8 +176,12 @@ final class ACMESession: EnrolmentSession {
         }
         try await request.remember(try Progress(order: nil).encoded())
         var response = try await client.post(try JSONText.encode(new), to: directory.newOrder, by: account.signer)
-        if new.replaces != nil, [400, 404, 409].contains(response.status) {
-            // Another order has replaced the certificate, or the server does not know it.
+        if new.replaces != nil, isRefused(response) {
+            // The field is a hint, not a condition (RFC 9773, section 5). The server does not know that certificate, cannot look it up now, or
+            // another order or account has it.
+            environment.logger.info(
+                "the server refuses an order that names the certificate to be replaced; ordering without",
+                metadata: ["reason": "\((response.problem?.text ?? "status \(response.status)").shown)"])
             new.replaces = nil
             response = try await client.post(try JSONText.encode(new), to: directory.newOrder, by: account.signer)
         }
@@ -193,6 +201,12 @@ final class ACMESession: EnrolmentSession {
         return FoundOrder(url: url, order: try order(response), retryAfter: retryAfter(response))
     }
 
+    /// Whether the server has looked at an order and refused it, and does not only want it at another time or with another nonce.
+    private func isRefused(_ response: HTTPResponse) -> Bool {
+        !(200...299).contains(response.status) && response.status != 429 && retryAfter(response) == nil
+            && !["badNonce", "rateLimited"].contains(response.problem?.kind)
+    }
+
     private func order(_ response: HTTPResponse) throws(CertificateProviderError) -> ACMEOrder {
         try response.json(ACMEOrder.self, from: settings.directory)
     }
@@ -210,7 +224,7 @@ final class ACMESession: EnrolmentSession {
             guard response.status == 200, let list = try? response.json(ACMEOrders.self, from: settings.directory)
             else { break }
             urls += list.orders
-            page = Self.links("next", in: response).first
+            page = Self.links("next", in: response, from: url).first
         }
         // Servers list the oldest first, or the newest.
         for url in urls.suffix(Self.maximumOrders).reversed() + urls.prefix(Self.maximumOrders) {
@@ -282,7 +296,7 @@ final class ACMESession: EnrolmentSession {
             }
             if let told { delays.append(told) }
             // Its name goes to the program of 'dns-hook', and this host proves no other ones.
-            guard settings.identifiers.contains(where: { $0.isProven(by: authorization) }) else {
+            guard let name = settings.identifiers.first(where: { $0.isProven(by: authorization) }) else {
                 throw CertificateProviderError(
                     .protocolError,
                     """
@@ -291,7 +305,7 @@ final class ACMESession: EnrolmentSession {
                     """)
             }
             let challenge = try self.challenge(of: authorization)
-            answers.append(try ChallengeAnswer(challenge, of: authorization, thumbprint: thumbprint))
+            answers.append(try ChallengeAnswer(challenge, for: name, thumbprint: thumbprint))
         }
         guard !answers.isEmpty else { return nil }
         if !answers.allSatisfy(responder.isInPlace) {
@@ -346,10 +360,10 @@ final class ACMESession: EnrolmentSession {
     // MARK: - Certificates
 
     private func finalise(
-        _ order: ACMEOrder, with request: EnrolmentRequest, _ account: ACMEAccount
+        _ found: FoundOrder, with request: EnrolmentRequest, _ account: ACMEAccount
     ) async throws(CertificateProviderError) -> EnrolmentAnswer {
         let response = try await client.post(
-            try JSONText.encode(["csr": Base64URL.encode(request.csr.derRepresentation)]), to: order.finalize,
+            try JSONText.encode(["csr": Base64URL.encode(request.csr.derRepresentation)]), to: found.order.finalize,
             by: account.signer)
         guard (200...299).contains(response.status) else {
             // It was asked too early, or it has the request already: the next look at the order tells.
@@ -358,7 +372,7 @@ final class ACMESession: EnrolmentSession {
         }
         let order = try self.order(response)
         switch order.status {
-        case "valid": return try await issued(order, for: request, account)
+        case "valid": return try await issued(order, at: found.url, for: request, account)
         case "invalid":
             try await request.remember([])
             throw await reason(for: order, account)
@@ -367,7 +381,7 @@ final class ACMESession: EnrolmentSession {
     }
 
     private func issued(
-        _ order: ACMEOrder, for request: EnrolmentRequest, _ account: ACMEAccount
+        _ order: ACMEOrder, at orderURL: String, for request: EnrolmentRequest, _ account: ACMEAccount
     ) async throws(CertificateProviderError) -> EnrolmentAnswer {
         guard let url = order.certificate else {
             throw CertificateProviderError(
@@ -375,50 +389,91 @@ final class ACMESession: EnrolmentSession {
                 "\(client.serverName) has issued, but does not name the certificate's URL; look for the reason in its log."
             )
         }
-        let (first, alternates): ([X509Certificate], [String])
-        do throws(CertificateProviderError) { (first, alternates) = try await chain(at: url, account) } catch {
-            // It stays as it is: the next run makes a new order.
-            if error.reason == .endedOrder { try await request.remember([]) }
-            throw error
+        var chain: [X509Certificate]
+        let alternates: [String]
+        do throws(CertificateProviderError) { (chain, alternates) = try await self.chain(at: url, account) } catch {
+            throw try await noteFailedDownload(error, of: orderURL, request)
         }
-        var chain = first
         if let preferred = settings.preferredChain, !chain.leads(to: preferred) {
-            var found: [X509Certificate]?
-            for url in alternates.prefix(8) where found == nil {
-                let (other, _) = try await self.chain(at: url, account)
-                if other.leads(to: preferred) { found = other }
-            }
-            if found == nil {
-                environment.logger.warning(
-                    "the server has no chain to the preferred root; its default is used",
-                    metadata: ["preferred-chain": "\(DisplayText.visible(preferred))"])
-            }
-            chain = found ?? chain
+            chain = await alternative(to: chain, leadingTo: preferred, alternates, request, account) ?? chain
         }
         // The leaf comes first (section 7.4.2), but for servers that do not know it.
         let issuers = chain.filter { $0.publicKey != request.key.publicKey }
         return .issued(chain, authorities: issuers.isEmpty ? state.withLock(\.anchors) : issuers)
     }
 
+    /// So many runs look for a certificate before another one is ordered.
+    private static let maximumFailedDownloads = 3
+
+    /// Keeps the order of a certificate that was not there: the next run downloads it, and orders none. One that stays away, or cannot be
+    /// read, ends the order.
+    ///
+    /// - Returns: The error to throw.
+    private func noteFailedDownload(
+        _ error: CertificateProviderError, of order: String, _ request: EnrolmentRequest
+    ) async throws(CertificateProviderError) -> CertificateProviderError {
+        var error = error
+        if error.reason == .missingCertificate {
+            let before = Progress(request.state)
+            let count = (before?.order == order ? before?.failedDownloads ?? 0 : 0) + 1
+            if count <= Self.maximumFailedDownloads {
+                try await request.remember(try Progress(order: order, failedDownloads: count).encoded())
+                error.message += " The next attempt downloads it again."
+            } else {
+                error.reason = .endedOrder
+            }
+        }
+        // It stays as it is: the next run makes a new order.
+        if error.reason == .endedOrder { try await request.remember([]) }
+        return error
+    }
+
+    /// Looks among the alternate chains of the same certificate for one that leads to the preferred root. They are optional (section
+    /// 7.4.2): one that cannot be downloaded costs no identity.
+    ///
+    /// - Returns: `nil` if there is none, with a warning.
+    private func alternative(
+        to chain: [X509Certificate], leadingTo root: String, _ alternates: [String], _ request: EnrolmentRequest,
+        _ account: ACMEAccount
+    ) async -> [X509Certificate]? {
+        let leaf = chain.first { $0.publicKey == request.key.publicKey }
+        var reason = "it has none that leads there"
+        for url in alternates.prefix(8) {
+            do throws(CertificateProviderError) {
+                let (other, _) = try await self.chain(at: url, account, isOptional: true)
+                guard other.leads(to: root) else { continue }
+                if leaf.map(other.contains) == true { return other }
+                reason = "\(url.shown) is the chain of another certificate"
+            } catch { reason = error.message }
+        }
+        environment.logger.warning(
+            "the server has no chain to the preferred root; its default is used",
+            metadata: ["preferred-chain": "\(DisplayText.visible(root))", "reason": "\(reason)"])
+        return nil
+    }
+
     /// Downloads a chain (section 7.4.2). Returns the URLs of other ones, too.
     ///
-    /// - Throws: With the reason `endedOrder` for an answer that another attempt would get again.
+    /// - Throws: With the reason `endedOrder` for an answer that another attempt would get again, and `missingCertificate` for another one
+    ///   than the certificate.
     private func chain(
-        at url: String, _ account: ACMEAccount
+        at url: String, _ account: ACMEAccount, isOptional: Bool = false
     ) async throws(CertificateProviderError) -> ([X509Certificate], alternates: [String]) {
         let response: HTTPResponse
         do throws(CertificateProviderError) {
             response = try await client.post(
-                to: url, by: account.signer, accepting: "application/pem-certificate-chain", isRepeatable: true)
+                to: url, by: account.signer, accepting: "application/pem-certificate-chain",
+                isRepeatable: !isOptional, isOptional: isOptional)
         } catch {
             var error = error
-            // Such as one that is too large.
-            if error.code == .protocolError { error.reason = .endedOrder }
+            // Such as one that is cut off, or too large.
+            if error.code == .protocolError { error.reason = .missingCertificate }
             throw error
         }
         guard response.status == 200 else {
-            var refusal = client.refusal(response, of: "the request for the certificate")
-            if [404, 410].contains(response.status) { refusal.reason = .endedOrder }
+            var refusal = client.refusal(
+                response, of: "the request for the certificate", advice: "look for the reason in its log")
+            if refusal.code != .unavailable { (refusal.code, refusal.reason) = (.unavailable, .missingCertificate) }
             throw refusal
         }
         let chain: [X509Certificate]
@@ -430,13 +485,13 @@ final class ACMESession: EnrolmentSession {
             throw CertificateProviderError(
                 .protocolError,
                 "\(client.serverName) has issued a certificate, but its answer is not a PEM chain: \(error.message)",
-                reason: isServers ? .endedOrder : nil)
+                reason: isServers ? .endedOrder : .missingCertificate)
         }
-        return (chain, Self.links("alternate", in: response))
+        return (chain, Self.links("alternate", in: response, from: url))
     }
 
-    /// Returns the targets of the links with a relation (RFC 8288).
-    static func links(_ relation: String, in response: HTTPResponse) -> [String] {
+    /// Returns the targets of the links with a relation (RFC 8288), which may be relative to the URL of the response.
+    private static func links(_ relation: String, in response: HTTPResponse, from base: String) -> [String] {
         response.headers[canonicalForm: "Link"].flatMap { $0.split(separator: ",") }.compactMap { link in
             let parts = link.split(separator: ";").map(\.trimming)
             guard let target = parts.first, target.hasPrefix("<"), target.hasSuffix(">"),
@@ -444,7 +499,8 @@ final class ACMESession: EnrolmentSession {
                     ["rel=\"\(relation)\"", "rel=\(relation)"].contains($0.lowercased())
                 })
             else { return nil }
-            return String(target.dropFirst().dropLast())
+            let text = String(target.dropFirst().dropLast())
+            return URL(string: text, relativeTo: URL(string: base))?.absoluteString ?? text
         }
     }
 
@@ -495,6 +551,8 @@ final class ACMESession: EnrolmentSession {
 extension CertificateProviderError.Reason {
     /// The order is over, without a certificate that can be used.
     fileprivate static let endedOrder = Self(rawValue: "endedOrder")
+    /// The server has issued, and answers the request for the certificate with something else.
+    fileprivate static let missingCertificate = Self(rawValue: "missingCertificate")
 }
 
 extension [X509Certificate] {

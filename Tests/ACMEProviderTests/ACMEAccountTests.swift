@@ -63,6 +63,58 @@ import Testing
     }
 
     @Test(
+        "A server that wants each look-up by key to be bound renews: by the account's URL, and else by the binding",
+        arguments: ["URL", "no record", "another key's record", "not shown", "damaged record"])
+    func lookUpsThatAreBound(obstacle: String) async throws {
+        let host = try Host(variables: ["KEY": Base64URL.encode(Self.key)])
+        host.server.behave {
+            $0.externalAccounts = ["kid-1": Self.key]
+            $0.bindsLookUps = true
+            $0.showsAccounts = obstacle != "not shown"
+        }
+        let bound: [String: String?] = ["eab-kid": "kid-1", "eab-key-source": "env:KEY"]
+        // The key of the account is there, and not yet bound.
+        _ = try await host.provider(bound).getCertificate(person)
+        let record = try #require(host.records.first { $0.hasPrefix("url-") })
+        switch obstacle {
+        case "no record": try host.memory.removeRecord(named: record)
+        case "another key's record":
+            try host.memory.updateRecord(named: record) { _ in
+                SecretBytes(utf8: #"{"key":"x","url":"http://127.0.0.1:14000/account/a9","version":1}"#)
+            }
+        case "damaged record": try host.memory.updateRecord(named: record) { _ in SecretBytes(utf8: "{") }
+        default: break
+        }
+        // By its URL, the secret is not needed any more.
+        let secret = obstacle == "URL" ? "env:NOTHING" : "env:KEY"
+        _ = try await host.provider(["eab-kid": "kid-1", "eab-key-source": secret]).getCertificate(person)
+        #expect(host.server.issuedCount == 2 && host.server.mistakes == [])
+        #expect(host.server.state.withLock(\.accounts.count) == 1 && host.records.contains(record))
+    }
+
+    @Test("A look-up that must be bound, and is not configured to be, names the parameters")
+    func lookUpWithoutABinding() async throws {
+        let host = try Host()
+        _ = try await host.provider().getCertificate(person)
+        try host.memory.removeRecord(named: try #require(host.records.first { $0.hasPrefix("url-") }))
+        host.server.behave { $0.bindsLookUps = true }
+        let error = try #require(await failure { _ = try await host.provider().getCertificate(person) })
+        #expect(
+            error.code == .configurationInvalid && error.message.contains("set 'eab-kid' and 'eab-key-source'"),
+            "\(error)")
+    }
+
+    @Test("A record of the account's URL by a newer version is left alone")
+    func aNewerRecord() async throws {
+        let host = try Host()
+        _ = try await host.provider().getCertificate(person)
+        let record = try #require(host.records.first { $0.hasPrefix("url-") })
+        try host.memory.updateRecord(named: record) { _ in SecretBytes(utf8: #"{"version":2}"#) }
+        let error = try #require(await failure { _ = try await host.provider().getCertificate(person) })
+        #expect(error.code == .storeReadFailed && error.message.contains("update certprov"), "\(error)")
+    }
+
+    @Test(
         "A wrong, damaged, short or missing key of an external account",
         arguments: [
             (Base64URL.encode(Array("another-key-of-some-32-bytes-....".utf8)), "check 'eab-kid', 'eab-key-source'"),
@@ -121,7 +173,7 @@ import Testing
         _ = try await provider.getCertificate(person)
         try await provider.revocation?.closeAccount(person)
         #expect(host.server.state.withLock { $0.accounts.values.map(\.status) } == ["deactivated"])
-        #expect(!host.records.contains { $0.hasPrefix("account-") })
+        #expect(!host.records.contains { $0.hasPrefix("account-") || $0.hasPrefix("url-") })
     }
 
     @Test("A server without the account, or a store without its key, gets a new one", arguments: [true, false])

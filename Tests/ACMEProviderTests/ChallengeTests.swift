@@ -2,6 +2,7 @@ import CertificateProviding
 import Enrolment
 import Foundation
 import Glibc
+import NIOCore
 import Synchronization
 import TestSupport
 import Testing
@@ -21,7 +22,8 @@ import Testing
             [{"type": "\(kind)", "url": "https://ca.example/1", "status": "pending", "token": "\(token)"}]}
             """
         let authorization = try JSONDecoder().decode(ACMEAuthorization.self, from: Data(text.utf8))
-        return try ChallengeAnswer(authorization.challenges[0], of: authorization, thumbprint: "thumb")
+        let identifier = try #require(try ACMEIdentifier.list("\(type):\(name)").first)
+        return try ChallengeAnswer(authorization.challenges[0], for: identifier, thumbprint: "thumb")
     }
 
     private func run(_ arguments: [String]) async throws -> String {
@@ -121,6 +123,22 @@ import Testing
         }
     }
 
+    @Test(
+        "A port that this process may not open is a mistake of the configuration, and one that is taken is to be tried again",
+        arguments: [
+            (EACCES, "http-listen", CertificateProviderError.Code.configurationInvalid, "set 'http-root'"),
+            (EPERM, "tls-listen", .configurationInvalid, "the drop-in of the page ACME"),
+            (EADDRNOTAVAIL, "http-listen", .configurationInvalid, "check 'http-listen'"),
+            (EADDRINUSE, "http-listen", .operationNotAllowed, "has it"),
+        ])
+    func aPortThatCannotBeOpened(
+        reason: CInt, parameter: String, code: CertificateProviderError.Code, part: String
+    ) throws {
+        let error = ChallengeListener.failure(IOError(errnoCode: reason, reason: "bind"), .port(80), parameter)
+        #expect(error.code == code && error.message.contains(part) && !error.message.contains("root may"), "\(error)")
+        #expect(error.nativeCode == Int(reason))
+    }
+
     @Test("An address that this host does not have is an error that names the parameter")
     func aForeignAddress() async throws {
         let error = try #require(
@@ -159,6 +177,78 @@ import Testing
         #expect(symlink(victim, directory + "/linked") == 0)
         _ = try await host.provider().getCertificate(person)
         #expect(try String(contentsOfFile: victim, encoding: .utf8) == "precious" && host.challenges.isEmpty)
+    }
+
+    private static let otherUser: uid_t = 65_534
+
+    @Test(
+        "A link of another user in the document root is not followed: no file of this one is made, replaced, removed or opened to others",
+        .enabled(if: geteuid() == 0, "only root can give a directory away"),
+        arguments: [".well-known", ".well-known/acme-challenge", "root"])
+    func aLinkOfAnotherUser(place: String) async throws {
+        let host = try Host()
+        let folder = host.directory["etc"]
+        try FileManager.default.createDirectory(atPath: folder + "/acme-challenge", withIntermediateDirectories: true)
+        // The link leads to a file with the name that the server chooses.
+        for name in ["shadow", "acme-challenge/shadow"] {
+            try host.directory.write(Array("root:x".utf8), to: "etc/" + name)
+        }
+        chmod(folder + "/acme-challenge", 0o700)
+        chmod(folder, 0o700)
+        let theirs = host.directory["theirs"]
+        let www = place == "root" ? theirs + "/www" : theirs
+        try FileManager.default.createDirectory(atPath: theirs + "/.well-known", withIntermediateDirectories: true)
+        switch place {
+        case "root": #expect(symlink(folder, www) == 0 && lchown(www, Self.otherUser, Self.otherUser) == 0)
+        case ".well-known":
+            #expect(rmdir(theirs + "/.well-known") == 0 && symlink(folder, theirs + "/.well-known") == 0)
+        default: #expect(symlink(folder, theirs + "/" + place) == 0)
+        }
+        for path in [theirs, theirs + "/.well-known"] { lchown(path, Self.otherUser, Self.otherUser) }
+        host.server.behave { $0.token = "shadow" }
+        let error = try #require(
+            await failure { _ = try await host.provider(["http-root": www]).getCertificate(person) })
+        #expect(
+            error.code == .storeWriteFailed && error.message.contains("symbolic link that another user"), "\(error)")
+        for name in ["shadow", "acme-challenge/shadow"] {
+            #expect(try String(contentsOfFile: folder + "/" + name, encoding: .utf8) == "root:x")
+        }
+        for path in [folder, folder + "/acme-challenge"] {
+            #expect(try FileManager.default.attributesOfItem(atPath: path)[.posixPermissions] as? Int == 0o700)
+        }
+        #expect(try FileManager.default.contentsOfDirectory(atPath: folder).sorted() == ["acme-challenge", "shadow"])
+    }
+
+    @Test(
+        "The clean-up after a kill follows no link that another user has put there since",
+        .enabled(if: geteuid() == 0, "only root can give a directory away"))
+    func theCleanUpFollowsNoLink() async throws {
+        let host = try Host()
+        let www = host.directory["www"]
+        try FileManager.default.createDirectory(atPath: www, withIntermediateDirectories: true)
+        chown(www, Self.otherUser, Self.otherUser)
+        let environment = host.environment()
+        let parameters = ProviderParameters([
+            "directory": .init(host.server.directoryURL), "identifiers": .init("dns:host.example"),
+            "http-root": .init(www),
+        ])
+        let settings = try ACMESettings(try ACMEProvider.descriptor.check(parameters, environment))
+        try await ChallengeResponder(settings, environment).begin([try answer("http-01", token: "shadow")])
+        // Another user's document root, with a directory of its own for the answers, is used as any other.
+        #expect(
+            try String(contentsOfFile: www + "/.well-known/acme-challenge/shadow", encoding: .utf8) == "shadow.thumb")
+        try FileManager.default.createDirectory(
+            atPath: host.directory["etc/acme-challenge"], withIntermediateDirectories: true)
+        let victim = try host.directory.write(Array("root:x".utf8), to: "etc/acme-challenge/shadow")
+        #expect(rename(www + "/.well-known", www + "/moved") == 0)
+        #expect(symlink(host.directory["etc"], www + "/.well-known") == 0)
+        await ChallengeResponder(settings, environment).cleanUp()
+        #expect(try String(contentsOfFile: victim, encoding: .utf8) == "root:x")
+        #expect(host.log.warnings.contains { $0.contains("could not be removed") })
+        #expect(unlink(www + "/.well-known") == 0 && rename(www + "/moved", www + "/.well-known") == 0)
+        await ChallengeResponder(settings, environment).cleanUp()
+        #expect(!host.records.contains { $0.hasPrefix("challenges-") })
+        #expect(!FileManager.default.fileExists(atPath: www + "/.well-known/acme-challenge/shadow"))
     }
 
     @Test(

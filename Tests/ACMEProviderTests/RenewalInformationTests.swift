@@ -119,4 +119,38 @@ import Testing
         _ = try await provider.getCertificate(person)
         #expect(host.server.count(of: "newOrder") == 3 && host.server.mistakes == [])
     }
+
+    private static let refusals: [ACMEServer.Fault] = [
+        .status(400, problem: "malformed"), .status(401, problem: "unauthorized"),
+        .status(403, problem: "unauthorized"),
+        .status(404, problem: "malformed"), .status(409, problem: "alreadyReplaced"), .status(422, problem: "conflict"),
+        .status(500, problem: "serverInternal"), .status(501), .status(503),
+    ]
+
+    @Test("A server that refuses each order with the claim gets one without it", arguments: refusals.indices)
+    func theClaimIsOptional(refusal: Int) async throws {
+        let host = try Host()
+        let provider = try host.provider()
+        let first = try await provider.getCertificate(person)
+        host.server.behave { $0.refusalOfReplaces = Self.refusals[refusal] }
+        let second = try await provider.getCertificate(person)
+        #expect(second.certificate != first.certificate && host.server.count(of: "newOrder") == 3)
+        #expect(host.server.state.withLock { $0.orders.values.allSatisfy { $0.replaces == nil } })
+        #expect(host.server.mistakes == [] && host.log.warnings == [])
+    }
+
+    @Test(
+        "A server that wants the order later gets no other one now",
+        arguments: [
+            ACMEServer.Fault.status(429, problem: "rateLimited"), .status(403, problem: "rateLimited"),
+            .status(503, headers: [("Retry-After", "900")]),
+        ])
+    func theClaimIsNotTheReason(refusal: ACMEServer.Fault) async throws {
+        let host = try Host()
+        let provider = try host.provider()
+        _ = try await provider.getCertificate(person)
+        host.server.behave { $0.refusalOfReplaces = refusal }
+        #expect(await code { _ = try await provider.getCertificate(person) } == .unavailable)
+        #expect(host.server.count(of: "newOrder") == 2)
+    }
 }

@@ -1,7 +1,6 @@
 import CertificateProviding
 import Enrolment
 import FoundationEssentials
-import Glibc
 import IdentityStore
 import Logging
 
@@ -74,11 +73,15 @@ struct ChallengeJournal: Sendable {
     private func remove(_ one: Remains, _ level: Logger.Level) -> Bool {
         switch one {
         case .file(let path):
-            if unlink(path) == 0 || errno == ENOENT { return true }
-            environment.logger.log(
-                level: level, "the file of a challenge could not be removed; the next run tries again",
-                metadata: ["file": "\(DisplayText.visible(path))", "reason": "\(String(cString: strerror(errno)))"])
-            return false
+            do throws(SafeDirectory.Refusal) { try ChallengeFile(path: path)?.remove() } catch {
+                environment.logger.log(
+                    level: level, "the file of a challenge could not be removed; the next run tries again",
+                    metadata: [
+                        "file": "\(DisplayText.visible(path))", "reason": "\(DisplayText.visible(error.reason))",
+                    ])
+                return false
+            }
+            return true
         case .record(let noted, let name, let value):
             do throws(CertificateProviderError) { try DNSHook(hook ?? noted).run("remove", name, value) } catch {
                 // No configured program will ever remove it.

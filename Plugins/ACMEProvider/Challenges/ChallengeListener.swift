@@ -52,7 +52,7 @@ final class ChallengeListener: Sendable {
 
     /// Opens the port.
     ///
-    /// - Throws: `operationNotAllowed`, with the process that has the port.
+    /// - Throws: `operationNotAllowed`, with the process that has the port; `configurationInvalid` for one that this process may not open.
     static func open(
         _ kind: Kind, _ address: ListenAddress, _ parameter: String
     ) async throws(CertificateProviderError) -> ChallengeListener {
@@ -113,20 +113,23 @@ final class ChallengeListener: Sendable {
         return descriptor
     }
 
-    private static func failure(
-        _ error: any Error, _ address: ListenAddress, _ parameter: String
-    ) -> CertificateProviderError {
+    /// The error for a port that cannot be opened. Another process may end; all else takes a change.
+    static func failure(_ error: any Error, _ address: ListenAddress, _ parameter: String) -> CertificateProviderError {
         let code = (error as? IOError)?.errnoCode
         let (reason, step): (String, String) =
             switch code {
             case EADDRINUSE:
                 inUse(PortHolder.name(ofPort: address.port), parameter)
             case EACCES, EPERM:
-                ("only root may open it", "give the process the capability CAP_NET_BIND_SERVICE, or set '\(parameter)'")
+                (
+                    "this process has no right to do so (CAP_NET_BIND_SERVICE)",
+                    (parameter == "http-listen" ? "set 'http-root' to the document root of the web server, or " : "")
+                        + "give its unit the drop-in of the page ACME"
+                )
             default: (code.map { String(cString: strerror($0)) } ?? "\(error)", "check '\(parameter)'")
             }
         return CertificateProviderError(
-            .operationNotAllowed,
+            code == EADDRINUSE ? .operationNotAllowed : .configurationInvalid,
             """
             \(address.host == nil ? "Port " : "")\(address.text) cannot be opened for the challenge: \(reason); \(step). The next attempt \
             goes on with the same order.
@@ -303,6 +306,11 @@ enum PortHolder {
             return "\(name.map { DisplayText.visible(String($0)) } ?? "a process") (process \(process))"
         }
         return nil
+    }
+
+    /// Whether a process listens on a port, seen or not.
+    static func exists(ofPort port: Int) -> Bool {
+        ["/proc/net/tcp", "/proc/net/tcp6"].contains { !inodes(in: $0, listeningOn: port).isEmpty }
     }
 
     /// The sockets that listen on a port, as the links of descriptors name them (proc(5)).

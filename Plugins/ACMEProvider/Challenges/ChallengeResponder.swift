@@ -1,6 +1,6 @@
 import CertificateProviding
 import FoundationEssentials
-import Glibc
+import IdentityStore
 import Logging
 import Synchronization
 
@@ -24,7 +24,7 @@ final class ChallengeResponder: Sendable {
 
     /// Puts the answers in place. One that is there stays.
     ///
-    /// - Throws: `operationNotAllowed` for a port that cannot be opened, `unavailable` and `timedOut` for a program that fails,
+    /// - Throws: `operationNotAllowed` and `configurationInvalid` for a port that cannot be opened, `unavailable` and `timedOut` for a program that fails,
     ///   `storeWriteFailed` for a file that cannot be written.
     func begin(_ answers: [ChallengeAnswer]) async throws(CertificateProviderError) {
         let new = state.withLock { state in answers.filter { !state.begun.contains($0.url) } }
@@ -101,34 +101,16 @@ final class ChallengeResponder: Sendable {
     /// Writes the files that a web server serves, readable by it.
     private func write(_ answers: [ChallengeAnswer], below root: String) async throws(CertificateProviderError) {
         try await environment.executor.run { [journal] () throws(CertificateProviderError) in
-            let directory = root + "/.well-known/acme-challenge"
-            func failed(_ path: String) -> CertificateProviderError {
-                CertificateProviderError(
-                    .storeWriteFailed,
-                    """
-                    The answer to a challenge cannot be written to '\(DisplayText.visible(path))': \(String(cString: strerror(errno))). \
-                    Check 'http-root'.
-                    """)
-            }
-            // The root itself must be there: a mistake in its name must not make another one.
-            for path in [root + "/.well-known", directory] {
-                // The web server is another user, whatever the file mode creation mask of this process.
-                guard mkdir(path, 0o755) == 0 ? chmod(path, 0o755) == 0 : errno == EEXIST else { throw failed(path) }
-            }
             for answer in answers {
-                let path = "\(directory)/\(answer.token)"
-                try journal.note([.file(path)])
-                // A link there leads elsewhere; a file is of an earlier run.
-                unlink(path)
-                let descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o644)
-                guard descriptor >= 0 else { throw failed(path) }
-                defer { close(descriptor) }
-                fchmod(descriptor, 0o644)
-                var bytes = Array(answer.keyAuthorization.utf8)[...]
-                while !bytes.isEmpty {
-                    let count = bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
-                    guard count > 0 else { throw failed(path) }
-                    bytes = bytes.dropFirst(count)
+                let file = ChallengeFile(below: root, token: answer.token)
+                try journal.note([.file(file.path)])
+                do throws(SafeDirectory.Refusal) { try file.write(answer.keyAuthorization) } catch {
+                    throw CertificateProviderError(
+                        .storeWriteFailed,
+                        """
+                        The answer to a challenge cannot be written: \(DisplayText.visible(error.reason)). Check 'http-root', and in a unit \
+                        of systemd ReadWritePaths= and the directory's owner.
+                        """)
                 }
             }
         }

@@ -36,6 +36,10 @@ final class ACMEServer: Sendable {
         var terms: String?
         /// Keys by identifier. An account must be bound to one of them, if there are any.
         var externalAccounts: [String: [UInt8]] = [:]
+        /// Whether a look-up by key must be bound, too.
+        var bindsLookUps = false
+        /// Whether the account's URL shows it.
+        var showsAccounts = true
         /// How often an authorisation is looked at before it is decided, and a finished order before it has a certificate.
         var looks = 0
         var orderLooks = 0
@@ -60,6 +64,11 @@ final class ACMEServer: Sendable {
         /// By the identifier of the certificate; `nil` for an answer of 404.
         var window: (@Sendable (String) -> (String, String)?)?
         var renewalRetryAfter: String? = "3600"
+        /// The targets of the links to alternate chains: NAME stands for the certificate. At `/alternate/NAME` is the chain to another root,
+        /// at `/alternate/other` that of another certificate.
+        var alternates: [String] = []
+        /// Refuses orders that name the certificate to be replaced.
+        var refusalOfReplaces: Fault?
         /// The origin of the URLs in the directory.
         var origin: String?
     }
@@ -107,6 +116,8 @@ final class ACMEServer: Sendable {
     let directoryURL = "http://127.0.0.1:14000/dir"
     let documentRoot: String
     let authority: X509Certificate
+    /// The authority's certificate from another root.
+    let crossCertificate: X509Certificate
     private let authorityKey = P256.Signing.PrivateKey()
     private let now: @Sendable () -> Date
 
@@ -125,6 +136,14 @@ final class ACMEServer: Sendable {
                 SubjectKeyIdentifier(keyIdentifier: Self.keyIdentifier[...])
             }, issuerPrivateKey: key)
         authority = try Self.converted(root)
+        let other = Certificate.PrivateKey(P256.Signing.PrivateKey())
+        crossCertificate = try Self.converted(
+            Certificate(
+                version: .v3, serialNumber: .init(), publicKey: key.publicKey,
+                notValidBefore: Date(timeIntervalSince1970: 315_532_800),
+                notValidAfter: Date(timeIntervalSince1970: 7_258_118_400),
+                issuer: try DistinguishedName { CommonName("Other Root") }, subject: name,
+                signatureAlgorithm: .ecdsaWithSHA256, extensions: root.extensions, issuerPrivateKey: other))
         network.listen(on: "127.0.0.1", port: 14000, group: MultiThreadedEventLoopGroup.singleton) {
             [weak self] channel in
             channel.eventLoop.makeCompletedFuture {
@@ -310,7 +329,20 @@ final class ACMEServer: Sendable {
             guard let chain = state.certificates[parts[1]] else {
                 return Self.problem(404, "malformed", "No such certificate")
             }
-            return Response(headers: [("Content-Type", "application/pem-certificate-chain")], body: Array(chain.utf8))
+            let links = behaviour.alternates.map {
+                ("Link", "<\($0.replacing("NAME", with: parts[1]))>;rel=\"alternate\"")
+            }
+            return Response(
+                headers: [("Content-Type", "application/pem-certificate-chain")] + links, body: Array(chain.utf8))
+        case "alternate":
+            // The first of all orders is another one.
+            let first = state.certificates.min { Int($0.key.dropFirst()) ?? 0 < Int($1.key.dropFirst()) ?? 0 }
+            guard let leaf = (state.certificates[parts[1]] ?? (parts[1] == "other" ? first?.value : nil)),
+                let end = leaf.range(of: "-----END CERTIFICATE-----\n")
+            else { return Self.problem(404, "malformed", "No such certificate") }
+            return Response(
+                headers: [("Content-Type", "application/pem-certificate-chain")],
+                body: Array((leaf[..<end.upperBound] + crossCertificate.pemRepresentation).utf8))
         case "revokeCert": return revoke(request, &state)
         default: return Self.problem(404, "malformed", "No such resource")
         }
@@ -387,31 +419,36 @@ final class ACMEServer: Sendable {
             if behaviour.hasOrderList { members["orders"] = "\(base)/orders/\(name)" }
             return Self.json(members, status: status, [("Location", "\(base)/account/\(name)")])
         }
+        let isLookUp = request.payload["onlyReturnExisting"] as? Bool == true
+        if isLookUp, behaviour.bindsLookUps, !isBound(request, behaviour) {
+            return Self.problem(400, "externalAccountRequired", "Bind the request")
+        }
         if let (name, known) = state.accounts.first(where: { $0.value.key == request.key }) {
             return object(name, known, 200)
         }
-        if request.payload["onlyReturnExisting"] as? Bool == true {
-            return Self.problem(400, "accountDoesNotExist", "No account for this key")
-        }
+        if isLookUp { return Self.problem(400, "accountDoesNotExist", "No account for this key") }
         if behaviour.terms != nil, request.payload["termsOfServiceAgreed"] as? Bool != true {
             return Self.problem(403, "userActionRequired", "Agree to the terms")
         }
-        if !behaviour.externalAccounts.isEmpty {
-            guard let binding = request.payload["externalAccountBinding"] as? [String: String],
-                let header = Self.object(binding["protected"] ?? ""), let id = header["kid"] as? String,
-                let key = behaviour.externalAccounts[id], header["url"] as? String == request.url,
-                let bound = Self.object(binding["payload"] ?? "") as? [String: String], bound == request.key,
-                let code = Self.decoded(binding["signature"] ?? ""),
-                Self.isRight(
-                    code, header["alg"] as? String,
-                    Data("\(binding["protected"] ?? "").\(binding["payload"] ?? "")".utf8), key)
-            else { return Self.problem(401, "unauthorized", "The binding does not verify") }
+        if !behaviour.externalAccounts.isEmpty, !isBound(request, behaviour) {
+            return Self.problem(401, "unauthorized", "The binding does not verify")
         }
         state.count += 1
         let name = "a\(state.count)"
         let account = Account(key: request.key, contact: request.payload["contact"] as? [String] ?? [])
         state.accounts[name] = account
         return object(name, account, 201)
+    }
+
+    private func isBound(_ request: Request, _ behaviour: Behaviour) -> Bool {
+        guard let binding = request.payload["externalAccountBinding"] as? [String: String],
+            let header = Self.object(binding["protected"] ?? ""), let id = header["kid"] as? String,
+            let key = behaviour.externalAccounts[id], header["url"] as? String == request.url,
+            let bound = Self.object(binding["payload"] ?? "") as? [String: String], bound == request.key,
+            let code = Self.decoded(binding["signature"] ?? "")
+        else { return false }
+        return Self.isRight(
+            code, header["alg"] as? String, Data("\(binding["protected"] ?? "").\(binding["payload"] ?? "")".utf8), key)
     }
 
     private static func isRight(_ code: [UInt8], _ algorithm: String?, _ message: Data, _ key: [UInt8]) -> Bool {
@@ -426,9 +463,13 @@ final class ACMEServer: Sendable {
 
     private func account(_ request: Request, _ parts: [String], _ state: inout State) -> Response {
         guard parts.count == 2, request.account == parts[1] else { return mistake("another's account", &state) }
+        if request.isRead, !state.behaviour.showsAccounts { return Self.problem(405, "malformed", "Not readable") }
         if let status = request.payload["status"] as? String { state.accounts[parts[1]]?.status = status }
         if let contact = request.payload["contact"] as? [String] { state.accounts[parts[1]]?.contact = contact }
-        return Self.json(["status": state.accounts[parts[1]]?.status ?? ""])
+        guard let account = state.accounts[parts[1]] else { return mistake("an unknown account", &state) }
+        var members: [String: Any] = ["status": account.status, "contact": account.contact]
+        if state.behaviour.hasOrderList { members["orders"] = "\(state.behaviour.origin ?? origin)/orders/\(parts[1])" }
+        return Self.json(members)
     }
 
     // MARK: - Orders
@@ -437,6 +478,13 @@ final class ACMEServer: Sendable {
         guard let account = request.account, let identifiers = request.payload["identifiers"] as? [[String: String]],
             !identifiers.isEmpty
         else { return mistake("an order without names", &state) }
+        if request.payload["replaces"] != nil,
+            case .status(let status, let problem, let headers)? = state.behaviour.refusalOfReplaces
+        {
+            var response = Self.problem(status, problem ?? "serverInternal", "It cannot be replaced")
+            response.headers += headers
+            return response
+        }
         if let replaces = request.payload["replaces"] as? String,
             state.orders.values.contains(where: { $0.replaces == replaces && $0.status == "valid" })
         {

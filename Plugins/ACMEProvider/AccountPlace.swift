@@ -1,0 +1,57 @@
+import CertificateProviding
+import FoundationEssentials
+
+/// The stored URL of the account. A server that wants an external account for each new one may want it for a look-up by key, too; the
+/// URL needs none.
+struct AccountPlace: Sendable {
+    private let environment: ProviderEnvironment
+    private let recordName: String
+
+    init(_ settings: ACMESettings, _ environment: ProviderEnvironment) {
+        self.environment = environment
+        recordName = "url-\(settings.accountName)"
+    }
+
+    /// JSON.
+    private struct Contents: Codable {
+        static let version = 1
+        var version = Self.version
+        /// The thumbprint of the account's key: another key has another account.
+        let key: String
+        let url: String
+    }
+
+    /// Returns the URL; `nil` if none is stored for this key. Blocks.
+    ///
+    /// - Throws: `storeReadFailed` for a record that a newer version has written. A damaged one names nothing.
+    func url(ofKey thumbprint: String) throws(CertificateProviderError) -> String? {
+        struct Version: Decodable { let version: Int }
+        var stored: SecretBytes?
+        try environment.toleratingDamage(warns: false) { () throws(CertificateProviderError) in
+            stored = try environment.storage.record(named: recordName)
+        }
+        guard let stored else { return nil }
+        let data = stored.withUnsafeBytes { Data($0) }
+        if let found = try? JSONDecoder().decode(Version.self, from: data), found.version > Contents.version {
+            throw CertificateProviderError(
+                .storeReadFailed,
+                "The record of the account's URL in the store was written by a newer certprov; update certprov.")
+        }
+        guard let known = try? JSONDecoder().decode(Contents.self, from: data), known.key == thumbprint else {
+            return nil
+        }
+        return known.url
+    }
+
+    /// Blocks.
+    func store(_ url: String, ofKey thumbprint: String) throws(CertificateProviderError) {
+        guard try self.url(ofKey: thumbprint) != url else { return }
+        let encoded = SecretBytes(copying: try JSONText.encode(Contents(key: thumbprint, url: url)))
+        // A damaged one cannot be updated.
+        try environment.storage.removeRecord(named: recordName)
+        try environment.storage.updateRecord(named: recordName) { _ in encoded }
+    }
+
+    /// Blocks.
+    func forget() throws(CertificateProviderError) { try environment.storage.removeRecord(named: recordName) }
+}
