@@ -19,6 +19,30 @@ public enum ACMEProvider {
         let settings = try ACMESettings(parameters)
         return EnrollingProvider(id, ACMEProtocol(settings, environment), settings.plan, environment)
     }
+
+    /// Returns what a challenge needs of this host: the port that is opened while the server looks, with the process that has it now, the
+    /// document root, or the program. Opens no port, and runs nothing. Blocks on `/proc`.
+    ///
+    /// - Throws: `unsupportedParameter`, `configurationInvalid`.
+    package static func hostNeeds(
+        _ texts: ProviderParameters, _ environment: ProviderEnvironment
+    ) throws(CertificateProviderError) -> (
+        port: (number: Int, parameter: String, holder: String?)?, documentRoot: String?, hook: String?
+    ) {
+        let settings = try ACMESettings(try descriptor.check(texts, environment))
+        func port(_ address: ListenAddress, _ parameter: String) -> (number: Int, parameter: String, holder: String?) {
+            let name = PortHolder.name(ofPort: address.port)
+            let holder = name ?? (PortHolder.exists(ofPort: address.port) ? "another process" : nil)
+            return (address.port, parameter, holder)
+        }
+        return switch settings.challenge {
+        case .http where settings.httpRoot != nil: (nil, settings.httpRoot, nil)
+        case .http: (port(settings.httpListen, ACMEParameter.httpListen.descriptor.name), nil, nil)
+        case .tlsALPN: (port(settings.tlsListen, ACMEParameter.tlsListen.descriptor.name), nil, nil)
+        case .dns: (nil, nil, settings.dnsHook)
+        case .none: (nil, nil, nil)
+        }
+    }
 }
 
 /// ACME, for the enrolment engine.

@@ -61,6 +61,18 @@ package struct BuiltIns: Sendable {
         return (token.value, token.scopes)
     }
 
+    /// Returns what the challenges of a configured provider need of this host; `nil` for a provider without challenges.
+    ///
+    /// - Throws: As ``/ACMEProvider/ACMEProvider/hostNeeds(_:_:)``.
+    package static func hostNeeds(
+        of configured: ConfiguredProvider, for manager: LogonManager
+    ) throws(CertificateProviderError) -> (
+        port: (number: Int, parameter: String, holder: String?)?, documentRoot: String?, hook: String?
+    )? {
+        guard configured.id == ACMEProvider.id else { return nil }
+        return try ACMEProvider.hostNeeds(configured.parameters, try manager.environment(of: configured.id))
+    }
+
     /// Ends the PKCS#11 modules of this process.
     package static func endModules() {
         #if PKCS11

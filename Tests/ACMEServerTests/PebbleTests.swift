@@ -182,6 +182,28 @@ struct PebbleEnrolmentTests {
         try host.enrol(try server.root())
     }
 
+    private static let hasReservedPorts =
+        (try? String(contentsOfFile: "/proc/sys/net/ipv4/ip_unprivileged_port_start", encoding: .utf8)).map {
+            $0 != "0\n"
+        }
+        == true
+
+    @Test(
+        "Without the right to a port, as in the timer's unit, the status is 78, and not that of a success",
+        .enabled(if: geteuid() == 0 && hasReservedPorts, "only root can give capabilities up"))
+    func noRightToThePort() async throws {
+        let server = try await Pebble.start(.init(validation: ports))
+        let host = try Host(entrance: ["setpriv", "--bounding-set=-all", "--inh-caps=-all"])
+        for _ in 1...2 {
+            try host.configure(server, ["identifiers": "dns:web.example.test", "http-listen": "127.0.0.1:80"])
+            let refused = try host.certprov("fetch")
+            #expect(refused.status == 78 && refused.stderr.contains("set 'http-root'"), "\(refused)")
+        }
+        try host.configure(server, ["identifiers": "dns:web.example.test", "http-listen": "127.0.0.1:\(http)"])
+        try host.enrol(try server.root())
+        #expect(server.log.split(separator: "\n").count { $0.contains("Added order ") } == 1)
+    }
+
     @Test("Revocation tells the server the reason, and deletes the identity")
     func revocation() async throws {
         let server = try await Pebble.start(.init(refusedNonces: 10))

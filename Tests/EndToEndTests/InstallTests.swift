@@ -94,7 +94,7 @@ import Testing
         #expect(text.contains("\nExec=\(prefix)/bin/certprov requests open "), "\(text)")
     }
 
-    @Test("systemd takes the units and drop-ins of the book's pages on files for other programs and TPMs")
+    @Test("systemd takes the units and drop-ins of the book's pages on files for other programs, TPMs and ACME")
     func systemdTakesTheUnitsOfTheBook() throws {
         let units = sandbox.path + "/units"
         let dropIns = units + "/certprov-renew@web.service.d"
@@ -116,6 +116,11 @@ import Testing
         try sandbox.write(often[0], to: timerDropIns + "/often.conf")
         try sandbox.write(
             often[1].replacing("/usr/bin/certprov", with: prefix + "/bin/certprov"), to: dropIns + "/often.conf")
+        let challenges = try Page("Documentation/ACME.md").blocks("ini")
+        try #require(challenges.count == 3)
+        for (number, dropIn) in challenges.enumerated() {
+            try sandbox.write(dropIn, to: dropIns + "/acme\(number).conf")
+        }
         try expectSystemdTakes(["certprov-renew@web.service", "certprov-renew@web.timer"], in: units)
     }
 

@@ -92,7 +92,10 @@ struct HostCheck {
         findings += await ParameterCheck(sectionsOf: configuration, context, manager.keyStores).run()
         if vault != nil { findings += await registration(configuration, manager, unlocking) }
         for configured in configuration.providers {
-            findings += await ParameterCheck(context, configured, configuration, manager.keyStores).run()
+            let challenges = ChallengeCheck(configured, manager)?.run() ?? []
+            findings +=
+                await ParameterCheck(context, configured, configuration, manager.keyStores).run()
+                .filter { parameter in !challenges.contains { $0.what == parameter.what } } + challenges
         }
         // A needed person is an error if 'fetch' would come to that.
         var isSettled = false
@@ -132,6 +135,7 @@ struct HostCheck {
         var findings: [Finding] = []
         do throws(CertificateProviderError) {
             guard let export = try context.filesExport(configuration) else { return [] }
+            try export.checkOwners()
             let isCurrent = try stored.map { identity throws(CertificateProviderError) in
                 try export.isCurrent(identity)
             }
