@@ -47,7 +47,8 @@ import Testing
         host.server.behave { $0.refusedNonces = 9 }
         _ = try await host.provider().getCertificate(person)
         #expect(host.pauses.withLock { $0.contains(.seconds(2)) })
-        host.server.behave { $0.refusedNonces = 28 }
+        // At the URL of the account, and in the look-up by its key.
+        host.server.behave { $0.refusedNonces = 2 * 28 }
         let error = try #require(await failure { _ = try await host.provider().getCertificate(person) })
         #expect(error.code == .unavailable && error.message.contains("badNonce"))
         host.server.behave {
