@@ -1,5 +1,5 @@
 import FoundationEssentials
-import Glibc
+package import Glibc
 import SystemPackage
 
 /// Looks at every directory and link on the way to a file, from the root down: only root and this user may be able to change
