@@ -73,11 +73,11 @@ struct ChallengeJournal: Sendable {
     private func remove(_ one: Remains, _ level: Logger.Level) -> Bool {
         switch one {
         case .file(let path):
-            do throws(SafeDirectory.Refusal) { try ChallengeFile(path: path)?.remove() } catch {
+            do throws(CertificateProviderError) { try PublishedFile(path: path)?.remove() } catch {
                 environment.logger.log(
                     level: level, "the file of a challenge could not be removed; the next run tries again",
                     metadata: [
-                        "file": "\(DisplayText.visible(path))", "reason": "\(DisplayText.visible(error.reason))",
+                        "file": "\(DisplayText.visible(path))", "reason": "\(error.message)",
                     ])
                 return false
             }

@@ -102,13 +102,17 @@ final class ChallengeResponder: Sendable {
     private func write(_ answers: [ChallengeAnswer], below root: String) async throws(CertificateProviderError) {
         try await environment.executor.run { [journal] () throws(CertificateProviderError) in
             for answer in answers {
-                let file = ChallengeFile(below: root, token: answer.token)
+                // The server chooses the token: base64url, as ChallengeAnswer has checked.
+                let file = PublishedFile(in: root + "/.well-known/acme-challenge", named: answer.token)
                 try journal.note([.file(file.path)])
-                do throws(SafeDirectory.Refusal) { try file.write(answer.keyAuthorization) } catch {
+                do throws(CertificateProviderError) {
+                    // The root itself must be there: a mistake in its name must not make another one.
+                    try file.write(Array(answer.keyAuthorization.utf8), below: root)
+                } catch {
                     throw CertificateProviderError(
                         .storeWriteFailed,
                         """
-                        The answer to a challenge cannot be written: \(DisplayText.visible(error.reason)). Check 'http-root', and in a unit \
+                        The answer to a challenge cannot be written: \(error.message) Check 'http-root', and in a unit \
                         of systemd ReadWritePaths= and the directory's owner.
                         """)
                 }

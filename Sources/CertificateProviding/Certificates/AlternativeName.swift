@@ -99,9 +99,9 @@ extension AlternativeName {
 extension AlternativeName {
     private static let upnType: ASN1ObjectIdentifier = [1, 3, 6, 1, 4, 1, 311, 20, 2, 3]
 
-    /// Reads the value of an extension. One malformed name does not hide the others: its bytes become a name, as do those of a
-    /// value that is not a list of names.
-    package static func names(derEncoded value: ArraySlice<UInt8>) -> [AlternativeName] {
+    /// Returns the names in a DER `GeneralNames`, such as the value of an extension (RFC 5280, section 4.2.1.6). One malformed name does
+    /// not hide the others: its bytes become a name, as do those of a value that is not a list of names.
+    public static func names(derEncoded value: ArraySlice<UInt8>) -> [AlternativeName] {
         guard let root = try? DER.parse(value), root.identifier == .sequence,
             case .constructed(let nodes) = root.content
         else { return [.encoded(Array(value))] }
