@@ -1,5 +1,5 @@
 import FoundationEssentials
-package import Glibc
+import Glibc
 import SystemPackage
 
 /// Looks at every directory and link on the way to a file, from the root down: only root and this user may be able to change
@@ -13,7 +13,7 @@ package enum TrustedPath {
     /// Checks an absolute path. Blocks on the file system.
     ///
     /// - Returns: Whether it exists.
-    package static func check(_ path: String, _ kind: Kind, user: uid_t = geteuid()) throws(Refusal) -> Bool {
+    package static func check(_ path: String, _ kind: Kind, user: UInt32 = geteuid()) throws(Refusal) -> Bool {
         var rest = Array(path.split(separator: "/", omittingEmptySubsequences: true).map(String.init).reversed())
         var place = ""
         var links = 0
@@ -54,7 +54,7 @@ package enum TrustedPath {
     }
 
     /// Checks a program alone, and not the way to it.
-    package static func checkFile(_ path: String, user: uid_t = geteuid()) throws(Refusal) {
+    package static func checkFile(_ path: String, user: UInt32 = geteuid()) throws(Refusal) {
         guard let status = try status(of: path) else { return }
         // For a link, each directory on its path counts.
         guard status.type == .regular else {
