@@ -253,7 +253,7 @@ import Testing
         #expect(status == 0 && screen.contains("stopped"), "\(screen)")
     }
 
-    @Test("What was typed before a question is no answer to it") func typedBeforeTheQuestion() throws {
+    @Test("What was typed before a question does not answer it") func typedBeforeTheQuestion() throws {
         #expect(try sandbox.certprov(["fetch"] + adHoc(Fixtures.path("ec.p12"))).status == 0)
         let script = #"echo before; until test -e "$HOME/typed"; do sleep 0.01; done; \#(command("delete"))"#
         let result = try atTerminal(script, asked: "before") { person in

@@ -104,7 +104,7 @@ import Testing
         #expect(try TrustedPath.check("/bin/sh", .program, user: 12345))
     }
 
-    @Test("A file that is no program need not be executable, and all directories and links on the way to it count")
+    @Test("A file that is not a program need not be executable, and all directories and links on the way to it count")
     func aFile() throws {
         mkdir(directory["inner"], 0o755)
         let file = try directory.write([], to: "inner/file", mode: 0o600)
