@@ -30,12 +30,12 @@ struct ACMEAccounts {
     ///
     /// - Throws: `configurationInvalid` for terms that are not agreed to, and for a missing external account; `rejected` for an
     ///   account that was closed, and where the server refuses to make one.
-    func account() async throws(CertificateProviderError) -> ACMEAccount {
+    func account() async throws(ProviderError) -> ACMEAccount {
         if let signer = try await knownSigner() {
             return if let known = try await open(signer) { known } else { try await make(signer) }
         }
         let account = try await environment.withLease(of: recordName) {
-            () async throws(CertificateProviderError) -> ACMEAccount in
+            () async throws(ProviderError) -> ACMEAccount in
             // Another process may have made it by now.
             if let signer = try await knownSigner() {
                 return if let known = try await open(signer) { known } else { try await make(signer) }
@@ -46,22 +46,22 @@ struct ACMEAccounts {
             return try await make(try RequestSigner(key), agreed: agreed)
         }
         if let account { return account }
-        throw CertificateProviderError(
+        throw ProviderError(
             .operationNotAllowed,
             "Another process is making the account with \(client.serverName); wait until it has finished.",
             reason: .busy)
     }
 
     /// Returns the account; `nil` if there is none that is open.
-    func existing() async throws(CertificateProviderError) -> ACMEAccount? {
+    func existing() async throws(ProviderError) -> ACMEAccount? {
         guard let signer = try await knownSigner(), case .open(let account) = try await find(signer) else { return nil }
         return account
     }
 
     /// Closes the account for good, and destroys its key. One that the server has closed already is forgotten.
-    func close() async throws(CertificateProviderError) {
+    func close() async throws(ProviderError) {
         var open: ACMEAccount?
-        do throws(CertificateProviderError) { open = try await existing() } catch {
+        do throws(ProviderError) { open = try await existing() } catch {
             if error.reason != .closedAccount { throw error }
         }
         if let account = open {
@@ -71,14 +71,14 @@ struct ACMEAccounts {
                 throw client.refusal(response, of: "the request to close the account")
             }
         }
-        try await environment.executor.run { [keys, place] () throws(CertificateProviderError) in
+        try await environment.executor.run { [keys, place] () throws(ProviderError) in
             try keys.destroyAllStored(and: nil)
             try place.forget()
         }
     }
 
-    private func knownSigner() async throws(CertificateProviderError) -> RequestSigner? {
-        let recorded = try await environment.executor.run { [keys] () throws(CertificateProviderError) in
+    private func knownSigner() async throws(ProviderError) -> RequestSigner? {
+        let recorded = try await environment.executor.run { [keys] () throws(ProviderError) in
             try keys.recorded()
         }
         guard let reference = recorded.last else { return nil }
@@ -100,10 +100,10 @@ struct ACMEAccounts {
     }
 
     /// P-256, or the first type that the store makes.
-    private func keyType() throws(CertificateProviderError) -> KeyType {
+    private func keyType() throws(ProviderError) -> KeyType {
         let makes = settings.accountKeyStore.makes
         guard let type = KeyType.allCases.first(where: { makes[$0]?.contains(.signing) == true }) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm, "The key store of 'account-key' makes no keys that sign; set another one.")
         }
         return type
@@ -123,7 +123,7 @@ struct ACMEAccounts {
         case none
     }
 
-    private func open(_ signer: RequestSigner) async throws(CertificateProviderError) -> ACMEAccount? {
+    private func open(_ signer: RequestSigner) async throws(ProviderError) -> ACMEAccount? {
         switch try await find(signer) {
         case .open(let account): account
         case .closed(let reason): throw closed(reason)
@@ -132,7 +132,7 @@ struct ACMEAccounts {
     }
 
     /// Finds the account of a key: by its stored URL, else by the key (section 7.3.1).
-    private func find(_ signer: RequestSigner) async throws(CertificateProviderError) -> Found {
+    private func find(_ signer: RequestSigner) async throws(ProviderError) -> Found {
         if let known = try await atStoredURL(signer) { return known }
         let directory = try await client.directory()
         var request = NewAccount(onlyReturnExisting: true)
@@ -157,9 +157,9 @@ struct ACMEAccounts {
 
     /// Reads the account at its stored URL, which needs no external account. `nil` if the key says more: no URL of this key is stored,
     /// or the server does not show an account there.
-    private func atStoredURL(_ signer: RequestSigner) async throws(CertificateProviderError) -> Found? {
+    private func atStoredURL(_ signer: RequestSigner) async throws(ProviderError) -> Found? {
         let thumbprint = try signer.webKey.thumbprint()
-        let known = try await environment.executor.run { [place] () throws(CertificateProviderError) in
+        let known = try await environment.executor.run { [place] () throws(ProviderError) in
             try place.url(ofKey: thumbprint)
         }
         guard let url = known else { return nil }
@@ -174,7 +174,7 @@ struct ACMEAccounts {
     /// Tells the server a changed contact.
     private func found(
         _ account: ACMEAccount, _ object: ACMEAccountObject
-    ) async throws(CertificateProviderError) -> Found {
+    ) async throws(ProviderError) -> Found {
         if let status = object.status, status != "valid" { return .closed("its status is \(status.shown)") }
         if !settings.contact.isEmpty, let contact = object.contact, Set(contact) != Set(settings.contact) {
             let update = try await client.post(
@@ -189,14 +189,14 @@ struct ACMEAccounts {
     /// Stores the URL of the account.
     private func account(
         _ signer: RequestSigner, _ location: String?, _ object: ACMEAccountObject
-    ) async throws(CertificateProviderError) -> ACMEAccount {
+    ) async throws(ProviderError) -> ACMEAccount {
         guard let location, !location.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "\(client.serverName) does not name the URL of the account; look for the reason in the server's log.")
         }
         let thumbprint = try signer.webKey.thumbprint()
-        try await environment.executor.run { [place] () throws(CertificateProviderError) in
+        try await environment.executor.run { [place] () throws(ProviderError) in
             try place.store(location, ofKey: thumbprint)
         }
         var signer = signer
@@ -204,8 +204,8 @@ struct ACMEAccounts {
         return ACMEAccount(signer: signer, orders: object.orders, url: location)
     }
 
-    private func closed(_ reason: String?) -> CertificateProviderError {
-        CertificateProviderError(
+    private func closed(_ reason: String?) -> ProviderError {
+        ProviderError(
             .rejected,
             """
             \(client.serverName) does not accept this host's account\(reason.map { ": \(DisplayText.visible(String($0.prefix(1000))))" } ?? ""). \
@@ -215,7 +215,7 @@ struct ACMEAccounts {
 
     private func make(
         _ signer: RequestSigner, agreed: Bool? = nil
-    ) async throws(CertificateProviderError) -> ACMEAccount {
+    ) async throws(ProviderError) -> ACMEAccount {
         let directory = try await client.directory()
         var account = NewAccount()
         let isAgreed = if let agreed { agreed } else { try await agreedTerms() }
@@ -238,9 +238,9 @@ struct ACMEAccounts {
     /// - Throws: `configurationInvalid` if none is configured, and errors of its key's source.
     private func binding(
         of signer: RequestSigner, to directory: ACMEDirectory
-    ) async throws(CertificateProviderError) -> RequestSigner.Flattened {
+    ) async throws(ProviderError) -> RequestSigner.Flattened {
         guard let id = settings.eabKeyID else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "\(client.serverName) wants an external account; set 'eab-kid' and 'eab-key-source' to those that the CA gave you."
             )
@@ -256,19 +256,19 @@ struct ACMEAccounts {
     /// Returns whether the server has terms, which the user agrees to.
     ///
     /// - Throws: `configurationInvalid` for terms that are not agreed to.
-    private func agreedTerms() async throws(CertificateProviderError) -> Bool {
+    private func agreedTerms() async throws(ProviderError) -> Bool {
         guard let terms = try await client.directory().meta?.termsOfService else { return settings.agreedTerms != nil }
         let shown = DisplayText.visible(String(terms.prefix(500)))
         if settings.agreedTerms == "true" || settings.agreedTerms == terms { return true }
         if settings.agreedTerms != nil {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The terms of service of \(client.serverName) are \(shown), and 'agree-terms' has another URL. Read them, and set "
                     + "'agree-terms' to this URL if you agree."
             )
         }
         guard interaction.canAsk else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "\(client.serverName) makes an account for those who agree to its terms of service: \(shown). Read them, and set "
                     + "'agree-terms' to this URL if you agree, or run 'certprov fetch' on a terminal.")
@@ -276,29 +276,29 @@ struct ACMEAccounts {
         guard
             try await interaction.confirm("Do you agree to the terms of service of \(client.serverName), \(shown) ?")
         else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .userCancelled, "The terms of \(client.serverName) were not agreed to; no account was made.")
         }
         return true
     }
 
     /// Reads the key of the external account.
-    private func externalKey() async throws(CertificateProviderError) -> SymmetricKey {
+    private func externalKey() async throws(ProviderError) -> SymmetricKey {
         guard let source = settings.eabKeySource else {
-            throw CertificateProviderError(.internal, "There is no source for the external account's key.")
+            throw ProviderError(.internal, "There is no source for the external account's key.")
         }
         let secret = try await environment.secret(
             from: source, prompt: "Key of the external account at \(client.serverName)", interaction: interaction)
         var text = String(secret.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }.trimming)
         guard !text.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The secret of 'eab-key-source' is empty; write the key into it, as the CA shows it.")
         }
         text = text.replacing("-", with: "+").replacing("_", with: "/").replacing("=", with: "")
         text += String(repeating: "=", count: (4 - text.utf8.count % 4) % 4)
         guard let key = Data(base64Encoded: text), !key.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The secret of 'eab-key-source' is not base64url (RFC 4648, section 5); use the key as the CA shows it."
             )
@@ -311,7 +311,7 @@ struct ACMEAccounts {
     }
 }
 
-extension CertificateProviderError.Reason {
+extension ProviderError.Reason {
     /// The server does not accept the account any more.
     fileprivate static let closedAccount = Self(rawValue: "closedAccount")
 }

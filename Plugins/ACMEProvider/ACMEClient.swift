@@ -42,10 +42,10 @@ final class ACMEClient: Sendable {
     init(
         _ settings: ACMESettings, _ environment: ProviderEnvironment, _ interaction: any UserInteraction,
         timeout: Duration? = nil
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         (self.settings, self.environment) = (settings, environment)
         proxies = try await settings.proxy.choice(environment, interaction)
-        let trust = try await environment.executor.run { () throws(CertificateProviderError) in
+        let trust = try await environment.executor.run { () throws(ProviderError) in
             try settings.serverTrust()
         }
         var security = ServerSecurity(trust: trust, now: environment.now, executor: environment.executor)
@@ -57,12 +57,12 @@ final class ACMEClient: Sendable {
     }
 
     /// A password that the proxy has rejected is not sent again by itself.
-    func noteOutcome(_ error: CertificateProviderError?) async {
+    func noteOutcome(_ error: ProviderError?) async {
         await settings.proxy.noteOutcome(error, through: proxies, environment)
     }
 
     /// Returns the directory. It is asked for once in a run.
-    func directory() async throws(CertificateProviderError) -> ACMEDirectory {
+    func directory() async throws(ProviderError) -> ACMEDirectory {
         if let known = state.withLock(\.directory) { return known }
         let response = try await send(HTTPRequest(target: "", isRepeatable: true), to: url(of: settings.directory))
         guard response.status == 200 else {
@@ -80,10 +80,10 @@ final class ACMEClient: Sendable {
     private func url(of server: ServerURL) -> String { server.origin + server.target }
 
     /// Sends a request to a URL that the server has named.
-    private func send(_ request: HTTPRequest, to text: String) async throws(CertificateProviderError) -> HTTPResponse {
+    private func send(_ request: HTTPRequest, to text: String) async throws(ProviderError) -> HTTPResponse {
         // The configuration's demands on the directory hold for the rest.
         guard let url = ServerURL(text), url.isSecure || !settings.directory.isSecure && url.isOnThisHost else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "\(serverName) names the address '\(DisplayText.visible(String(text.prefix(200))))', which is not a valid "
                     + "https: URL; look for the reason in the server's configuration.")
@@ -98,7 +98,7 @@ final class ACMEClient: Sendable {
         return response
     }
 
-    private func session(for url: ServerURL) throws(CertificateProviderError) -> ServerSession {
+    private func session(for url: ServerURL) throws(ProviderError) -> ServerSession {
         let origin = url.origin.lowercased()
         if let known = state.withLock({ $0.sessions[origin] }) { return known }
         let new = ServerSession(
@@ -108,14 +108,14 @@ final class ACMEClient: Sendable {
         return new
     }
 
-    private func nonce() async throws(CertificateProviderError) -> String {
+    private func nonce() async throws(ProviderError) -> String {
         if let nonce = state.withLock({ $0.nonces.popLast() }) { return nonce }
         let response = try await send(HTTPRequest(target: "", isRepeatable: true), to: try await directory().newNonce)
         if let nonce = state.withLock({ $0.nonces.popLast() }) { return nonce }
         guard (200...299).contains(response.status) else {
             throw response.refusal(of: "the request for a nonce", by: settings.directory, now: environment.now())
         }
-        throw CertificateProviderError(
+        throw ProviderError(
             .protocolError, "\(serverName) answers the request for a nonce without one; check 'directory'.")
     }
 
@@ -129,7 +129,7 @@ final class ACMEClient: Sendable {
     func post(
         _ payload: [UInt8] = [], to url: String, by signer: RequestSigner, accepting type: String? = nil,
         isRepeatable: Bool = false, isOptional: Bool = false
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+    ) async throws(ProviderError) -> HTTPResponse {
         var (refusedNonces, attempt) = (0, 1)
         while true {
             let body = try await signer.body(payload, to: url, nonce: try await nonce())
@@ -137,9 +137,9 @@ final class ACMEClient: Sendable {
             if let type { headers.add(name: "Accept", value: type) }
             let request = HTTPRequest(
                 method: .post, target: "", headers: headers, body: body, isOptional: isOptional)
-            let outcome: Result<HTTPResponse, CertificateProviderError>
+            let outcome: Result<HTTPResponse, ProviderError>
             let pause: Duration
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 let response = try await send(request, to: url)
                 outcome = .success(response)
                 if [400, 401].contains(response.status), response.problem?.kind == "badNonce" {
@@ -168,7 +168,7 @@ final class ACMEClient: Sendable {
     /// Waits, within the time of the run: a port that is open for a challenge must not stay so for a day.
     ///
     /// - Returns: Whether there is time. A server that is to be asked later is not asked sooner either.
-    private func wait(_ pause: Duration) async throws(CertificateProviderError) -> Bool {
+    private func wait(_ pause: Duration) async throws(ProviderError) -> Bool {
         let isInTime = state.withLock { state in
             guard state.paused + pause < timeout else { return false }
             state.paused += pause
@@ -176,7 +176,7 @@ final class ACMEClient: Sendable {
         }
         guard isInTime else { return false }
         do { try await retryPolicy.sleep(pause) } catch {
-            throw CertificateProviderError(.userCancelled, "The request to \(serverName) was cancelled.")
+            throw ProviderError(.userCancelled, "The request to \(serverName) was cancelled.")
         }
         return true
     }
@@ -186,13 +186,13 @@ final class ACMEClient: Sendable {
     /// - Returns: The object, and the delay that the server asks for.
     func read<Object: Decodable>(
         _ type: Object.Type, from url: String, by signer: RequestSigner, _ purpose: String
-    ) async throws(CertificateProviderError) -> (Object, retryAfter: Duration?) {
+    ) async throws(ProviderError) -> (Object, retryAfter: Duration?) {
         let response = try await post(to: url, by: signer, isRepeatable: true)
         guard response.status == 200 else { throw refusal(response, of: purpose) }
         return (try response.json(type, from: settings.directory), response.retryAfter(now: environment.now()))
     }
 
-    func refusal(_ response: HTTPResponse, of purpose: String, advice: String? = nil) -> CertificateProviderError {
+    func refusal(_ response: HTTPResponse, of purpose: String, advice: String? = nil) -> ProviderError {
         response.refusal(of: purpose, by: settings.directory, advice: advice, now: environment.now())
     }
 
@@ -203,7 +203,7 @@ final class ACMEClient: Sendable {
     /// - Returns: `nil` from a server that does not say.
     func renewalInformation(
         on certificate: X509Certificate
-    ) async throws(CertificateProviderError) -> RenewalInformation? {
+    ) async throws(ProviderError) -> RenewalInformation? {
         guard let base = try await directory().renewalInfo, let id = Self.renewalID(of: certificate) else { return nil }
         let response = try await send(
             HTTPRequest(target: "", isRepeatable: true, isOptional: true),
@@ -215,7 +215,7 @@ final class ACMEClient: Sendable {
         guard let start = Self.date(information.suggestedWindow.start),
             let end = Self.date(information.suggestedWindow.end), start < end
         else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError, "\(serverName) names no valid window for the renewal; it is not used.")
         }
         environment.logger.debug(

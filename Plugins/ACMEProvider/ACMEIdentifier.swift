@@ -34,16 +34,16 @@ struct ACMEIdentifier: Sendable, Hashable {
     /// Reads names that are separated by commas.
     ///
     /// - Throws: `malformedData`, with the name.
-    static func list(_ text: String) throws(CertificateProviderError) -> [ACMEIdentifier] {
+    static func list(_ text: String) throws(ProviderError) -> [ACMEIdentifier] {
         let names = try text.split(separator: ",").map { String($0.trimming) }.filter { !$0.isEmpty }
-            .map { name throws(CertificateProviderError) in try ACMEIdentifier(name) }
+            .map { name throws(ProviderError) in try ACMEIdentifier(name) }
         guard !names.isEmpty else { throw refusal(text, "at least one name is needed, such as dns:host.example") }
         // A server counts a name that is given twice as two.
         var seen: Set<ACMEIdentifier> = []
         return names.filter { seen.insert($0).inserted }
     }
 
-    private init(_ text: String) throws(CertificateProviderError) {
+    private init(_ text: String) throws(ProviderError) {
         guard let colon = text.firstIndex(of: ":") else { throw Self.refusal(text, "write \(Self.kinds) before it") }
         let value = String(text[text.index(after: colon)...])
         switch text[..<colon].lowercased() {
@@ -81,7 +81,7 @@ struct ACMEIdentifier: Sendable, Hashable {
     /// A permanentIdentifier (RFC 4043) or a hardwareModuleName (RFC 4108, section 5).
     private static func encoded(
         _ text: String, _ type: ASN1ObjectIdentifier, _ content: (inout DER.Serializer) throws -> Void
-    ) throws(CertificateProviderError) -> AlternativeName {
+    ) throws(ProviderError) -> AlternativeName {
         do {
             var serializer = DER.Serializer()
             try serializer.appendConstructedNode(identifier: .sequence, content)
@@ -93,8 +93,8 @@ struct ACMEIdentifier: Sendable, Hashable {
 
     private static let kinds = "dns:, ip:, permanent-identifier: or hardware-module:"
 
-    private static func refusal(_ text: String, _ reason: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private static func refusal(_ text: String, _ reason: String) -> ProviderError {
+        ProviderError(
             .malformedData, "'\(DisplayText.visible(text))' is not a valid identifier: \(reason).")
     }
 }

@@ -147,7 +147,7 @@ extension HTTPResponse {
     /// - Parameter advice: The next step, unless the problem has a better one.
     func refusal(
         of purpose: String, by server: ServerURL, advice: String? = nil, now: Date
-    ) -> CertificateProviderError {
+    ) -> ProviderError {
         let problem = problem
         var step = problem?.advice ?? advice
         let isLimited = status == 429 || problem?.kind == "rateLimited"

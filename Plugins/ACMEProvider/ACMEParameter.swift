@@ -65,7 +65,7 @@ enum ACMEParameter {
         "identifiers", .string, absent: nil,
         summary: "dns:, ip:, permanent-identifier: and hardware-module: names to request, separated by commas."
     ) { text, _ throws(ParameterProblem) in
-        do throws(CertificateProviderError) { return try ACMEIdentifier.list(text) } catch { throw .error(error) }
+        do throws(ProviderError) { return try ACMEIdentifier.list(text) } catch { throw .error(error) }
     }
     static let subject = Parameter<String>(
         "subject", .string, absent: "", defaultValue: "empty",

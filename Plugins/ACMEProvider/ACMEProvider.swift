@@ -15,7 +15,7 @@ public enum ACMEProvider {
             ACMEParameter.directory.name, ACMEParameter.identifiers.name, ACMEParameter.subject.name,
             ACMEParameter.profile.name,
         ]
-    ) { environment, parameters throws(CertificateProviderError) in
+    ) { environment, parameters throws(ProviderError) in
         let settings = try ACMESettings(parameters)
         return EnrollingProvider(id, ACMEProtocol(settings, environment), settings.plan, environment)
     }
@@ -26,7 +26,7 @@ public enum ACMEProvider {
     /// - Throws: `unsupportedParameter`, `configurationInvalid`.
     package static func hostNeeds(
         _ texts: ProviderParameters, _ environment: ProviderEnvironment
-    ) throws(CertificateProviderError) -> (
+    ) throws(ProviderError) -> (
         port: (number: Int, parameter: String, holder: String?)?, documentRoot: String?, hook: String?
     ) {
         let settings = try ACMESettings(try descriptor.check(texts, environment))
@@ -59,17 +59,17 @@ struct ACMEProtocol: EnrolmentProtocol {
     var revokes: Bool { true }
     var givesRenewalAdvice: Bool { true }
 
-    func session(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> any EnrolmentSession {
+    func session(_ interaction: any UserInteraction) async throws(ProviderError) -> any EnrolmentSession {
         ACMESession(try await ACMEClient(settings, environment, interaction), interaction)
     }
 
     func renewalInformation(
         for identity: Identity
-    ) async throws(CertificateProviderError) -> RenewalInformation? {
+    ) async throws(ProviderError) -> RenewalInformation? {
         // A proxy's password is not asked for here.
         let client = try await ACMEClient(
             settings, environment, NoUserInteraction(), timeout: ACMEClient.timeForRenewalInformation)
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let information = try await client.renewalInformation(on: identity.certificate)
             await client.noteOutcome(nil)
             return information
@@ -79,5 +79,5 @@ struct ACMEProtocol: EnrolmentProtocol {
         }
     }
 
-    func forget() throws(CertificateProviderError) { try ChallengeJournal(settings, environment).cleanUp() }
+    func forget() throws(ProviderError) { try ChallengeJournal(settings, environment).cleanUp() }
 }

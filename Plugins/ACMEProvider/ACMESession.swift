@@ -44,13 +44,13 @@ final class ACMESession: EnrolmentSession {
             self = known
         }
 
-        func encoded() throws(CertificateProviderError) -> [UInt8] { try JSONText.encode(self) }
+        func encoded() throws(ProviderError) -> [UInt8] { try JSONText.encode(self) }
     }
 
-    func connect(renewing current: Identity?) async throws(CertificateProviderError) -> EnrolmentTerms {
+    func connect(renewing current: Identity?) async throws(ProviderError) -> EnrolmentTerms {
         // A run that was killed may have left some. The end of this one tries again, and warns.
         await responder.cleanUp(warns: false)
-        let anchors = try await environment.executor.run { [settings] () throws(CertificateProviderError) in
+        let anchors = try await environment.executor.run { [settings] () throws(ProviderError) in
             try settings.anchors()
         }
         let account = try await ACMEAccounts(client: client, interaction: interaction).account()
@@ -62,14 +62,14 @@ final class ACMESession: EnrolmentSession {
     /// profile, and some servers refuse a request with further extensions (RFC 8555, section 7.4).
     func certificateRequest(
         _ names: CertificateRequest.Names, _ usage: IdentityUsage, _ key: any IdentityKey
-    ) async throws(CertificateProviderError) -> CertificateRequest {
+    ) async throws(ProviderError) -> CertificateRequest {
         try await CertificateRequest(settings.plan.names, key: key)
     }
 
-    func request(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
+    func request(_ request: EnrolmentRequest) async throws(ProviderError) -> EnrolmentAnswer {
         let account = try account()
         let found = try await order(for: request, account)
-        do throws(CertificateProviderError) { return try await goOn(with: found, request, account) } catch {
+        do throws(ProviderError) { return try await goOn(with: found, request, account) } catch {
             // An order that has ended since the last run says nothing about this one.
             guard error.reason == .endedOrder, found.isOfLastRun else { throw error }
             environment.logger.warning("the order of the last run has ended; a new one is made")
@@ -79,7 +79,7 @@ final class ACMESession: EnrolmentSession {
 
     private func goOn(
         with found: FoundOrder, _ request: EnrolmentRequest, _ account: ACMEAccount
-    ) async throws(CertificateProviderError) -> EnrolmentAnswer {
+    ) async throws(ProviderError) -> EnrolmentAnswer {
         let order = found.order
         switch order.status {
         case "pending":
@@ -98,9 +98,9 @@ final class ACMESession: EnrolmentSession {
         }
     }
 
-    private func account() throws(CertificateProviderError) -> ACMEAccount {
+    private func account() throws(ProviderError) -> ACMEAccount {
         if let account = state.withLock(\.account) { return account }
-        throw CertificateProviderError(.internal, "A request was made before the connection.")
+        throw ProviderError(.internal, "A request was made before the connection.")
     }
 
     /// The delay that the server has named. Without one: short at first, since most servers decide at once, then longer.
@@ -136,7 +136,7 @@ final class ACMESession: EnrolmentSession {
     /// Returns the order of this enrolment: the one that was written down, or a new one.
     private func order(
         for request: EnrolmentRequest, _ account: ACMEAccount
-    ) async throws(CertificateProviderError) -> FoundOrder {
+    ) async throws(ProviderError) -> FoundOrder {
         guard let progress = Progress(request.state) else { return try await newOrder(for: request, account) }
         let isFirst = state.withLock { state in
             defer { state.hasLooked = true }
@@ -158,11 +158,11 @@ final class ACMESession: EnrolmentSession {
 
     private func newOrder(
         for request: EnrolmentRequest, _ account: ACMEAccount
-    ) async throws(CertificateProviderError) -> FoundOrder {
+    ) async throws(ProviderError) -> FoundOrder {
         let directory = try await client.directory()
         if let profile = settings.profile, directory.meta?.profiles?[profile] == nil {
             let known = (directory.meta?.profiles ?? [:]).keys.sorted().prefix(16).map(\.shown).joined(separator: ", ")
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 """
                 \(client.serverName) has no profile '\(profile.shown)'; \
@@ -192,7 +192,7 @@ final class ACMESession: EnrolmentSession {
                 advice: response.problem?.kind == "malformed" ? "check 'identifiers'" : nil)
         }
         guard let url = response.headers.first(name: "Location"), !url.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "\(client.serverName) does not name the URL of the order; look for the reason in the server's log.")
         }
@@ -207,14 +207,14 @@ final class ACMESession: EnrolmentSession {
             && !["badNonce", "rateLimited"].contains(response.problem?.kind)
     }
 
-    private func order(_ response: HTTPResponse) throws(CertificateProviderError) -> ACMEOrder {
+    private func order(_ response: HTTPResponse) throws(ProviderError) -> ACMEOrder {
         try response.json(ACMEOrder.self, from: settings.directory)
     }
 
     private func retryAfter(_ response: HTTPResponse) -> Duration? { response.retryAfter(now: environment.now()) }
 
     /// Looks for an order that a killed run has made, in the account's list (section 7.1.2.1). `nil` also from a server without one.
-    private func openOrder(of account: ACMEAccount) async throws(CertificateProviderError) -> String? {
+    private func openOrder(of account: ACMEAccount) async throws(ProviderError) -> String? {
         let wanted = Set(settings.identifiers.map { ACMEOrder.Identifier(type: $0.type, value: $0.value) })
         var urls: [String] = []
         var page = account.orders
@@ -240,7 +240,7 @@ final class ACMESession: EnrolmentSession {
     private static let maximumOrders = 8
 
     /// Why an order has ended. An authorisation says more than the order, for which many servers give no reason at all.
-    private func reason(for order: ACMEOrder, _ account: ACMEAccount) async -> CertificateProviderError {
+    private func reason(for order: ACMEOrder, _ account: ACMEAccount) async -> ProviderError {
         for url in order.authorizations.prefix(Self.maximumAuthorizations) {
             guard let response = try? await client.post(to: url, by: account.signer, isRepeatable: true),
                 let authorization = try? response.json(ACMEAuthorization.self, from: settings.directory)
@@ -250,9 +250,9 @@ final class ACMESession: EnrolmentSession {
         return failed(order)
     }
 
-    private func failed(_ order: ACMEOrder) -> CertificateProviderError {
+    private func failed(_ order: ACMEOrder) -> ProviderError {
         let reason = order.error.map { ": \(DisplayText.visible(String($0.text.prefix(1000))))" } ?? ""
-        return CertificateProviderError(
+        return ProviderError(
             .rejected,
             """
             \(client.serverName) has ended the order for \(settings.plan.names.displayText) with the status \
@@ -271,9 +271,9 @@ final class ACMESession: EnrolmentSession {
     /// - Returns: The delay that the server asks for.
     private func authorise(
         _ order: ACMEOrder, for request: EnrolmentRequest, _ account: ACMEAccount
-    ) async throws(CertificateProviderError) -> Duration? {
+    ) async throws(ProviderError) -> Duration? {
         guard order.authorizations.count <= Self.maximumAuthorizations else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 """
                 \(client.serverName) wants \(order.authorizations.count) proofs for \(settings.plan.names.displayText), more than the \
@@ -297,7 +297,7 @@ final class ACMESession: EnrolmentSession {
             if let told { delays.append(told) }
             // Its name goes to the program of 'dns-hook', and this host proves no other ones.
             guard let name = settings.identifiers.first(where: { $0.isProven(by: authorization) }) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .protocolError,
                     """
                     \(client.serverName) wants a proof for \(authorization.name), which is not among 'identifiers'; it is not given. \
@@ -328,16 +328,16 @@ final class ACMESession: EnrolmentSession {
 
     private func challenge(
         of authorization: ACMEAuthorization
-    ) throws(CertificateProviderError) -> ACMEAuthorization.Challenge {
+    ) throws(ProviderError) -> ACMEAuthorization.Challenge {
         let offered = authorization.challenges.prefix(16).map(\.type.shown).joined(separator: ", ")
         guard settings.challenge != .none else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "\(client.serverName) wants a proof for \(authorization.name), and 'challenge' is none; set it to one of: \(offered)."
             )
         }
         guard let challenge = authorization.challenges.first(where: { $0.type == settings.challenge.rawValue }) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "\(client.serverName) offers no challenge \(settings.challenge.rawValue) for \(authorization.name); set 'challenge' to one "
                     + "of: \(offered).")
@@ -345,10 +345,10 @@ final class ACMESession: EnrolmentSession {
         return challenge
     }
 
-    private func failed(_ authorization: ACMEAuthorization) -> CertificateProviderError {
+    private func failed(_ authorization: ACMEAuthorization) -> ProviderError {
         let problem = authorization.challenges.lazy.compactMap(\.error).first
         let reason = problem.map { ": \(DisplayText.visible(String($0.text.prefix(1000))))" } ?? ""
-        return CertificateProviderError(
+        return ProviderError(
             .rejected,
             """
             \(client.serverName) has not accepted the proof for \(authorization.name), and its authorisation is \
@@ -361,7 +361,7 @@ final class ACMESession: EnrolmentSession {
 
     private func finalise(
         _ found: FoundOrder, with request: EnrolmentRequest, _ account: ACMEAccount
-    ) async throws(CertificateProviderError) -> EnrolmentAnswer {
+    ) async throws(ProviderError) -> EnrolmentAnswer {
         let response = try await client.post(
             try JSONText.encode(["csr": Base64URL.encode(request.csr.derRepresentation)]), to: found.order.finalize,
             by: account.signer)
@@ -382,16 +382,16 @@ final class ACMESession: EnrolmentSession {
 
     private func issued(
         _ order: ACMEOrder, at orderURL: String, for request: EnrolmentRequest, _ account: ACMEAccount
-    ) async throws(CertificateProviderError) -> EnrolmentAnswer {
+    ) async throws(ProviderError) -> EnrolmentAnswer {
         guard let url = order.certificate else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "\(client.serverName) has issued, but does not name the certificate's URL; look for the reason in its log."
             )
         }
         var chain: [X509Certificate]
         let alternates: [String]
-        do throws(CertificateProviderError) { (chain, alternates) = try await self.chain(at: url, account) } catch {
+        do throws(ProviderError) { (chain, alternates) = try await self.chain(at: url, account) } catch {
             throw try await noteFailedDownload(error, of: orderURL, request)
         }
         if let preferred = settings.preferredChain, !chain.leads(to: preferred) {
@@ -410,8 +410,8 @@ final class ACMESession: EnrolmentSession {
     ///
     /// - Returns: The error to throw.
     private func noteFailedDownload(
-        _ error: CertificateProviderError, of order: String, _ request: EnrolmentRequest
-    ) async throws(CertificateProviderError) -> CertificateProviderError {
+        _ error: ProviderError, of order: String, _ request: EnrolmentRequest
+    ) async throws(ProviderError) -> ProviderError {
         var error = error
         if error.reason == .missingCertificate {
             let before = Progress(request.state)
@@ -439,7 +439,7 @@ final class ACMESession: EnrolmentSession {
         let leaf = chain.first { $0.publicKey == request.key.publicKey }
         var reason = "it has none that leads there"
         for url in alternates.prefix(8) {
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 let (other, _) = try await self.chain(at: url, account, isOptional: true)
                 guard other.leads(to: root) else { continue }
                 if leaf.map(other.contains) == true { return other }
@@ -458,9 +458,9 @@ final class ACMESession: EnrolmentSession {
     ///   than the certificate.
     private func chain(
         at url: String, _ account: ACMEAccount, isOptional: Bool = false
-    ) async throws(CertificateProviderError) -> ([X509Certificate], alternates: [String]) {
+    ) async throws(ProviderError) -> ([X509Certificate], alternates: [String]) {
         let response: HTTPResponse
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             response = try await client.post(
                 to: url, by: account.signer, accepting: "application/pem-certificate-chain",
                 isRepeatable: !isOptional, isOptional: isOptional)
@@ -477,12 +477,12 @@ final class ACMESession: EnrolmentSession {
             throw refusal
         }
         let chain: [X509Certificate]
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             chain = try X509Certificate.certificates(pem: String(decoding: response.body, as: UTF8.self))
         } catch {
             // A page of something in between is of another type.
             let isServers = response.mediaType == "application/pem-certificate-chain"
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "\(client.serverName) has issued a certificate, but its answer is not a PEM chain: \(error.message)",
                 reason: isServers ? .endedOrder : .missingCertificate)
@@ -506,17 +506,17 @@ final class ACMESession: EnrolmentSession {
 
     // MARK: - End
 
-    func isFinalRefusal(_ error: CertificateProviderError) -> Bool { error.isRefusalByHTTPStatus }
+    func isFinalRefusal(_ error: ProviderError) -> Bool { error.isRefusalByHTTPStatus }
 
     /// Removes the challenges: a listener is not left open, whatever the end.
-    func noteOutcome(_ error: CertificateProviderError?) async {
+    func noteOutcome(_ error: ProviderError?) async {
         await responder.cleanUp()
         await client.noteOutcome(error)
     }
 
-    func revoke(_ identity: Identity, _ reason: RevocationReason) async throws(CertificateProviderError) {
+    func revoke(_ identity: Identity, _ reason: RevocationReason) async throws(ProviderError) {
         guard let url = try await client.directory().revokeCert else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed, "\(client.serverName) revokes no certificates; ask its administrator.")
         }
         struct Revocation: Encodable {
@@ -543,12 +543,12 @@ final class ACMESession: EnrolmentSession {
         }
     }
 
-    func closeAccount() async throws(CertificateProviderError) {
+    func closeAccount() async throws(ProviderError) {
         try await ACMEAccounts(client: client, interaction: interaction).close()
     }
 }
 
-extension CertificateProviderError.Reason {
+extension ProviderError.Reason {
     /// The order is over, without a certificate that can be used.
     fileprivate static let endedOrder = Self(rawValue: "endedOrder")
     /// The server has issued, and answers the request for the certificate with something else.

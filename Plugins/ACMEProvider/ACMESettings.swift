@@ -30,7 +30,7 @@ struct ACMESettings: Sendable {
     private let isPinOnly: Bool
 
     /// - Throws: `configurationInvalid`.
-    init(_ parameters: Parameters) throws(CertificateProviderError) {
+    init(_ parameters: Parameters) throws(ProviderError) {
         directory = parameters[ACMEParameter.directory]
         contact = parameters[ACMEParameter.contact]
         agreedTerms = parameters[ACMEParameter.agreeTerms]
@@ -53,7 +53,7 @@ struct ACMESettings: Sendable {
             anchors: ACMEParameter.trustAnchors, pins: ACMEParameter.pin, in: parameters)
         caFingerprint = parameters[ACMEParameter.caFingerprint]
         isPinOnly = parameters[ACMEParameter.pinMode] == .pinOnly
-        let names = try parameters.reading(ACMEParameter.subject) { () throws(CertificateProviderError) in
+        let names = try parameters.reading(ACMEParameter.subject) { () throws(ProviderError) in
             try CertificateRequest.Names(
                 subject: parameters[ACMEParameter.subject],
                 subjectAlternativeNames: identifiers.map(\.alternativeName))
@@ -74,7 +74,7 @@ struct ACMESettings: Sendable {
         try check(parameters)
     }
 
-    private func check(_ parameters: Parameters) throws(CertificateProviderError) {
+    private func check(_ parameters: Parameters) throws(ProviderError) {
         if directory.isSecure, !configuredTrust.isConfigured, caFingerprint == nil {
             throw parameters.invalid(
                 ACMEParameter.trustAnchors,
@@ -98,7 +98,7 @@ struct ACMESettings: Sendable {
     }
 
     /// Returns the trust for the TLS connection. Blocks while files are read.
-    func serverTrust() throws(CertificateProviderError) -> ServerTrust {
+    func serverTrust() throws(ProviderError) -> ServerTrust {
         if usesSystemStore {
             return ServerTrust(trustAnchors: .system, pins: try configuredTrust.pins(), isPinOnly: isPinOnly)
         }
@@ -108,7 +108,7 @@ struct ACMESettings: Sendable {
     }
 
     /// Returns the configured trust anchors, which may also be the issuers of what the server issues. Blocks on the file.
-    func anchors() throws(CertificateProviderError) -> [X509Certificate] {
+    func anchors() throws(ProviderError) -> [X509Certificate] {
         usesSystemStore ? [] : try configuredTrust.anchors()
     }
 }

@@ -24,16 +24,16 @@ struct AccountPlace: Sendable {
     /// Returns the URL; `nil` if none is stored for this key. Blocks.
     ///
     /// - Throws: `storeReadFailed` for a record that a newer version has written. A damaged one names nothing.
-    func url(ofKey thumbprint: String) throws(CertificateProviderError) -> String? {
+    func url(ofKey thumbprint: String) throws(ProviderError) -> String? {
         struct Version: Decodable { let version: Int }
         var stored: SecretBytes?
-        try environment.toleratingDamage(warns: false) { () throws(CertificateProviderError) in
+        try environment.toleratingDamage(warns: false) { () throws(ProviderError) in
             stored = try environment.storage.record(named: recordName)
         }
         guard let stored else { return nil }
         let data = stored.withUnsafeBytes { Data($0) }
         if let found = try? JSONDecoder().decode(Version.self, from: data), found.version > Contents.version {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "The record of the account's URL in the store was written by a newer certprov; update certprov.")
         }
@@ -44,7 +44,7 @@ struct AccountPlace: Sendable {
     }
 
     /// Blocks.
-    func store(_ url: String, ofKey thumbprint: String) throws(CertificateProviderError) {
+    func store(_ url: String, ofKey thumbprint: String) throws(ProviderError) {
         guard try self.url(ofKey: thumbprint) != url else { return }
         let encoded = SecretBytes(copying: try JSONText.encode(Contents(key: thumbprint, url: url)))
         // A damaged one cannot be updated.
@@ -53,5 +53,5 @@ struct AccountPlace: Sendable {
     }
 
     /// Blocks.
-    func forget() throws(CertificateProviderError) { try environment.storage.removeRecord(named: recordName) }
+    func forget() throws(ProviderError) { try environment.storage.removeRecord(named: recordName) }
 }

@@ -13,7 +13,7 @@ struct JSONWebKey: Encodable, Sendable {
     private var e: String?
 
     /// - Throws: `unsupportedAlgorithm` for a key that JSON Web Signatures do not know.
-    init(_ key: PublicKeyInfo) throws(CertificateProviderError) {
+    init(_ key: PublicKeyInfo) throws(ProviderError) {
         if let curve = key.curve, ["P-256", "P-384", "P-521"].contains(curve), key.keyBits.count % 2 == 1 {
             let point = key.keyBits.dropFirst()
             (kty, crv) = ("EC", curve)
@@ -23,7 +23,7 @@ struct JSONWebKey: Encodable, Sendable {
         } else if key.algorithm == .rsa, let numbers = try? Self.rsaNumbers(key.keyBits) {
             (kty, n, e) = ("RSA", Base64URL.encode(numbers.modulus), Base64URL.encode(numbers.exponent))
         } else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "An ACME account cannot have a key of type \(key.displayName); set 'account-key' to another key store.")
         }
@@ -40,7 +40,7 @@ struct JSONWebKey: Encodable, Sendable {
     }
 
     /// The thumbprint (RFC 7638): the members in alphabetical order are all that there are.
-    func thumbprint() throws(CertificateProviderError) -> String {
+    func thumbprint() throws(ProviderError) -> String {
         Base64URL.encode(SHA256.hash(data: try JSONText.encode(self)))
     }
 }
@@ -67,11 +67,11 @@ struct RequestSigner: Sendable {
     ]
 
     /// - Throws: `unsupportedAlgorithm`.
-    init(_ key: any IdentityKey) throws(CertificateProviderError) {
+    init(_ key: any IdentityKey) throws(ProviderError) {
         self.key = key
         webKey = try JSONWebKey(key.publicKey)
         guard let known = Self.algorithms.first(where: { key.signatureSchemes.contains($0.0) }) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "A key of type \(key.publicKey.displayName) signs by no algorithm that ACME knows; use another key store."
             )
@@ -93,7 +93,7 @@ struct RequestSigner: Sendable {
     /// - Throws: Errors of the key.
     func body(
         _ payload: [UInt8], to url: String, nonce: String
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(ProviderError) -> [UInt8] {
         var header = Header(alg: algorithm, nonce: nonce, url: url)
         switch identification {
         case .key: header.jwk = webKey
@@ -107,7 +107,7 @@ struct RequestSigner: Sendable {
     }
 
     /// JSON Web Signatures have the two numbers of an ECDSA signature side by side (RFC 7518, section 3.4).
-    private func raw(_ signature: [UInt8]) throws(CertificateProviderError) -> [UInt8] {
+    private func raw(_ signature: [UInt8]) throws(ProviderError) -> [UInt8] {
         do {
             return switch scheme {
             case .ecdsaP256SHA256:
@@ -119,7 +119,7 @@ struct RequestSigner: Sendable {
             default: signature
             }
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .keyMismatch, "The key store returned a signature that is not DER.", underlying: error)
         }
     }
@@ -136,7 +136,7 @@ struct RequestSigner: Sendable {
     /// - Parameter secret: The key that the CA gave, decoded.
     func externalBinding(
         _ id: String, _ secret: SymmetricKey, _ algorithm: ACMEParameter.EABAlgorithm, to url: String
-    ) throws(CertificateProviderError) -> Flattened {
+    ) throws(ProviderError) -> Flattened {
         let protected = Base64URL.encode(
             try JSONText.encode(Header(alg: algorithm.rawValue, nonce: nil, url: url, kid: id)))
         let payload = Base64URL.encode(try JSONText.encode(webKey))
@@ -154,11 +154,11 @@ struct RequestSigner: Sendable {
 /// JSON with the members in alphabetical order, and without blanks.
 enum JSONText {
     /// - Throws: `internal`.
-    static func encode(_ content: some Encodable) throws(CertificateProviderError) -> [UInt8] {
+    static func encode(_ content: some Encodable) throws(ProviderError) -> [UInt8] {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
         do { return Array(try encoder.encode(content)) } catch {
-            throw CertificateProviderError(.internal, "The request cannot be encoded as JSON.", underlying: error)
+            throw ProviderError(.internal, "The request cannot be encoded as JSON.", underlying: error)
         }
     }
 }

@@ -71,7 +71,7 @@ final class Directory {
     /// Reads a file.
     ///
     /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read.
-    func read(_ name: String) throws(CertificateProviderError) -> Content {
+    func read(_ name: String) throws(ProviderError) -> Content {
         let shown = DisplayText.visible(path(of: name))
         // O_NONBLOCK: opening a named pipe without a writer must not hang.
         let file = openat(descriptor, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
@@ -80,7 +80,7 @@ final class Directory {
         guard let access = SecretFileAccess(of: file) else { throw Self.error(shown, errno) }
         let text: SecretBytes
         do throws(RegularFile.Failure) { text = try RegularFile.readSecret(file, atMost: Self.maximumSize) } catch {
-            throw CertificateProviderError(.configurationInvalid, "\(shown) cannot be read: \(error).")
+            throw ProviderError(.configurationInvalid, "\(shown) cannot be read: \(error).")
         }
         return Content(text: text, access: access)
     }
@@ -89,18 +89,18 @@ final class Directory {
     struct Denial: Error {}
 
     /// The error for a file or directory that cannot be opened.
-    static func error(_ shown: String, _ code: Int32) -> CertificateProviderError {
+    static func error(_ shown: String, _ code: Int32) -> ProviderError {
         let reason = String(cString: strerror(code))
         switch code {
         case ENOENT, ENOTDIR:
-            return CertificateProviderError(
+            return ProviderError(
                 .fileNotFound, "\(shown) cannot be opened: \(reason). Put the file there, or name another one.")
         case EACCES:
-            return CertificateProviderError(
+            return ProviderError(
                 .configurationInvalid,
                 "\(shown) cannot be opened: \(reason). Give uid \(geteuid()) the right to read it.",
                 underlying: Denial())
-        default: return CertificateProviderError(.configurationInvalid, "\(shown) cannot be opened: \(reason).")
+        default: return ProviderError(.configurationInvalid, "\(shown) cannot be opened: \(reason).")
         }
     }
 }

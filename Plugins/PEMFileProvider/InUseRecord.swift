@@ -11,20 +11,20 @@ struct InUseRecord: Codable, Sendable {
     init(certificate: String) { self.certificate = certificate }
 
     /// - Throws: `storeReadFailed`.
-    static func check(_ record: SecretBytes) throws(CertificateProviderError) {
+    static func check(_ record: SecretBytes) throws(ProviderError) {
         guard let known = try? JSONDecoder().decode(Self.self, from: record.withUnsafeBytes { Data($0) }),
             known.version <= version
         else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "The record of the identity in the store is damaged, or was written by a newer certprov; update certprov, or "
                     + "delete the identity and fetch it again.")
         }
     }
 
-    func encoded() throws(CertificateProviderError) -> SecretBytes {
+    func encoded() throws(ProviderError) -> SecretBytes {
         do { return SecretBytes(copying: try JSONEncoder().encode(self)) } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .internal, "The record of the identity cannot be encoded.", underlying: error)
         }
     }

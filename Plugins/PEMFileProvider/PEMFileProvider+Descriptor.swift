@@ -17,7 +17,7 @@ extension PEMFileProvider {
                 return .file(try path(text))
             }
             let pinSource = context.text(keyPINSource.name).flatMap { SecretSource($0) }
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 return .keyStore(text, try context.keyStores.store(text, pinSource: pinSource, parameter: "key"))
             } catch {
                 throw .error(error)
@@ -50,7 +50,7 @@ extension PEMFileProvider {
             Parameter.certificate.descriptor, Parameter.key.descriptor, Parameter.keyPasswordSource.descriptor,
             Parameter.keyPINSource.descriptor, Parameter.trustBundle.descriptor, IdentityUsage.parameter.descriptor,
         ], distinguishedBy: [Parameter.certificate.name, Parameter.key.name]
-    ) { environment, parameters throws(CertificateProviderError) in
+    ) { environment, parameters throws(ProviderError) in
         try PEMFileProvider(environment, parameters)
     }
 }

@@ -6,7 +6,7 @@ extension PEMFileProvider: IdentityListing {
 
     /// Returns the identity of the files, in use or not. An encrypted key whose password has to be asked for is a failure.
     public func listIdentities() async -> IdentityList {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             return try await environment.executor.run { [self] in list() }
         } catch {
             return IdentityList(failures: [error.attributed(to: id)])
@@ -15,7 +15,7 @@ extension PEMFileProvider: IdentityListing {
 
     private func list() -> IdentityList {
         var list = IdentityList()
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let isInUse = try isInUse()
             let (identity, remarks) = try look()
             let listed = ListedIdentity(identity, isStored: isInUse)

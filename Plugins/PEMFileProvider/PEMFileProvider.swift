@@ -24,11 +24,11 @@ public final class PEMFileProvider: CertificateProvider {
     /// - Throws: `unsupportedParameter` or `configurationInvalid` for the parameters.
     public convenience init(
         environment: ProviderEnvironment, parameters: ProviderParameters
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try self.init(environment, try Self.descriptor.check(parameters, environment))
     }
 
-    init(_ environment: ProviderEnvironment, _ parameters: Parameters) throws(CertificateProviderError) {
+    init(_ environment: ProviderEnvironment, _ parameters: Parameters) throws(ProviderError) {
         if case .file? = parameters[Parameter.key], parameters.isGiven(Parameter.keyPINSource) {
             throw parameters.invalid(
                 Parameter.keyPINSource, "is only for a key in a key store; use 'key-password-source'")
@@ -49,7 +49,7 @@ public final class PEMFileProvider: CertificateProvider {
         watch = SourceWatch(environment) {
             source.stamps()
         } read: {
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 let contents = try source.read()
                 guard contents.keys != nil else { return .ready }
                 let password = try Self.password(contents, passwordSource, environment.secrets)
@@ -76,9 +76,9 @@ public final class PEMFileProvider: CertificateProvider {
     /// - Throws: `fileNotFound`, or `configurationInvalid` for a file that cannot be read, or whose key others can read;
     ///   `malformedData`, with file and line; `wrongPassword`; `keyMismatch`; `unsupportedAlgorithm`; `interactionRequired`; errors
     ///   of the key store; `storeWriteFailed`.
-    public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
-        do throws(CertificateProviderError) {
-            let contents = try await environment.executor.run { [source] () throws(CertificateProviderError) in
+    public func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
+        do throws(ProviderError) {
+            let contents = try await environment.executor.run { [source] () throws(ProviderError) in
                 try source.read()
             }
             if let warning = contents.warning {
@@ -101,19 +101,19 @@ public final class PEMFileProvider: CertificateProvider {
                         from: passwordSource, prompt: "Password of the key for \(contents.path)",
                         interaction: interaction)
                 }
-                identity = try await environment.executor.run { [self, password] () throws(CertificateProviderError) in
+                identity = try await environment.executor.run { [self, password] () throws(ProviderError) in
                     try fileIdentity(contents, password)
                 }
             }
             try await identity.verifyPossession()
-            try await environment.executor.run { [self] () throws(CertificateProviderError) in
+            try await environment.executor.run { [self] () throws(ProviderError) in
                 let record = try InUseRecord(certificate: source.certificate).encoded()
                 try environment.storage.updateRecord(named: recordName) { _ in record }
             }
             watch.use(contents.stamps)
             return identity
         } catch {
-            let record = try? await environment.executor.run { [self] () throws(CertificateProviderError) -> Bool in
+            let record = try? await environment.executor.run { [self] () throws(ProviderError) -> Bool in
                 try self.isInUse()
             }
             throw named(record == true ? onItsWay(error) : error).attributed(to: id)
@@ -125,8 +125,8 @@ public final class PEMFileProvider: CertificateProvider {
     ///
     /// - Throws: As ``getCertificate(_:)``; `pending` while a file is missing, damaged, or does not fit the others, and changed less
     ///   than a minute ago; `storeReadFailed`.
-    public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
-        do throws(CertificateProviderError) {
+    public func getStoredCertificate() throws(ProviderError) -> Identity? {
+        do throws(ProviderError) {
             guard let record = try environment.storage.record(named: recordName) else { return nil }
             try InUseRecord.check(record)
             let contents = try source.read()
@@ -139,8 +139,8 @@ public final class PEMFileProvider: CertificateProvider {
     }
 
     /// Returns the identity of the files without a prompt, in use or not, and remarks about the files.
-    func look() throws(CertificateProviderError) -> (Identity, remarks: [String]) {
-        do throws(CertificateProviderError) {
+    func look() throws(ProviderError) -> (Identity, remarks: [String]) {
+        do throws(ProviderError) {
             let contents = try source.read()
             let identity = try unattended(contents)
             return (identity, [contents.warning, source.remark(about: identity)].compactMap(\.self))
@@ -152,8 +152,8 @@ public final class PEMFileProvider: CertificateProvider {
     /// Forgets that the identity is in use. The files are not changed.
     ///
     /// - Throws: `deleteFailed`.
-    public func deleteStoredCertificate() throws(CertificateProviderError) {
-        do throws(CertificateProviderError) {
+    public func deleteStoredCertificate() throws(ProviderError) {
+        do throws(ProviderError) {
             try environment.storage.removeRecord(named: recordName)
         } catch {
             var error = error.attributed(to: id)
@@ -167,25 +167,25 @@ public final class PEMFileProvider: CertificateProvider {
     /// Whether the identity is in use.
     ///
     /// - Throws: `storeReadFailed`.
-    func isInUse() throws(CertificateProviderError) -> Bool { try environment.storage.record(named: recordName) != nil }
+    func isInUse() throws(ProviderError) -> Bool { try environment.storage.record(named: recordName) != nil }
 
     private func fileIdentity(
         _ contents: PEMContents, _ password: SecretBytes?
-    ) throws(CertificateProviderError) -> Identity {
+    ) throws(ProviderError) -> Identity {
         let pair = try contents.pair(password, for: usage, at: environment.now())
         return try identity(contents, pair.key, pair.chain)
     }
 
     private func identity(
         _ contents: PEMContents, _ key: any IdentityKey, _ chain: [X509Certificate]
-    ) throws(CertificateProviderError) -> Identity {
+    ) throws(ProviderError) -> Identity {
         try Identity(
             certificateChain: chain, key: key, trust: contents.trust, usage: usage,
             provenance: .init(provider: id, source: contents.path))
     }
 
     /// Returns the identity without a prompt.
-    private func unattended(_ contents: PEMContents) throws(CertificateProviderError) -> Identity {
+    private func unattended(_ contents: PEMContents) throws(ProviderError) -> Identity {
         guard case .keyStore(let uri, let store)? = source.key else {
             return try fileIdentity(contents, try Self.password(contents, passwordSource, environment.secrets))
         }
@@ -197,8 +197,8 @@ public final class PEMFileProvider: CertificateProvider {
         throw noKey(contents)
     }
 
-    private func noKey(_ contents: PEMContents) -> CertificateProviderError {
-        CertificateProviderError(
+    private func noKey(_ contents: PEMContents) -> ProviderError {
+        ProviderError(
             .keyMismatch,
             "The key store has no private key for '\(contents.leaves[0].subject)' of \(contents.path); put the certificate of the "
                 + "key there, or name the key's place in 'key'. An EC key without its public key in the token is found by id= in the "
@@ -206,9 +206,9 @@ public final class PEMFileProvider: CertificateProvider {
     }
 
     /// The error of files that are in use, which may have been replaced in part.
-    private func onItsWay(_ error: CertificateProviderError) -> CertificateProviderError {
+    private func onItsWay(_ error: ProviderError) -> ProviderError {
         guard source.isOnItsWay(after: error, at: environment.now()) else { return error }
-        return CertificateProviderError(
+        return ProviderError(
             .pending,
             "\(error.message) The files were replaced less than a minute ago, perhaps in part; try again a minute later.",
             retryAfter: .seconds(5), underlying: error)
@@ -216,13 +216,13 @@ public final class PEMFileProvider: CertificateProvider {
 
     private static func password(
         _ contents: PEMContents, _ source: SecretSource?, _ secrets: SecretReader
-    ) throws(CertificateProviderError) -> SecretBytes? {
+    ) throws(ProviderError) -> SecretBytes? {
         guard contents.needsPassword, let source else { return nil }
         return try secrets.read(source)
     }
 
     /// The error with the parameter to set.
-    private func named(_ error: CertificateProviderError) -> CertificateProviderError {
+    private func named(_ error: ProviderError) -> ProviderError {
         guard error.code == .wrongPassword, source.isKeyInFile else { return error }
         var error = error
         error.message += passwordSource == nil ? " Set 'key-password-source'." : " Check 'key-password-source'."

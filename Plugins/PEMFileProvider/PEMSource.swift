@@ -46,7 +46,7 @@ struct PEMSource: Sendable {
 
     /// Whether an error may pass by itself: the file that it is about, or for a missing one its directory, changed less than a minute
     /// ago. By `stat` only.
-    func isOnItsWay(after error: CertificateProviderError, at now: Date) -> Bool {
+    func isOnItsWay(after error: ProviderError, at now: Date) -> Bool {
         var paths = [certificate] + [trustBundle].compactMap(\.self)
         if case .file(let path)? = key { paths.append(path) }
         var stamps = stamps() + paths.map { FileStamp(of: $0) }
@@ -69,10 +69,10 @@ struct PEMSource: Sendable {
     ///
     /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read, and for a key that others can read;
     ///   `malformedData`, with the file and the line.
-    func read() throws(CertificateProviderError) -> PEMContents {
+    func read() throws(ProviderError) -> PEMContents {
         var stamps = stamps()
         for _ in 0..<3 {
-            let result = Result { () throws(CertificateProviderError) in try readOnce(stamps) }
+            let result = Result { () throws(ProviderError) in try readOnce(stamps) }
             let now = self.stamps()
             if now == stamps { return try result.get() }
             stamps = now
@@ -80,12 +80,12 @@ struct PEMSource: Sendable {
         return try readOnce(stamps)
     }
 
-    private func readOnce(_ stamps: [FileStamp?]) throws(CertificateProviderError) -> PEMContents {
+    private func readOnce(_ stamps: [FileStamp?]) throws(ProviderError) -> PEMContents {
         let place = try place()
         let (certificateFile, chain) = try Self.pem(place.certificate)
         let certificates = try chain.certificates()
         guard !certificates.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData, "\(chain.name) contains no certificate; name a file with one, in PEM.")
         }
         var keys: (file: PEMFile, blocks: [PEMBlock])?
@@ -94,7 +94,7 @@ struct PEMSource: Sendable {
         } else {
             let isOwn = place.isKeyGuessed && chain.blocks.contains(where: \.isPrivateKey)
             let other = isOwn ? nil : place.key
-            let read = try other.map { file throws(CertificateProviderError) in try Self.pem(file) }
+            let read = try other.map { file throws(ProviderError) in try Self.pem(file) }
             let (keyFile, pem) = read ?? (certificateFile, chain)
             let blocks = pem.blocks.filter(\.isPrivateKey)
             guard !blocks.isEmpty else {
@@ -102,7 +102,7 @@ struct PEMSource: Sendable {
                 let beside =
                     others.isEmpty
                     ? "" : ", and there is no \(others.map(DisplayText.visible).joined(separator: " or ")) beside it"
-                throw CertificateProviderError(
+                throw ProviderError(
                     .malformedData,
                     "\(pem.name) contains no private key in PEM\(beside); set 'key' to the file of the key, or to its URI in a key store."
                 )
@@ -111,7 +111,7 @@ struct PEMSource: Sendable {
             let path = file.directory.path(of: file.name)
             if !isCredential(path) {
                 if let refusal = keyFile.access.refusal("\(pem.name) has a private key and", path: path) {
-                    throw CertificateProviderError(.configurationInvalid, refusal + ".")
+                    throw ProviderError(.configurationInvalid, refusal + ".")
                 }
                 warning = keyFile.access.warning(about: pem.name)
             }
@@ -122,13 +122,13 @@ struct PEMSource: Sendable {
             stamps: stamps)
     }
 
-    private func trust(_ place: Place) throws(CertificateProviderError) -> TrustBundle? {
+    private func trust(_ place: Place) throws(ProviderError) -> TrustBundle? {
         guard let file = place.trust, place.isTrustRequired || file.directory.reaches(file.name) else { return nil }
         let (content, pem) = try Self.pem(file)
         let bundle = TrustBundle(try pem.certificates().filter { !place.hasRootsOnly || $0.isSelfIssued })
         // cert-manager writes an empty file for a CA whose root it does not know, and certbot a file without the root.
         if bundle == nil, place.isTrustRequired || !content.text.isEmpty && !place.hasRootsOnly {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData, "\(pem.name) contains no CA certificate; name a file with one, in PEM.")
         }
         return bundle
@@ -146,7 +146,7 @@ struct PEMSource: Sendable {
             + "\(DisplayText.visible(whole))."
     }
 
-    private static func pem(_ file: Place.File) throws(CertificateProviderError) -> (Directory.Content, PEMFile) {
+    private static func pem(_ file: Place.File) throws(ProviderError) -> (Directory.Content, PEMFile) {
         let content = try file.directory.read(file.name)
         return (content, try PEMFile(content.text, named: DisplayText.visible(file.directory.path(of: file.name))))
     }
@@ -160,11 +160,11 @@ struct PEMSource: Sendable {
     ]
 
     /// - Throws: `fileNotFound`; `configurationInvalid` for a directory that has several identities.
-    private func place() throws(CertificateProviderError) -> Place {
+    private func place() throws(ProviderError) -> Place {
         // By bytes: strings that Unicode calls equal may name two directories.
         var directories: [[UInt8]: Directory] = [:]
         // Files of one directory are read through one descriptor.
-        func split(_ path: String) throws(CertificateProviderError) -> Place.File {
+        func split(_ path: String) throws(ProviderError) -> Place.File {
             let parent = Self.parent(of: path)
             guard let directory = directories[Array(parent.utf8)] ?? Directory(parent) else {
                 throw Directory.error(DisplayText.visible(path), errno)
@@ -199,7 +199,7 @@ struct PEMSource: Sendable {
         return place
     }
 
-    private static func place(in directory: Directory) throws(CertificateProviderError) -> Place {
+    private static func place(in directory: Directory) throws(ProviderError) -> Place {
         if let pair = pairs.first(where: { directory.has($0.certificate) }) {
             return Place(
                 certificate: (directory, pair.certificate), key: (directory, pair.key), trust: (directory, pair.trust),
@@ -216,14 +216,14 @@ struct PEMSource: Sendable {
         let shown = DisplayText.visible(directory.path)
         guard directory.isOpen else { throw Directory.error(shown, EACCES) }
         guard let name = names.first else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .fileNotFound,
                 "The directory \(shown) has no certificate under a known name (tls.crt, fullchain.pem, cert.pem, or NAME.crt beside "
                     + "NAME.key); set 'certificate' to the file, and 'key' to that of its key.")
         }
         guard names.count == 1 else {
             let choices = names.prefix(8).map { "'\(DisplayText.visible($0))'" }.joined(separator: ", ")
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The directory \(shown) has \(names.count) certificates; set 'certificate' to one of its files: \(choices)."
             )
@@ -296,13 +296,13 @@ struct PEMContents: Sendable {
     /// - Throws: `keyMismatch` if none fits, and as ``OpenSSLLibrary/privateKey(of:in:password:)``.
     func pair(
         _ password: SecretBytes?, for usage: IdentityUsage, at now: Date
-    ) throws(CertificateProviderError) -> (key: SoftwareKey, chain: [X509Certificate]) {
-        guard let keys else { throw CertificateProviderError(.internal, "The key of \(path) is not in a file.") }
+    ) throws(ProviderError) -> (key: SoftwareKey, chain: [X509Certificate]) {
+        guard let keys else { throw ProviderError(.internal, "The key of \(path) is not in a file.") }
         let library = OpenSSLLibrary()
-        var failure: CertificateProviderError?
+        var failure: ProviderError?
         var found: [SoftwareKey] = []
         for block in keys.blocks.prefix(8) {
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 found.append(try library.privateKey(of: block, in: keys.file.name, password: password))
             } catch {
                 failure = failure ?? error
@@ -316,7 +316,7 @@ struct PEMContents: Sendable {
             return (key, chain)
         }
         if let failure { throw failure }
-        throw CertificateProviderError(
+        throw ProviderError(
             .keyMismatch,
             "\(keys.file.name), line \(keys.blocks[0].line): the private key does not fit a certificate of \(path) "
                 + "('\(certificates[0].subject)'); put a pair there that fits.")

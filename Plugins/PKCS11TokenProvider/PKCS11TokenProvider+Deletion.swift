@@ -6,11 +6,11 @@ extension PKCS11TokenProvider: DeletionAnnouncing {
 
     /// Returns the objects that a deletion will destroy; empty unless `delete-objects` is set. Logs in if the PIN is
     /// configured; does not prompt.
-    public func announcedDeletions() async throws(CertificateProviderError) -> [String] {
-        do throws(CertificateProviderError) {
+    public func announcedDeletions() async throws(ProviderError) -> [String] {
+        do throws(ProviderError) {
             let tokens = try self.tokens()
             guard tokens.settings.deletesObjects else { return [] }
-            return try await tokens.calls.run("looking for the identity") { () throws(CertificateProviderError) in
+            return try await tokens.calls.run("looking for the identity") { () throws(ProviderError) in
                 guard let key = try tokens.keyToDestroy() else {
                     return try tokens.remains().map { $0.token.keys.announcement(ofRemains: $0.publicKey, id: $0.id) }
                 }
@@ -29,13 +29,13 @@ extension TokenLocator {
     ///
     /// - Throws: Also `configurationInvalid` where none was chosen and the URI means several, and `tokenNotPresent`
     ///   while the token with the chosen one is away.
-    func keyToDestroy() throws(CertificateProviderError) -> TokenKey? {
-        var failures: [CertificateProviderError] = []
+    func keyToDestroy() throws(ProviderError) -> TokenKey? {
+        var failures: [ProviderError] = []
         let present = try present(&failures)
         try requireLogin(to: present)
         guard let chosen = try remembered() else {
             if let login = try tokenToOpen(of: present) { try openUnattended(login) }
-            do throws(CertificateProviderError) { return try identityKey(pin: nil).1 } catch {
+            do throws(ProviderError) { return try identityKey(pin: nil).1 } catch {
                 guard error.code == .notFound else { throw error }
                 return try uncertifiedKey(on: present.map(\.0))
             }
@@ -61,15 +61,15 @@ extension TokenLocator {
         let publicKey: PublicKeyInfo
         let id: [UInt8]
 
-        func destroy() throws(CertificateProviderError) { try token.keys.removeRemains(of: publicKey, id: id) }
+        func destroy() throws(ProviderError) { try token.keys.removeRemains(of: publicKey, id: id) }
     }
 
     /// Returns the objects that an interrupted deletion has left: of the chosen identity, or without one under the id that the
     /// URI names. Call it after ``keyToDestroy()``, which has logged in.
-    func remains() throws(CertificateProviderError) -> [Remains] {
+    func remains() throws(ProviderError) -> [Remains] {
         let chosen = try remembered()
         guard let id = chosen.map({ $0.uri?.objectID }) ?? settings.uri.objectID else { return [] }
-        var failures: [CertificateProviderError] = []
+        var failures: [ProviderError] = []
         var remains: [Remains] = []
         for (token, slot) in try present(&failures) where token.isLoggedIn {
             if let chosen, chosen.uri?.matches(slot) != true { continue }
@@ -86,12 +86,12 @@ extension TokenLocator {
 
     /// The key under the id that the URI names, where there is no certificate for it: it was made for a request that
     /// has had no answer. `nil` where the URI names none, or there is none.
-    private func uncertifiedKey(on tokens: [Token]) throws(CertificateProviderError) -> TokenKey? {
+    private func uncertifiedKey(on tokens: [Token]) throws(ProviderError) -> TokenKey? {
         guard let id = settings.uri.objectID else { return nil }
         var keys: [TokenKey] = []
         for token in tokens where token.isLoggedIn { keys += try token.keys.all(id: id) }
         guard keys.count <= 1 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "\(keys.count) keys have the id \(DisplayText.hexadecimal(id)), so none is destroyed; destroy the right one with the "
                     + "token's own tool.")

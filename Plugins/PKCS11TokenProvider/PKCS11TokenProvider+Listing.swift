@@ -8,10 +8,10 @@ extension PKCS11TokenProvider: IdentityListing {
     /// Returns the identities on all tokens that the URI matches. Logs in if the PIN is configured; does not prompt.
     /// Without a login it returns the public objects, with remarks on what a login would add.
     public func listIdentities() async -> IdentityList {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let tokens = try self.tokens()
             let stored = try environment.storage.entry(named: tokens.settings.entryName)
-            return try await tokens.calls.run("listing") { [id] () throws(CertificateProviderError) in
+            return try await tokens.calls.run("listing") { [id] () throws(ProviderError) in
                 try tokens.list(provider: id, stored: stored?.certificateChain.first)
             }
         } catch {
@@ -23,7 +23,7 @@ extension PKCS11TokenProvider: IdentityListing {
 extension TokenLocator {
     fileprivate func list(
         provider: ProviderID, stored: X509Certificate?
-    ) throws(CertificateProviderError) -> IdentityList {
+    ) throws(ProviderError) -> IdentityList {
         var list = IdentityList()
         if settings.uri.pinValue != nil { list.remarks.append(TokenSettings.pinValueIsUnsafe) }
         let present = try present(&list.failures)
@@ -80,7 +80,7 @@ extension TokenLocator {
 
     /// Logs in where a PIN is configured and it is clear for which token.
     private func logIn(_ present: [(Token, Slot)], _ list: inout IdentityList) {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             guard let login = try loginForListing(present) else { return }
             try login.token.logIn(pin: nil)
         } catch {
@@ -89,8 +89,8 @@ extension TokenLocator {
     }
 
     /// - Returns: Also `nil` where nothing says which of several tokens the PIN is for: no fault of a listing.
-    private func loginForListing(_ present: [(Token, Slot)]) throws(CertificateProviderError) -> TokenLogin? {
-        do throws(CertificateProviderError) {
+    private func loginForListing(_ present: [(Token, Slot)]) throws(ProviderError) -> TokenLogin? {
+        do throws(ProviderError) {
             guard let login = try loginToUse(present, lettingSign: false), login.isUnattended else { return nil }
             try check(login, nil)
             return login
@@ -101,13 +101,13 @@ extension TokenLocator {
     }
 
     private func choice(
-        _ all: [Found], _ present: [(Token, Slot)], _ failures: [CertificateProviderError]
-    ) -> Result<Found, CertificateProviderError> {
-        Result { () throws(CertificateProviderError) in
+        _ all: [Found], _ present: [(Token, Slot)], _ failures: [ProviderError]
+    ) -> Result<Found, ProviderError> {
+        Result { () throws(ProviderError) in
             guard !present.isEmpty else { throw noToken(failures) }
             if let login = try loginToUse(present, lettingSign: false) {
                 try check(login, nil)
-                throw CertificateProviderError(
+                throw ProviderError(
                     .interactionRequired, "The token '\(login.token.displayName)' requires its PIN first.")
             }
             return try choose(all, failures)

@@ -31,10 +31,10 @@ extension PKCS11TokenProvider: UpdateAnnouncing {
     /// - Returns: `nil` after ``shutdown()``.
     private func hasNews(since lastSeen: inout X509Certificate?) async -> Bool? {
         guard let current else { return false }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let tokens = try self.tokens()
             let inSight = try await tokens.calls.run("looking for a newer certificate") {
-                () throws(CertificateProviderError) in try tokens.certificateInSight()
+                () throws(ProviderError) in try tokens.certificateInSight()
             }
             guard let inSight else { return false }
             defer { lastSeen = inSight }
@@ -47,8 +47,8 @@ extension PKCS11TokenProvider: UpdateAnnouncing {
 
 extension TokenLocator {
     /// The certificate of the identity that would be chosen now; `nil` where that takes a login.
-    fileprivate func certificateInSight() throws(CertificateProviderError) -> X509Certificate? {
-        var failures: [CertificateProviderError] = []
+    fileprivate func certificateInSight() throws(ProviderError) -> X509Certificate? {
+        var failures: [ProviderError] = []
         let present = try present(&failures)
         guard !present.isEmpty, try loginToUse(present, lettingSign: false) == nil else { return nil }
         let candidates = present.flatMap { read($0.0, $0.1, &failures) }

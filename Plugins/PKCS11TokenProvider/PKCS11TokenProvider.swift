@@ -39,11 +39,11 @@ public final class PKCS11TokenProvider: CertificateProvider {
     /// - Throws: `unsupportedParameter` or `configurationInvalid` for the parameters.
     public convenience init(
         environment: ProviderEnvironment, parameters: ProviderParameters
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try self.init(environment, try Self.descriptor.check(parameters, environment))
     }
 
-    convenience init(_ environment: ProviderEnvironment, _ parameters: Parameters) throws(CertificateProviderError) {
+    convenience init(_ environment: ProviderEnvironment, _ parameters: Parameters) throws(ProviderError) {
         self.init(environment, try TokenSettings(parameters))
     }
 
@@ -63,14 +63,14 @@ public final class PKCS11TokenProvider: CertificateProvider {
     ///   matches several; `interactionRequired` if the PIN has no source and no user can be asked; `pinIncorrect`,
     ///   `pinFinalTry` or `pinLocked`; `keyMismatch`; `timedOut`; `unavailable` for a module that fails;
     ///   `storeWriteFailed`; `operationNotAllowed` after ``shutdown()``.
-    public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
-        do throws(CertificateProviderError) {
+    public func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
+        do throws(ProviderError) {
             let tokens = try self.tokens()
             var identity = try await identity(on: tokens, interaction)
             // A caller that gets the identity in use hopes for a newer one.
             if identity.certificate == state.withLock(\.current), let token = (identity.key as? TokenKey)?.token,
                 try await tokens.calls.run(
-                    "reading the token anew", { () throws(CertificateProviderError) in try token.readAnew() })
+                    "reading the token anew", { () throws(ProviderError) in try token.readAnew() })
             {
                 identity = try await self.identity(on: tokens, interaction)
             }
@@ -78,7 +78,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
                 certificateChain: identity.certificateChain, privateKey: nil,
                 attributes: ["uri": identity.key.uri ?? ""])
             let (storage, name) = (environment.storage, tokens.settings.entryName)
-            try await environment.executor.run { () throws(CertificateProviderError) in
+            try await environment.executor.run { () throws(ProviderError) in
                 try storage.setEntry(entry, named: name)
             }
             handOut(identity)
@@ -91,13 +91,13 @@ public final class PKCS11TokenProvider: CertificateProvider {
     /// Finds the identity, asks for the PIN if needed, and lets the key sign a probe.
     func identity(
         on tokens: TokenLocator, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
-        let login = try await tokens.calls.run("looking for the token") { () throws(CertificateProviderError) in
+    ) async throws(ProviderError) -> Identity {
+        let login = try await tokens.calls.run("looking for the token") { () throws(ProviderError) in
             try tokens.loginToMake()
         }
         let pin = try await login?.ask(interaction)
         let identity = try await tokens.calls.run("looking for the identity", atLeast: login?.minimumTime ?? .zero) {
-            () throws(CertificateProviderError) in try tokens.identity(pin: pin)
+            () throws(ProviderError) in try tokens.identity(pin: pin)
         }
         try await identity.verifyPossession()
         return identity
@@ -110,13 +110,13 @@ public final class PKCS11TokenProvider: CertificateProvider {
     ///
     /// - Throws: `tokenNotPresent` or `notFound` if an identity was used before and is not there now. Otherwise as
     ///   ``getCertificate(_:)``.
-    public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
-        do throws(CertificateProviderError) {
+    public func getStoredCertificate() throws(ProviderError) -> Identity? {
+        do throws(ProviderError) {
             let tokens = try self.tokens()
             let isKnown = try environment.storage.entry(named: tokens.settings.entryName) != nil
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 let identity = try tokens.calls.wait("looking for the identity") {
-                    () throws(CertificateProviderError) in try tokens.identityAtHand()
+                    () throws(ProviderError) in try tokens.identityAtHand()
                 }
                 if let identity { handOut(identity) }
                 return identity
@@ -137,11 +137,11 @@ public final class PKCS11TokenProvider: CertificateProvider {
     ///
     /// - Throws: `deleteFailed` for objects that remain on the token, or for the record. With `delete-objects` also
     ///   `tokenNotPresent`, `interactionRequired` if the PIN has no source, and errors of the login and of the module.
-    public func deleteStoredCertificate() throws(CertificateProviderError) {
-        do throws(CertificateProviderError) {
+    public func deleteStoredCertificate() throws(ProviderError) {
+        do throws(ProviderError) {
             let tokens = try self.tokens()
             if tokens.settings.deletesObjects {
-                try tokens.calls.wait("destroying the identity") { () throws(CertificateProviderError) in
+                try tokens.calls.wait("destroying the identity") { () throws(ProviderError) in
                     if let key = try tokens.keyToDestroy() {
                         try key.token.keys.discard(key)
                     } else {
@@ -151,7 +151,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
             }
             // First, since a module may hang in the middle of a logout.
             try environment.storage.removeEntry(named: tokens.settings.entryName)
-            try tokens.calls.wait("logging out") { () throws(CertificateProviderError) in tokens.logout() }
+            try tokens.calls.wait("logging out") { () throws(ProviderError) in tokens.logout() }
         } catch {
             throw error.attributed(to: id)
         }
@@ -169,8 +169,8 @@ public final class PKCS11TokenProvider: CertificateProvider {
         announcements.forEach { $0.finish() }
         guard let tokens else { return }
         let end = ModuleCalls(timeout: ModuleEnd.limit, threads: 1)
-        do throws(CertificateProviderError) {
-            try await end.run("closing") { () throws(CertificateProviderError) in
+        do throws(ProviderError) {
+            try await end.run("closing") { () throws(ProviderError) in
                 tokens.shutDown(by: .now + ModuleEnd.limit)
             }
         } catch {
@@ -213,7 +213,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
         }
     }
 
-    func tokens() throws(CertificateProviderError) -> TokenLocator {
+    func tokens() throws(ProviderError) -> TokenLocator {
         let (known, isShutDown) = state.withLock { ($0.tokens, $0.isShutDown) }
         if isShutDown { throw .modulesEnded }
         if let known { return known }

@@ -22,7 +22,7 @@ public final class TokenKeyStore: KeyStore {
             scheme: scheme, id: PKCS11TokenProvider.id, displayName: "PKCS#11 token",
             summary: "Private keys in a PKCS#11 token.",
             parameters: [TokenSettings.Parameter.modulePath.descriptor, TokenSettings.Parameter.timeout.descriptor]
-        ) { environment, location, parameters throws(CertificateProviderError) in
+        ) { environment, location, parameters throws(ProviderError) in
             TokenKeyStore(PKCS11TokenProvider(environment, try TokenSettings(location, parameters)))
         }
     }
@@ -41,11 +41,11 @@ public final class TokenKeyStore: KeyStore {
     }
 
     /// Finds the one token, and logs in to it.
-    public func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
-        try await attributed { () async throws(CertificateProviderError) in
+    public func check(_ interaction: any UserInteraction) async throws(ProviderError) {
+        try await attributed { () async throws(ProviderError) in
             guard !interaction.canAsk else { return _ = try await loggedInToken(interaction) }
             let tokens = try provider.tokens()
-            try await tokens.calls.run("logging in") { () throws(CertificateProviderError) in
+            try await tokens.calls.run("logging in") { () throws(ProviderError) in
                 _ = try tokens.unattended(nil)
             }
         }
@@ -54,36 +54,36 @@ public final class TokenKeyStore: KeyStore {
     /// Makes a key pair under a fresh random `CKA_ID`. A key that is ready only after the deadline is destroyed then.
     public func make(
         _ new: NewKey, _ interaction: any UserInteraction,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey {
-        try await attributed { () async throws(CertificateProviderError) in
+        remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
+    ) async throws(ProviderError) -> any IdentityKey {
+        try await attributed { () async throws(ProviderError) in
             let type = try properties.type(of: new)
             let token = try await loggedInToken(interaction)
             // A card takes a minute for a large RSA key.
             let made = try await token.calls.run(
                 "making a key pair", atLeast: .seconds(120), undo: { try? $0.takeBack() }
             ) {
-                () throws(CertificateProviderError) in
+                () throws(ProviderError) in
                 try token.keys.generate(type, label: new.label, for: new.use)
             }
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 for wanted in [KeyUse.pkcs1Decryption, .oaepDecryption] where new.use.contains(wanted) {
                     let schemes = wanted.decryptionSchemes
                     guard Set(schemes).isDisjoint(with: made.key.decryptionSchemes) else { continue }
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .unsupportedAlgorithm,
                         "The token '\(token.displayName)' makes no key that decrypts by "
                             + "\(schemes.map(\.description).joined(separator: " or ")); use another key store.")
                 }
                 try await remember(made.key)
-                try await provider.environment.executor.run { () throws(CertificateProviderError) in
+                try await provider.environment.executor.run { () throws(ProviderError) in
                     try made.handOver()
                 }
             } catch {
                 // Otherwise it would be destroyed later, when it may be in use.
                 let reason = error
-                do throws(CertificateProviderError) {
-                    try await token.calls.run("destroying the key") { () throws(CertificateProviderError) in
+                do throws(ProviderError) {
+                    try await token.calls.run("destroying the key") { () throws(ProviderError) in
                         try made.takeBack()
                     }
                 } catch { throw made.left(by: error, after: reason) }
@@ -96,14 +96,14 @@ public final class TokenKeyStore: KeyStore {
     /// Finds a key by its public key object, for RSA also by its modulus. The key signs a probe.
     public func key(
         for reference: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (any IdentityKey)? {
-        try await attributed { () async throws(CertificateProviderError) in
+    ) async throws(ProviderError) -> (any IdentityKey)? {
+        try await attributed { () async throws(ProviderError) in
             try await tokenKey(for: reference, interaction)
         }
     }
 
-    public func storedKey(for reference: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
-        try waiting("looking for the key") { token, id throws(CertificateProviderError) in
+    public func storedKey(for reference: KeyReference) throws(ProviderError) -> (any IdentityKey)? {
+        try waiting("looking for the key") { token, id throws(ProviderError) in
             try token.keys.ownedKey(for: reference.publicKey, id: id)
         } at: {
             reference
@@ -115,10 +115,10 @@ public final class TokenKeyStore: KeyStore {
     /// warning in the log.
     ///
     /// - Throws: `tokenNotPresent`, `configurationInvalid` if several tokens match, errors of the login and the module.
-    public func list() async throws(CertificateProviderError) -> [KeyDescription] {
-        try await attributed { () async throws(CertificateProviderError) in
+    public func list() async throws(ProviderError) -> [KeyDescription] {
+        try await attributed { () async throws(ProviderError) in
             let tokens = try provider.tokens()
-            return try await tokens.calls.run("listing the keys") { () throws(CertificateProviderError) in
+            return try await tokens.calls.run("listing the keys") { () throws(ProviderError) in
                 let (token, login) = try tokens.single(nil)
                 if let login, login.isUnattended { try tokens.logIn(login, nil) }
                 return try token.keys.descriptions(tokens.settings.uri.query)
@@ -129,18 +129,18 @@ public final class TokenKeyStore: KeyStore {
     /// Destroys the private key, the public key and the certificates for it, and nothing else with their id or label.
     public func destroy(
         _ reference: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Bool {
-        try await attributed { () async throws(CertificateProviderError) in
+    ) async throws(ProviderError) -> Bool {
+        try await attributed { () async throws(ProviderError) in
             let token = try await loggedInToken(interaction, reference)
             let id = objectID(of: reference)
-            return try await token.calls.run("destroying the key") { () throws(CertificateProviderError) in
+            return try await token.calls.run("destroying the key") { () throws(ProviderError) in
                 try token.keys.destroy(reference.publicKey, id: id)
             }
         }
     }
 
-    public func destroyStored(_ reference: KeyReference) throws(CertificateProviderError) -> Bool {
-        try waiting("destroying the key") { token, id throws(CertificateProviderError) in
+    public func destroyStored(_ reference: KeyReference) throws(ProviderError) -> Bool {
+        try waiting("destroying the key") { token, id throws(ProviderError) in
             try token.keys.destroy(reference.publicKey, id: id)
         } at: {
             reference
@@ -154,11 +154,11 @@ public final class TokenKeyStore: KeyStore {
     ///   tokens match; errors of the module.
     public func announceDestruction(
         of reference: KeyReference
-    ) async throws(CertificateProviderError) -> [String] {
-        try await attributed { () async throws(CertificateProviderError) in
+    ) async throws(ProviderError) -> [String] {
+        try await attributed { () async throws(ProviderError) in
             let tokens = try provider.tokens()
             let (uri, id) = (try? PKCS11URI(reference.uri), objectID(of: reference))
-            return try await tokens.calls.run("looking for the key") { () throws(CertificateProviderError) in
+            return try await tokens.calls.run("looking for the key") { () throws(ProviderError) in
                 let token = try tokens.unattended(uri)
                 guard let key = try token.keys.key(for: reference.publicKey, id: id) else {
                     guard let id, try token.keys.publicKeysLeft(id: id).contains(reference.publicKey)
@@ -183,20 +183,20 @@ public final class TokenKeyStore: KeyStore {
     }
 
     private func attributed<T>(
-        _ body: () async throws(CertificateProviderError) -> T
-    ) async throws(CertificateProviderError) -> T {
-        do throws(CertificateProviderError) { return try await body() } catch { throw error.attributed(to: id) }
+        _ body: () async throws(ProviderError) -> T
+    ) async throws(ProviderError) -> T {
+        do throws(ProviderError) { return try await body() } catch { throw error.attributed(to: id) }
     }
 
     /// Calls `body` with the token of a key, logged in without a prompt. Blocks.
     private func waiting<T: Sendable>(
-        _ purpose: String, _ body: @escaping @Sendable (Token, [UInt8]?) throws(CertificateProviderError) -> T,
+        _ purpose: String, _ body: @escaping @Sendable (Token, [UInt8]?) throws(ProviderError) -> T,
         at reference: () -> KeyReference
-    ) throws(CertificateProviderError) -> T {
-        do throws(CertificateProviderError) {
+    ) throws(ProviderError) -> T {
+        do throws(ProviderError) {
             let tokens = try provider.tokens()
             let (uri, id) = (try? PKCS11URI(reference().uri), objectID(of: reference()))
-            return try tokens.calls.wait(purpose) { () throws(CertificateProviderError) in
+            return try tokens.calls.wait(purpose) { () throws(ProviderError) in
                 try body(try tokens.unattended(uri), id)
             }
         } catch {
@@ -206,10 +206,10 @@ public final class TokenKeyStore: KeyStore {
 
     private func tokenKey(
         for reference: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> TokenKey? {
+    ) async throws(ProviderError) -> TokenKey? {
         let token = try await loggedInToken(interaction, reference)
         let id = objectID(of: reference)
-        return try await token.calls.run("looking for the key") { () throws(CertificateProviderError) in
+        return try await token.calls.run("looking for the key") { () throws(ProviderError) in
             try token.keys.ownedKey(for: reference.publicKey, id: id)
         }
     }
@@ -217,11 +217,11 @@ public final class TokenKeyStore: KeyStore {
     /// The key as this room knows it; one that is wrapped is looked for by its public key.
     private func tokenKey(
         of key: any IdentityKey, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> TokenKey {
+    ) async throws(ProviderError) -> TokenKey {
         if let key = key as? TokenKey { return key }
         let reference = KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")
         if let found = try await tokenKey(for: reference, interaction) { return found }
-        throw CertificateProviderError(
+        throw ProviderError(
             .notFound,
             "No token that \(provider.settings.names.uri) matches has the private key (\(key.publicKey.displayName)); insert the "
                 + "token that has it, or fetch a new identity.")
@@ -232,15 +232,15 @@ public final class TokenKeyStore: KeyStore {
     /// - Parameter reference: A key whose token it must be.
     private func loggedInToken(
         _ interaction: any UserInteraction, _ reference: KeyReference? = nil
-    ) async throws(CertificateProviderError) -> Token {
+    ) async throws(ProviderError) -> Token {
         let tokens = try provider.tokens()
         let uri = reference.flatMap { try? PKCS11URI($0.uri) }
         let (token, login) = try await tokens.calls.run("looking for the token") {
-            () throws(CertificateProviderError) in try tokens.single(uri)
+            () throws(ProviderError) in try tokens.single(uri)
         }
         guard let login else { return token }
         let pin = try await login.ask(interaction)
-        try await tokens.calls.run("logging in", atLeast: login.minimumTime) { () throws(CertificateProviderError) in
+        try await tokens.calls.run("logging in", atLeast: login.minimumTime) { () throws(ProviderError) in
             try tokens.logIn(login, pin)
         }
         return token
@@ -250,8 +250,8 @@ public final class TokenKeyStore: KeyStore {
 extension TokenKeyStore: CertificateStoring {
     public func identity(
         _ uri: String, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
-        try await attributed { () async throws(CertificateProviderError) in
+    ) async throws(ProviderError) -> Identity {
+        try await attributed { () async throws(ProviderError) in
             try await provider.identity(on: provider.tokens().narrowed(to: PKCS11URI(uri)), interaction)
         }
     }
@@ -260,8 +260,8 @@ extension TokenKeyStore: CertificateStoring {
     /// the token.
     public func storeChain(
         _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
-        try await attributed { () async throws(CertificateProviderError) in
+    ) async throws(ProviderError) {
+        try await attributed { () async throws(ProviderError) in
             let key = try await tokenKey(of: key, interaction)
             let identity = try Identity(
                 certificateChain: chain, key: key, provenance: .init(provider: id, alias: key.label, source: key.uri))
@@ -269,7 +269,7 @@ extension TokenKeyStore: CertificateStoring {
             let token = key.token
             _ = try await token.calls.run(
                 "writing the certificate", undo: { try? token.keys.remove($0, for: key) },
-                { () throws(CertificateProviderError) in
+                { () throws(ProviderError) in
                     guard let written = try token.keys.store(chain, for: key) else { throw token.keys.noLongerThere() }
                     return written
                 })
@@ -278,10 +278,10 @@ extension TokenKeyStore: CertificateStoring {
 
     public func removeOtherCertificates(
         than leaf: X509Certificate, of reference: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
-        try await attributed { () async throws(CertificateProviderError) in
+    ) async throws(ProviderError) {
+        try await attributed { () async throws(ProviderError) in
             guard let key = try await tokenKey(for: reference, interaction) else { return }
-            try await key.token.calls.run("removing certificates") { () throws(CertificateProviderError) in
+            try await key.token.calls.run("removing certificates") { () throws(ProviderError) in
                 try key.token.keys.removeCertificates(for: key, except: leaf)
             }
         }
@@ -292,8 +292,8 @@ extension TokenLocator {
     /// - Parameter keyURI: Of a key whose token it must be.
     /// - Throws: `tokenNotPresent`, and `configurationInvalid` where more than one token matches, or no login is
     ///   wanted.
-    fileprivate func single(_ keyURI: PKCS11URI?) throws(CertificateProviderError) -> (Token, TokenLogin?) {
-        var failures: [CertificateProviderError] = []
+    fileprivate func single(_ keyURI: PKCS11URI?) throws(ProviderError) -> (Token, TokenLogin?) {
+        var failures: [ProviderError] = []
         var present = try present(&failures)
         if let keyURI { present = present.filter { keyURI.matches($0.1) } }
         guard let (token, _) = present.first else {
@@ -301,7 +301,7 @@ extension TokenLocator {
         }
         guard present.count == 1 else {
             let candidates = present.map { "'\(PKCS11URI.text(of: $0.1.token))'" }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "\(present.count) tokens match '\(DisplayText.visible(settings.uri.text))'; set \(settings.names.uri) to one of: "
                     + "\(candidates.joined(separator: ", ")).")
@@ -316,11 +316,11 @@ extension TokenLocator {
     }
 
     /// The one token that the URI names, logged in without a prompt.
-    fileprivate func unattended(_ keyURI: PKCS11URI?) throws(CertificateProviderError) -> Token {
+    fileprivate func unattended(_ keyURI: PKCS11URI?) throws(ProviderError) -> Token {
         let (token, login) = try single(keyURI)
         guard let login else { return token }
         guard login.isUnattended else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .interactionRequired,
                 "The PIN of the token '\(token.displayName)' is needed; set \(settings.names.pinSource).")
         }
@@ -329,9 +329,9 @@ extension TokenLocator {
     }
 
     /// Objects that only a login shows may be the ones in question.
-    func requireLogin(to present: [(Token, Slot)]) throws(CertificateProviderError) {
+    func requireLogin(to present: [(Token, Slot)]) throws(ProviderError) {
         guard settings.login != .never || !present.contains(where: { $0.1.has(UInt(CKF_LOGIN_REQUIRED)) }) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "Keys cannot be made, found or destroyed without a login, but 'login' is 'never'; set it to 'auto'.")
         }
@@ -342,9 +342,9 @@ extension TokenKeys {
     /// Destroys a key pair and the certificates for it, or what an interrupted destruction has left of them.
     ///
     /// - Returns: Whether the private key was there.
-    fileprivate func destroy(_ publicKey: PublicKeyInfo, id: [UInt8]?) throws(CertificateProviderError) -> Bool {
+    fileprivate func destroy(_ publicKey: PublicKeyInfo, id: [UInt8]?) throws(ProviderError) -> Bool {
         if let key = try key(for: publicKey, id: id) {
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 try discard(key)
                 return true
             } catch {
@@ -357,7 +357,7 @@ extension TokenKeys {
     }
 
     /// - Parameter query: What is appended to the keys' URIs.
-    fileprivate func descriptions(_ query: String) throws(CertificateProviderError) -> [KeyDescription] {
+    fileprivate func descriptions(_ query: String) throws(ProviderError) -> [KeyDescription] {
         try token.withConnection { connection throws(CryptokiError) in
             try connection.sessions.withSession { session throws(CryptokiError) in
                 let reader = TokenReader(session: session, slot: connection.slot)
@@ -384,7 +384,7 @@ extension TokenKeys {
         "the leftover objects of a key pair (\(publicKey.displayName), id \(DisplayText.hexadecimal(id))) on the token '\(token.displayName)'"
     }
 
-    func announcement(of key: TokenKey) throws(CertificateProviderError) -> [String] {
+    func announcement(of key: TokenKey) throws(ProviderError) -> [String] {
         let name = "(\(key.publicKey.displayName), id \(DisplayText.hexadecimal(key.id)))"
         return ["the private and the public key \(name) on the token '\(token.displayName)'"]
             + (try certificates(for: key).map { "its certificate '\($0.subject)'" })

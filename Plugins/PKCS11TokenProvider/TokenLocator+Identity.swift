@@ -9,15 +9,15 @@ extension TokenLocator {
     /// - Parameter pin: One that a person has just given.
     /// - Throws: `tokenNotPresent`, `notFound`, `configurationInvalid` with the URIs to choose from, and what the login
     ///   meets.
-    func identity(pin: GivenPIN?) throws(CertificateProviderError) -> Identity {
+    func identity(pin: GivenPIN?) throws(ProviderError) -> Identity {
         let (found, key) = try identityKey(pin: pin)
         if let remark = remark(on: found) { environment.logger.warning("\(remark)") }
         return try identity(of: found, with: key)
     }
 
     /// As ``identity(pin:)``, without the chain.
-    func identityKey(pin: GivenPIN?) throws(CertificateProviderError) -> (Found, TokenKey) {
-        let found = try find { login, isFirst throws(CertificateProviderError) in
+    func identityKey(pin: GivenPIN?) throws(ProviderError) -> (Found, TokenKey) {
+        let found = try find { login, isFirst throws(ProviderError) in
             // The accepted PIN is remembered by then.
             try logIn(login, isFirst ? pin : nil)
             return true
@@ -29,8 +29,8 @@ extension TokenLocator {
     /// As ``identity(pin:)`` if no person is needed; `nil` if one would be asked. The identity is returned as found. If only a
     /// `CKA_ID` links the key to the certificate, or the key may need a login that is not permitted, the key first signs a
     /// probe.
-    func identityAtHand() throws(CertificateProviderError) -> Identity? {
-        let found = try find { login, _ throws(CertificateProviderError) in
+    func identityAtHand() throws(ProviderError) -> Identity? {
+        let found = try find { login, _ throws(ProviderError) in
             guard login.isUnattended else { return false }
             try logIn(login, nil)
             return true
@@ -46,9 +46,9 @@ extension TokenLocator {
 
     /// - Parameter logIn: Logs in; false gives up.
     private func find(
-        _ logIn: (_ login: TokenLogin, _ isFirst: Bool) throws(CertificateProviderError) -> Bool
-    ) throws(CertificateProviderError) -> Found? {
-        var failures: [CertificateProviderError] = []
+        _ logIn: (_ login: TokenLogin, _ isFirst: Bool) throws(ProviderError) -> Bool
+    ) throws(ProviderError) -> Found? {
+        var failures: [ProviderError] = []
         let present = try present(&failures)
         guard !present.isEmpty else { throw noToken(failures) }
         var candidates: [Found] = []
@@ -69,18 +69,18 @@ extension TokenLocator {
 
     /// Chooses as ``identity(pin:)`` does.
     func choose(
-        _ candidates: [Found], _ failures: [CertificateProviderError]
-    ) throws(CertificateProviderError) -> Found {
+        _ candidates: [Found], _ failures: [ProviderError]
+    ) throws(ProviderError) -> Found {
         let verdict = try IdentityChoice.verdict(
             on: candidates.map(fact),
-            chained: { indices throws(CertificateProviderError) in
+            chained: { indices throws(ProviderError) in
                 // A search for the issuers of very many certificates would take too long.
                 guard indices.count <= TokenReader.maximumRemarks else { return [] }
                 var chained: [Int] = []
                 for index in indices where try chain(of: candidates[index]).count > 1 { chained.append(index) }
                 return chained
             },
-            remembered: { indices throws(CertificateProviderError) in
+            remembered: { indices throws(ProviderError) in
                 guard let chosen = try remembered()?.leaf.publicKey else { return [] }
                 return indices.filter { candidates[$0].candidate.certificate.publicKey == chosen }
             })
@@ -89,7 +89,7 @@ extension TokenLocator {
         case .one(let index): found = candidates[index]
         case .none:
             throw failures.first ?? candidates.first?.token.describe(TokenConnection.searchWithoutLogin)
-                ?? CertificateProviderError(
+                ?? ProviderError(
                     .notFound,
                     "No identity on the token matches '\(DisplayText.visible(settings.uri.text))'; 'certprov list' "
                         + "shows the available identities.")
@@ -134,9 +134,9 @@ extension TokenLocator {
             end: certificate.notValidAfter)
     }
 
-    private func severalIdentities(_ candidates: [Found]) -> CertificateProviderError {
+    private func severalIdentities(_ candidates: [Found]) -> ProviderError {
         let named = candidates.prefix(TokenReader.maximumRemarks)
-        return CertificateProviderError(
+        return ProviderError(
             .configurationInvalid,
             "There are \(candidates.count) identities; set \(settings.names.uri) to one of: "
                 + named.map { "'\($0.candidate.uri)' (\($0.candidate.certificate.summary))" }.joined(separator: ", ")
@@ -153,14 +153,14 @@ extension TokenLocator {
         let uri: PKCS11URI?
     }
 
-    func remembered() throws(CertificateProviderError) -> RememberedIdentity? {
+    func remembered() throws(ProviderError) -> RememberedIdentity? {
         guard let entry = try environment.storage.entry(named: settings.entryName),
             let leaf = entry.certificateChain.first
         else { return nil }
         return RememberedIdentity(leaf: leaf, uri: entry.attributes["uri"].flatMap { try? PKCS11URI($0) })
     }
 
-    func key(of found: Found) throws(CertificateProviderError) -> TokenKey {
+    func key(of found: Found) throws(ProviderError) -> TokenKey {
         let (candidate, token) = (found.candidate, found.token)
         let publicKey = candidate.certificate.publicKey
         let mechanisms = try token.withConnection { connection throws(CryptokiError) in
@@ -169,12 +169,12 @@ extension TokenLocator {
         }
         guard !mechanisms.isEmpty else {
             guard SigningMechanism.isPossible(for: publicKey) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .unsupportedAlgorithm,
                     "On the token '\(token.displayName)', '\(candidate.certificate.subject)': \(publicKey.displayName) keys "
                         + "are not supported; use RSA, EC on P-256, P-384 or P-521, or Ed25519.")
             }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "The token '\(token.displayName)' has no mechanism that signs with the \(publicKey.displayName) key; use another key or token."
             )
@@ -184,7 +184,7 @@ extension TokenLocator {
             token: token)
     }
 
-    private func identity(of found: Found, with key: TokenKey) throws(CertificateProviderError) -> Identity {
+    private func identity(of found: Found, with key: TokenKey) throws(ProviderError) -> Identity {
         let candidate = found.candidate
         return try Identity(
             certificateChain: try chain(of: found), key: key, usage: settings.usage,
@@ -193,7 +193,7 @@ extension TokenLocator {
                 source: candidate.uri))
     }
 
-    private func chain(of found: Found) throws(CertificateProviderError) -> [X509Certificate] {
+    private func chain(of found: Found) throws(ProviderError) -> [X509Certificate] {
         try found.token.withConnection { connection throws(CryptokiError) in
             try connection.sessions.withSession { session throws(CryptokiError) in
                 var issuers = TokenReader.Issuers()
@@ -211,7 +211,7 @@ extension TokenLocator {
     /// - Throws: `configurationInvalid` where several tokens may hold the identity.
     func loginToUse(
         _ present: [(Token, Slot)], lettingSign: Bool = true
-    ) throws(CertificateProviderError) -> TokenLogin? {
+    ) throws(ProviderError) -> TokenLogin? {
         guard let login = try tokenToOpen(of: present), !needsNoLogin(login, lettingSign) else { return nil }
         return login
     }
@@ -220,7 +220,7 @@ extension TokenLocator {
     /// slot 9e of a PIV card.
     private func needsNoLogin(_ login: TokenLogin, _ lettingSign: Bool) -> Bool {
         guard settings.login == .auto, settings.uri.namesObject, !login.token.isLoggedIn else { return false }
-        var failures: [CertificateProviderError] = []
+        var failures: [ProviderError] = []
         let keys = read(login.token, login.slot, &failures) { reader, contents throws(CryptokiError) in
             try contents.candidates.map { candidate throws(CryptokiError) -> Found? in
                 guard let key = candidate.key, !key.needsPINEachTime,
@@ -242,10 +242,10 @@ extension TokenLocator {
     /// The token to log in to; `nil` when none has to be.
     ///
     /// - Throws: `configurationInvalid` where several tokens may hold the identity.
-    func tokenToOpen(of present: [(Token, Slot)]) throws(CertificateProviderError) -> TokenLogin? {
+    func tokenToOpen(of present: [(Token, Slot)]) throws(ProviderError) -> TokenLogin? {
         guard settings.login != .never else { return nil }
         let tokens = present.filter { $0.1.has(UInt(CKF_LOGIN_REQUIRED)) }
-        var failures: [CertificateProviderError] = []
+        var failures: [ProviderError] = []
         let verdict = try LoginChoice.verdict(
             on: tokens.map(\.0.isLoggedIn), namesToken: settings.uri.namesToken,
             sight: {
@@ -253,7 +253,7 @@ extension TokenLocator {
                 let holders = tokens.indices.filter { showsIdentity(tokens[$0].0, tokens[$0].1, &failures) }
                 return LoginChoice.Sight(holders: holders, isComplete: failures.isEmpty)
             },
-            remembered: { indices throws(CertificateProviderError) in
+            remembered: { indices throws(ProviderError) in
                 guard let uri = try remembered()?.uri else { return [] }
                 return indices.filter { uri.matches(tokens[$0].1) }
             })
@@ -271,15 +271,15 @@ extension TokenLocator {
     /// - Parameter pin: One that a person has just given; otherwise the configured one is used.
     /// - Throws: `interactionRequired` for a PIN that was given for another token, and `configurationInvalid` where a
     ///   configured one would go to a token that nothing says it is for.
-    func logIn(_ login: TokenLogin, _ pin: GivenPIN?) throws(CertificateProviderError) {
+    func logIn(_ login: TokenLogin, _ pin: GivenPIN?) throws(ProviderError) {
         try check(login, pin)
         try login.token.logIn(pin: pin?.secret)
     }
 
     /// Throws what ``logIn(_:_:)`` does before anything is sent.
-    func check(_ login: TokenLogin, _ pin: GivenPIN?) throws(CertificateProviderError) {
+    func check(_ login: TokenLogin, _ pin: GivenPIN?) throws(ProviderError) {
         if let pin, pin.token != login.token.identity {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .interactionRequired,
                 "The PIN was not sent: it was entered for another token, and now '\(login.token.displayName)' is "
                     + "present; try again.")
@@ -287,7 +287,7 @@ extension TokenLocator {
         // A PIN that this token has accepted is its own.
         if pin == nil, !login.isMeant, login.isUnattended, !login.token.pins.isProven {
             let uri = PKCS11URI.text(of: login.slot.token)
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The configured PIN is not sent to the token '\(login.token.displayName)', since \(settings.names.uri) does "
                     + "not name it; if the PIN is for this token, set \(settings.names.uri) to '\(uri)'.")
@@ -296,9 +296,9 @@ extension TokenLocator {
 
     /// Logs in without a person.
     /// - Throws: Also `interactionRequired`.
-    func openUnattended(_ login: TokenLogin) throws(CertificateProviderError) {
+    func openUnattended(_ login: TokenLogin) throws(ProviderError) {
         guard !login.hasPad else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .interactionRequired,
                 "The token '\(login.token.displayName)' requires its PIN on the reader's PIN pad; run 'certprov "
                     + "fetch' on a terminal to enter it.")
@@ -307,14 +307,14 @@ extension TokenLocator {
     }
 
     /// The login that has to be made; `nil` where none has to be.
-    func loginToMake() throws(CertificateProviderError) -> TokenLogin? {
-        var failures: [CertificateProviderError] = []
+    func loginToMake() throws(ProviderError) -> TokenLogin? {
+        var failures: [ProviderError] = []
         return try loginToUse(try present(&failures))
     }
 
-    private func severalTokens(_ tokens: [(Token, Slot)]) -> CertificateProviderError {
+    private func severalTokens(_ tokens: [(Token, Slot)]) -> ProviderError {
         let uris = tokens.map { _, slot in "'\(PKCS11URI.text(of: slot.token))'" }
-        return CertificateProviderError(
+        return ProviderError(
             .configurationInvalid,
             "The PIN could be for \(uris.count) tokens, and it is sent to one only; set \(settings.names.uri) to one of: "
                 + uris.joined(separator: ", ") + ".")

@@ -6,11 +6,11 @@ import Logging
 extension TokenLocator {
     /// Returns the tokens that are there now and that the URI matches.
     /// - Parameter failures: Gets the failures of single modules.
-    func present(_ failures: inout [CertificateProviderError]) throws(CertificateProviderError) -> [(Token, Slot)] {
+    func present(_ failures: inout [ProviderError]) throws(ProviderError) -> [(Token, Slot)] {
         let modules = try modules()
         let before = failures.count
         var views = visit(modules.map { module in (module: module, item: ()) }, &failures) {
-            [self] reference, _ throws(CertificateProviderError) -> View? in
+            [self] reference, _ throws(ProviderError) -> View? in
             guard let module = try reference.module(for: settings.uri) else { return nil }
             return try describing(module) { () throws(CryptokiError) in try look(at: module, reference) }
         }.compactMap(\.self)
@@ -20,7 +20,7 @@ extension TokenLocator {
             let hiding = views.filter(\.mayHide)
             views.removeAll(where: \.mayHide)
             views += visit(hiding.map { view in (module: view.reference, item: view) }, &failures) {
-                [self] _, view throws(CertificateProviderError) in
+                [self] _, view throws(ProviderError) in
                 try describing(view.module) { () throws(CryptokiError) in try lookAgain(after: view) }
             }
         }
@@ -61,7 +61,7 @@ extension TokenLocator {
     struct Listing: Sendable {
         /// Each with its chain.
         var found: [(found: Found, chain: [X509Certificate])] = []
-        var failures: [CertificateProviderError] = []
+        var failures: [ProviderError] = []
         /// Other objects than identities: in words, and by their URIs.
         var remarks: [String] = []
         var otherObjects: [String] = []
@@ -75,7 +75,7 @@ extension TokenLocator {
             return tokens.isEmpty ? nil : (module: module, item: tokens)
         }
         var all = Listing()
-        let listings = visit(visits, &all.failures) { [self] _, tokens throws(CertificateProviderError) in
+        let listings = visit(visits, &all.failures) { [self] _, tokens throws(ProviderError) in
             tokens.reduce(into: Listing()) { list($1.0, $1.1, &$0) }
         }
         for listing in listings {
@@ -115,18 +115,18 @@ extension TokenLocator {
     /// Calls `body` with each of the modules: where there are several at the same time, and for half of the timeout, so
     /// that one that hangs hides nothing in the others.
     private func visit<Item: Sendable, T: Sendable>(
-        _ visits: [(module: ModuleReference, item: Item)], _ failures: inout [CertificateProviderError],
-        _ body: @escaping @Sendable (ModuleReference, Item) throws(CertificateProviderError) -> T
+        _ visits: [(module: ModuleReference, item: Item)], _ failures: inout [ProviderError],
+        _ body: @escaping @Sendable (ModuleReference, Item) throws(ProviderError) -> T
     ) -> [T] {
-        var results: [Result<T, CertificateProviderError>] = []
+        var results: [Result<T, ProviderError>] = []
         if visits.count == 1 {
             results = visits.map { visit in
-                Result { () throws(CertificateProviderError) in try body(visit.module, visit.item) }
+                Result { () throws(ProviderError) in try body(visit.module, visit.item) }
             }
         } else {
             let answers = visits.map { visit in
-                let answer = Answer<Result<T, CertificateProviderError>>()
-                visit.module.visit { () throws(CertificateProviderError) in
+                let answer = Answer<Result<T, ProviderError>>()
+                visit.module.visit { () throws(ProviderError) in
                     try body(visit.module, visit.item)
                 } completion: {
                     answer.give($0)
@@ -159,11 +159,11 @@ extension TokenLocator {
     /// Calls `body`, and says which module an error is of.
     private func describing<T>(
         _ module: Module, _ body: () throws(CryptokiError) -> T
-    ) throws(CertificateProviderError) -> T {
+    ) throws(ProviderError) -> T {
         do throws(CryptokiError) { return try body() } catch {
             // A module that starts without its tokens may not start at all.
             let isAway = error.function == "C_Initialize" && state.withLock { !$0.tokens.isEmpty }
-            throw CertificateProviderError(
+            throw ProviderError(
                 isAway ? .tokenNotPresent : .unavailable, "The PKCS#11 module '\(module.name)' failed (\(error)).",
                 nativeCode: Int(clamping: error.code), underlying: error)
         }
@@ -206,7 +206,7 @@ extension TokenLocator {
         return view
     }
 
-    private func modules() throws(CertificateProviderError) -> [ModuleReference] {
+    private func modules() throws(ProviderError) -> [ModuleReference] {
         let (known, isShutDown) = state.withLock { ($0.modules, $0.isShutDown) }
         if isShutDown { throw .modulesEnded }
         if let known { return known }
@@ -304,7 +304,7 @@ extension TokenLocator {
     ///
     /// - Parameter failures: The failures of modules and readers. Some of a host's modules are for devices that it does not
     ///   have: one that does not start says nothing of a token that others would show.
-    func noToken(_ failures: [CertificateProviderError]) -> CertificateProviderError {
+    func noToken(_ failures: [ProviderError]) -> ProviderError {
         guard let first = failures.first else { return tokenNotPresent() }
         let unmatched = state.withLock(\.unmatched)
         guard unmatched.hasLooked, failures.count == unmatched.silent,
@@ -316,13 +316,13 @@ extension TokenLocator {
         return error
     }
 
-    func tokenNotPresent() -> CertificateProviderError {
+    func tokenNotPresent() -> ProviderError {
         let modules = state.withLock { state in state.tokens.values.map(\.module) }
         let others =
             modules.first.flatMap { module in (try? Slot.look(at: module)).map { module.tokensInUse(of: $0.slots) } }
             ?? []
         if let missing = state.withLock(\.unmatched.missingService) {
-            return CertificateProviderError(
+            return ProviderError(
                 .tokenNotPresent,
                 "No token matches '\(DisplayText.visible(settings.uri.text))', and the smart card service is not "
                     + "running (\(missing)); start pcscd."
@@ -330,7 +330,7 @@ extension TokenLocator {
         }
         let unmatched = state.withLock(\.unmatched)
         guard unmatched.hasModules else {
-            return CertificateProviderError(
+            return ProviderError(
                 .tokenNotPresent,
                 "No token matches '\(DisplayText.visible(settings.uri.text))'. \(Self.noModule)")
         }
@@ -339,7 +339,7 @@ extension TokenLocator {
             ["insert it"] + (unmatched.uninitialised.isEmpty ? [] : ["initialise it with its own tool"])
             + (unmatched.list == nil ? [] : ["correct \(settings.names.uri)"])
         let present = unmatched.list.map { " Present: \($0)." } ?? ""
-        return CertificateProviderError(
+        return ProviderError(
             .tokenNotPresent,
             "No token matches '\(DisplayText.visible(settings.uri.text))'; \(steps.joined(separator: ", or ")).\(present)"
         ).naming(others)

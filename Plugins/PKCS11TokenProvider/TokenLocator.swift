@@ -45,7 +45,7 @@ final class TokenLocator: Sendable {
         (calls, environment, policy, state) = (other.calls, other.environment, other.policy, other.state)
     }
 
-    func narrowed(to uri: PKCS11URI) throws(CertificateProviderError) -> TokenLocator {
+    func narrowed(to uri: PKCS11URI) throws(ProviderError) -> TokenLocator {
         TokenLocator(self, try settings.narrowed(to: uri))
     }
 
@@ -63,14 +63,14 @@ final class TokenLocator: Sendable {
 
     /// Returns the visible objects of a token.
     /// - Parameter failures: Gets the failures of the token, or of objects on it: the other objects are returned.
-    func read(_ token: Token, _ slot: Slot, _ failures: inout [CertificateProviderError]) -> [Found] {
+    func read(_ token: Token, _ slot: Slot, _ failures: inout [ProviderError]) -> [Found] {
         read(token, slot, &failures) { _, contents in
             contents.candidates.map { Found(candidate: $0, token: token) }
         } ?? []
     }
 
     /// Whether an identity that the URI matches is to be seen on a token, as far as that can be told now.
-    func showsIdentity(_ token: Token, _ slot: Slot, _ failures: inout [CertificateProviderError]) -> Bool {
+    func showsIdentity(_ token: Token, _ slot: Slot, _ failures: inout [ProviderError]) -> Bool {
         // The first one is enough: there may be thousands.
         read(token, slot, maximum: 1, &failures) { _, contents in !contents.candidates.isEmpty } ?? false
     }
@@ -82,11 +82,11 @@ final class TokenLocator: Sendable {
     ///   - use: Gets the reader and what it has found.
     /// - Returns: What `use` does; `nil` where the token could not be read.
     func read<T>(
-        _ token: Token, _ slot: Slot, maximum: Int = .max, _ failures: inout [CertificateProviderError],
+        _ token: Token, _ slot: Slot, maximum: Int = .max, _ failures: inout [ProviderError],
         _ use: (TokenReader, TokenReader.Contents) throws(CryptokiError) -> T
     ) -> T? {
         let uri = settings.uri
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let (result, problems) = try token.withConnection { connection throws(CryptokiError) in
                 var problems = ObjectFailures()
                 let result = try connection.sessions.withSession { session throws(CryptokiError) -> T? in

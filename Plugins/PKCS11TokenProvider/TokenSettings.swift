@@ -34,7 +34,7 @@ struct TokenSettings: Sendable {
         "The URI contains the PIN ('pin-value'), readable for all who can read the configuration; write the PIN to a "
         + "file that only you can read, and set 'pin-source' to it."
 
-    init(_ parameters: Parameters) throws(CertificateProviderError) {
+    init(_ parameters: Parameters) throws(ProviderError) {
         names = Names()
         uri = if let uri = parameters[Parameter.uri] { uri } else { try PKCS11URI("pkcs11:") }
         modulePath = parameters[Parameter.modulePath]
@@ -53,7 +53,7 @@ struct TokenSettings: Sendable {
     }
 
     /// Reads the settings of a key store at a place.
-    init(_ location: KeyStoreLocation, _ parameters: Parameters) throws(CertificateProviderError) {
+    init(_ location: KeyStoreLocation, _ parameters: Parameters) throws(ProviderError) {
         names = location.parameter.map(Names.of) ?? Names()
         uri = try PKCS11URI(location.uri)
         try Self.refusePIN(in: uri)
@@ -68,7 +68,7 @@ struct TokenSettings: Sendable {
     }
 
     /// The settings for another object on the same tokens.
-    func narrowed(to uri: PKCS11URI) throws(CertificateProviderError) -> TokenSettings {
+    func narrowed(to uri: PKCS11URI) throws(ProviderError) -> TokenSettings {
         try Self.refusePIN(in: uri)
         var copy = self
         copy.uri = uri
@@ -78,9 +78,9 @@ struct TokenSettings: Sendable {
         return copy
     }
 
-    private static func refusePIN(in uri: PKCS11URI) throws(CertificateProviderError) {
+    private static func refusePIN(in uri: PKCS11URI) throws(ProviderError) {
         guard uri.pinValue == nil else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The URI contains a PIN, readable for all who can read the configuration; write the PIN to a file that "
                     + "only you can read, and name that as its pin-source.")
@@ -92,16 +92,16 @@ struct TokenSettings: Sendable {
     }
 
     /// The `pin-source` of a URI: a file, by its path or as a `file:` URI (RFC 7512, section 2.4).
-    private static func source(inURI text: String) throws(CertificateProviderError) -> SecretSource {
+    private static func source(inURI text: String) throws(ProviderError) -> SecretSource {
         guard !text.hasPrefix("|") else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "A 'pin-source' that runs a command ('|…') is refused; write the PIN to a file that only you can read.")
         }
         guard let path = text.lowercased().hasPrefix("file:") ? path(ofFileURI: text) : text, path.hasPrefix("/"),
             !path.utf8.contains(0)
         else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The 'pin-source' of the URI must be an absolute path on this host, or a 'file:' URI of one.")
         }
@@ -128,7 +128,7 @@ extension TokenSettings {
             summary: "The RFC 7512 URI of the identity, or as much of it as identifies it."
         ) { text, _ throws(ParameterProblem) in
             let uri: PKCS11URI
-            do throws(CertificateProviderError) { uri = try PKCS11URI(text) } catch { throw .error(error) }
+            do throws(ProviderError) { uri = try PKCS11URI(text) } catch { throw .error(error) }
             guard uri.meansIdentity else {
                 throw .expected("must name an identity: leave out 'type', or set it to 'cert' or 'private'")
             }
@@ -162,7 +162,7 @@ extension PKCS11TokenProvider {
                 TokenSettings.Parameter.deleteObjects.descriptor, TokenSettings.Parameter.timeout.descriptor,
                 IdentityUsage.parameter.descriptor,
             ], distinguishedBy: [TokenSettings.Parameter.uri.name, TokenSettings.Parameter.modulePath.name]
-        ) { environment, parameters throws(CertificateProviderError) in
+        ) { environment, parameters throws(ProviderError) in
             try PKCS11TokenProvider(environment, parameters)
         }
     }

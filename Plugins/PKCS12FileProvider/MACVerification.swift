@@ -35,7 +35,7 @@ extension MacData {
 
     private func supported<T>(_ body: () throws(OpenSSLError) -> T) throws -> T {
         do throws(OpenSSLError) { return try body() } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "The file's integrity is protected with \(OpenSSLLibrary.name(ofOID: "\(algorithm)")), which is not supported; export "
                     + "the file again with HMAC and SHA-256.",
@@ -62,7 +62,7 @@ private struct PBMAC1Parameters {
             (try nodes.required("keyDerivationFunc"), try nodes.required("messageAuthScheme"))
         }
         guard try derivation.algorithm() == .pbkdf2 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "PBMAC1 with the key derivation \(OpenSSLLibrary.name(ofOID: "\(try derivation.algorithm())")) is not supported; export the file again with PBKDF2."
             )
@@ -75,7 +75,7 @@ private struct PBMAC1Parameters {
             return (Array(salt.bytes), iterations, keySize, try nodes.next()?.algorithm())
         }
         guard Self.keySizes.contains(keySize) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData,
                 "The PBMAC1 key has \(keySize) bytes; export the file again with a key of \(Self.keySizes.lowerBound) to "
                     + "\(Self.keySizes.upperBound) bytes."
@@ -90,7 +90,7 @@ private struct PBMAC1Parameters {
 
     private static func digest(ofHMAC algorithm: ASN1ObjectIdentifier) throws -> String {
         guard let digest = digests[algorithm] else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "PBMAC1 with \(OpenSSLLibrary.name(ofOID: "\(algorithm)")) is not supported; export the file again with HMAC and SHA-256."
             )

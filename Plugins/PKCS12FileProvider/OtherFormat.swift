@@ -62,9 +62,9 @@ enum OtherFormat {
     }
 
     /// The error for a file of this format.
-    func error(_ path: String) -> CertificateProviderError {
+    func error(_ path: String) -> ProviderError {
         let (name, advice) = description(DisplayText.shellQuoted(path))
-        return CertificateProviderError(
+        return ProviderError(
             .malformedData, "The file is \(name), not a PKCS#12 file. \(advice), and set 'path' to the new file.")
     }
 

@@ -22,7 +22,7 @@ struct PFX {
             let content = try BER.sequence(try nodes.required("authSafe"), identifier: .sequence) { nodes in
                 let type = try ASN1ObjectIdentifier(berEncoded: &nodes)
                 guard type == .pkcs7Data else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .unsupportedAlgorithm,
                         type == .pkcs7SignedData
                             ? "The file is protected by a signature (public-key integrity mode), which is not supported; export it "

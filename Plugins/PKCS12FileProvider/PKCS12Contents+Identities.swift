@@ -23,9 +23,9 @@ extension PKCS12Contents {
     ///
     /// - Parameter fallbackAlias: The alias of an identity without friendly name: the file's name.
     /// - Returns: The identities, in the file's order, and an error for each key without certificate.
-    func identities(fallbackAlias: String) -> (identities: [PKCS12Identity], failures: [CertificateProviderError]) {
+    func identities(fallbackAlias: String) -> (identities: [PKCS12Identity], failures: [ProviderError]) {
         var identities: [PKCS12Identity] = []
-        var failures: [CertificateProviderError] = []
+        var failures: [ProviderError] = []
         for key in keys {
             guard let leaf = leaf(for: key) else {
                 failures.append(unpaired(key))
@@ -49,17 +49,17 @@ extension PKCS12Contents {
         }
     }
 
-    private func unpaired(_ key: Key) -> CertificateProviderError {
+    private func unpaired(_ key: Key) -> ProviderError {
         let name = key.friendlyName.map { " '\(DisplayText.visible($0))'" } ?? ""
         let isLinked = key.localKeyID != nil && certificates.contains { $0.localKeyID == key.localKeyID }
         if isLinked {
-            return CertificateProviderError(
+            return ProviderError(
                 .keyMismatch,
                 "The private key\(name) is not the key of the certificate that is stored with it; export both again."
             )
         }
         if let first = unreadableCertificates.first { return first }
-        return CertificateProviderError(
+        return ProviderError(
             .notFound,
             certificates.isEmpty
                 ? "The file holds a private key\(name) but no certificate for it; export both together."
@@ -69,7 +69,7 @@ extension PKCS12Contents {
     }
 
     /// The error for a valid file that has no identity.
-    var nothingFound: CertificateProviderError {
+    var nothingFound: ProviderError {
         let certificates = certificates.count + unreadableCertificates.count
         let reason =
             certificates == 0
@@ -77,6 +77,6 @@ extension PKCS12Contents {
             : "The file holds \(certificates) certificate\(certificates == 1 ? "" : "s") but no private key."
         let skipped =
             hasPublicKeyEncryptedParts ? " Parts of it are encrypted with a public key and were skipped." : ""
-        return CertificateProviderError(.notFound, reason + skipped)
+        return ProviderError(.notFound, reason + skipped)
     }
 }

@@ -18,10 +18,10 @@ struct PKCS12Contents {
     var keys: [Key] = []
     var certificates: [Certificate] = []
     /// An error for each certificate that cannot be read. Not reported if the file has no key.
-    var unreadableCertificates: [CertificateProviderError] = []
+    var unreadableCertificates: [ProviderError] = []
     /// Whether parts were skipped because they are encrypted with a public key (RFC 7292, section 3.1). Decrypting them
     /// would need another private key.
     var hasPublicKeyEncryptedParts = false
     /// An error for each object that cannot be used.
-    var unusable: [CertificateProviderError] = []
+    var unusable: [ProviderError] = []
 }

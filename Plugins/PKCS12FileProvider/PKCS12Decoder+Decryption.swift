@@ -59,9 +59,9 @@ extension PKCS12Decoder {
 
     private func describe(
         _ what: String, _ algorithm: ASN1ObjectIdentifier, _ failure: OpenSSLError?
-    ) -> CertificateProviderError {
+    ) -> ProviderError {
         if let failure, failure.isUnsupportedAlgorithm {
-            return CertificateProviderError(
+            return ProviderError(
                 .unsupportedAlgorithm,
                 "\(what) is encrypted with \(OpenSSLLibrary.name(ofOID: "\(algorithm)")) in a form that is not supported; export the "
                     + "file again with AES.",
@@ -69,12 +69,12 @@ extension PKCS12Decoder {
         }
         if isPasswordVerified {
             // The MAC has shown that the password is right and that nothing was changed.
-            return CertificateProviderError(
+            return ProviderError(
                 .unsupportedAlgorithm,
                 "\(what) is encrypted with a different password than the file, or a different encoding of it; export "
                     + "the file again with one ASCII password.", underlying: failure)
         }
-        return CertificateProviderError(
+        return ProviderError(
             .malformedData,
             "\(what) cannot be decrypted: it is damaged, or the password is wrong (the file has no MAC to tell which). Check "
                 + "'password-source'.",

@@ -30,16 +30,16 @@ struct PKCS12Decoder {
     /// Decodes a file.
     ///
     /// - Throws: `wrongPassword`, only if the MAC does not verify; `malformedData`; `unsupportedAlgorithm`.
-    mutating func decode(_ file: [UInt8]) throws(CertificateProviderError) -> PKCS12Contents {
+    mutating func decode(_ file: [UInt8]) throws(ProviderError) -> PKCS12Contents {
         do {
             let pfx = try PFX(file)
             if let mac = pfx.mac { try verify(mac, of: pfx.content) }
             for part in try BER.parse(pfx.content).elements("AuthenticatedSafe") { try decodePart(part) }
             return contents
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             throw error
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData,
                 "The file is damaged, or is not a PKCS#12 file (\(Self.describe(error))); export it again.",
                 underlying: error)
@@ -54,7 +54,7 @@ struct PKCS12Decoder {
             isPasswordVerified = true
             return
         }
-        throw CertificateProviderError(
+        throw ProviderError(
             .wrongPassword,
             password == nil
                 ? "The file needs a password, and none is configured; set 'password-source'."
@@ -122,7 +122,7 @@ struct PKCS12Decoder {
                 (try ASN1ObjectIdentifier(berEncoded: &nodes), try nodes.explicitOctetString("certValue"))
             }
             guard type == .x509Certificate else { return }
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 contents.certificates.append(
                     .init(
                         certificate: try X509Certificate(derRepresentation: value), friendlyName: bag.friendlyName,
@@ -141,7 +141,7 @@ struct PKCS12Decoder {
     }
 
     private mutating func addKey(_ pkcs8: SecretBytes, _ bag: SafeBag) {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let (key, publicKey) = try Self.readable(pkcs8, library)
             contents.keys.append(
                 .init(pkcs8: key, publicKey: publicKey, friendlyName: bag.friendlyName, localKeyID: bag.localKeyID))
@@ -154,8 +154,8 @@ struct PKCS12Decoder {
     /// does not accept.
     private static func readable(
         _ pkcs8: SecretBytes, _ library: OpenSSLLibrary
-    ) throws(CertificateProviderError) -> (SecretBytes, PublicKeyInfo) {
-        do throws(CertificateProviderError) {
+    ) throws(ProviderError) -> (SecretBytes, PublicKeyInfo) {
+        do throws(ProviderError) {
             return (pkcs8, try PublicKeyInfo(ofPrivateKey: pkcs8))
         } catch {
             guard error.code == .malformedData, let normalized = try? library.normalizedPKCS8(pkcs8) else {

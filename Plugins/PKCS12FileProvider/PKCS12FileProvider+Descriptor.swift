@@ -24,7 +24,7 @@ extension PKCS12FileProvider {
             Parameter.path.descriptor, Parameter.passwordSource.descriptor, Parameter.alias.descriptor,
             IdentityUsage.parameter.descriptor,
         ], distinguishedBy: [Parameter.path.name, Parameter.alias.name]
-    ) { environment, parameters throws(CertificateProviderError) in
+    ) { environment, parameters throws(ProviderError) in
         PKCS12FileProvider(environment, parameters)
     }
 }

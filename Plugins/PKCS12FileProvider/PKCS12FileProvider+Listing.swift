@@ -8,7 +8,7 @@ extension PKCS12FileProvider: IdentityListing {
     /// Returns the stored identity and those of the file or directory. An identity that is both is listed once, as
     /// stored.
     public func listIdentities() async -> IdentityList {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             return try await environment.executor.run { [self] in list() }
         } catch {
             return IdentityList(failures: [error.attributed(to: id)])
@@ -20,15 +20,15 @@ extension PKCS12FileProvider: IdentityListing {
         let stored = stored(settings, &list)
         // Apart from the file: a password that is not there says nothing about it.
         let password: SecretBytes?
-        do throws(CertificateProviderError) {
-            password = try settings.passwordSource.map { source throws(CertificateProviderError) in
+        do throws(ProviderError) {
+            password = try settings.passwordSource.map { source throws(ProviderError) in
                 try environment.secrets.read(source)
             }
         } catch {
             list.fail(error.attributed(to: id))
             return list
         }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let reading = try PKCS12Reading(settings.source, password: password, library: openSSL())
             list.failures += reading.failures.map { $0.attributed(to: id) }
             list.identities += reading.found.map(available).filter {
@@ -51,8 +51,8 @@ extension PKCS12FileProvider: IdentityListing {
     /// The identity that ``getCertificate(_:)`` would choose.
     private func choice(
         _ settings: Settings, _ reading: PKCS12Reading
-    ) -> Result<ListedIdentity, CertificateProviderError> {
-        do throws(CertificateProviderError) {
+    ) -> Result<ListedIdentity, ProviderError> {
+        do throws(ProviderError) {
             let chosen = try available(reading.choose(alias: settings.alias, for: settings.usage))
             let leaf = chosen.certificateChain[0]
             try leaf.requireUsableKeySize(provider: id)
@@ -63,7 +63,7 @@ extension PKCS12FileProvider: IdentityListing {
     }
 
     private func stored(_ settings: Settings, _ list: inout IdentityList) -> StoredIdentity? {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             guard let entry = try environment.storage.entry(named: settings.entryName) else { return nil }
             list.identities.append(
                 ListedIdentity(
@@ -96,7 +96,7 @@ extension PKCS12FileProvider: IdentityListing {
 
 extension IdentityList {
     /// Records an error that prevents both the listing and the choice.
-    fileprivate mutating func fail(_ error: CertificateProviderError) {
+    fileprivate mutating func fail(_ error: ProviderError) {
         failures.append(error)
         choice = .failure(error)
     }

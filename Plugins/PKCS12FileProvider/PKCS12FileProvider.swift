@@ -77,7 +77,7 @@ public final class PKCS12FileProvider: CertificateProvider {
     /// - Throws: `unsupportedParameter` or `configurationInvalid` for the parameters.
     public convenience init(
         environment: ProviderEnvironment, parameters: ProviderParameters
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         self.init(environment, try Self.descriptor.check(parameters, environment))
     }
 
@@ -105,8 +105,8 @@ public final class PKCS12FileProvider: CertificateProvider {
                 }
                 return .unchanged
             }
-            do throws(CertificateProviderError) {
-                let password = try settings.passwordSource.map { source throws(CertificateProviderError) in
+            do throws(ProviderError) {
+                let password = try settings.passwordSource.map { source throws(ProviderError) in
                     try environment.secrets.read(source)
                 }
                 _ = try PKCS12Reading(settings.source, password: password, library: library.opened)
@@ -135,9 +135,9 @@ public final class PKCS12FileProvider: CertificateProvider {
     ///   `interactionRequired`; `storeWriteFailed`. The stored identity stays if it can be used and the file's cannot:
     ///   `pending` if the file's chain is expired or not yet valid, `unsupportedAlgorithm` or `malformedData` if it is not
     ///   for TLS.
-    public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
-        do throws(CertificateProviderError) {
-            let stamps = try await environment.executor.run { [settings] () throws(CertificateProviderError) in
+    public func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
+        do throws(ProviderError) {
+            let stamps = try await environment.executor.run { [settings] () throws(ProviderError) in
                 settings.source.stamps()
             }
             let password: SecretBytes?
@@ -147,7 +147,7 @@ public final class PKCS12FileProvider: CertificateProvider {
             } else {
                 password = nil
             }
-            let chosen = try await environment.executor.run { [self, settings] () throws(CertificateProviderError) in
+            let chosen = try await environment.executor.run { [self, settings] () throws(ProviderError) in
                 let reading = try PKCS12Reading(settings.source, password: password, library: openSSL())
                 let chosen = try reading.choose(alias: settings.alias, for: settings.usage)
                 if settings.alias == nil {
@@ -169,10 +169,10 @@ public final class PKCS12FileProvider: CertificateProvider {
             // The stored one stays until the new one has shown that it works.
             try await identity.verifyPossession()
             let (storage, now) = (environment.storage, environment.now())
-            try await environment.executor.run { [self, settings] () throws(CertificateProviderError) in
+            try await environment.executor.run { [self, settings] () throws(ProviderError) in
                 // A stored entry that cannot be read, or has no key, may be replaced by any other.
                 if let stored = try? storage.entry(named: settings.entryName).map(self.identity(of:)) {
-                    do throws(CertificateProviderError) {
+                    do throws(ProviderError) {
                         try identity.requireUsableInTLS(toReplace: stored, at: now)
                     } catch {
                         throw PKCS12Reading.in(chosen.file, error)
@@ -192,8 +192,8 @@ public final class PKCS12FileProvider: CertificateProvider {
     /// files only.
     ///
     /// - Throws: `storeReadFailed`, and errors of the source of the sealing key.
-    public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
-        do throws(CertificateProviderError) {
+    public func getStoredCertificate() throws(ProviderError) -> Identity? {
+        do throws(ProviderError) {
             guard let entry = try environment.storage.entry(named: settings.entryName) else { return nil }
             return try identity(of: entry)
         } catch {
@@ -204,8 +204,8 @@ public final class PKCS12FileProvider: CertificateProvider {
     /// Deletes the stored identity. The file is not changed. Blocks on the store's files only.
     ///
     /// - Throws: `deleteFailed`.
-    public func deleteStoredCertificate() throws(CertificateProviderError) {
-        do throws(CertificateProviderError) {
+    public func deleteStoredCertificate() throws(ProviderError) {
+        do throws(ProviderError) {
             try environment.storage.removeEntry(named: settings.entryName)
         } catch {
             throw error.attributed(to: id)
@@ -216,9 +216,9 @@ public final class PKCS12FileProvider: CertificateProvider {
 extension PKCS12FileProvider {
     func openSSL() -> OpenSSLLibrary { library.opened }
 
-    private func identity(of entry: StoredIdentity) throws(CertificateProviderError) -> Identity {
+    private func identity(of entry: StoredIdentity) throws(ProviderError) -> Identity {
         guard let leaf = entry.certificateChain.first, let privateKey = entry.privateKey else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed, "The stored identity has no key; delete it and fetch it again.", provider: id)
         }
         // Before the key is looked at, so that a weak one is called weak and not damaged.

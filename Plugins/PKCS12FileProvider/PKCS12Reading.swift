@@ -12,23 +12,23 @@ struct PKCS12Reading {
 
     var found: [Found] = []
     /// An error for each file and object that could not be used. Each message begins with the file.
-    var failures: [CertificateProviderError] = []
+    var failures: [ProviderError] = []
     /// The failures that concern a whole file.
-    private var unreadableFiles: [CertificateProviderError] = []
+    private var unreadableFiles: [ProviderError] = []
 
     /// Reads all files. Blocks while their keys are derived.
     /// - Throws: An error of the path: it does not exist or cannot be used.
     init(
         _ source: PKCS12Source, password: SecretBytes?, library: OpenSSLLibrary
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let files = try source.files()
         (failures, unreadableFiles) = (files.failures, files.failures)
         for file in files.paths {
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 let bytes = try source.read(file)
                 var decoder = PKCS12Decoder(library: library, password: password)
                 let contents: PKCS12Contents
-                do throws(CertificateProviderError) { contents = try decoder.decode(bytes) } catch {
+                do throws(ProviderError) { contents = try decoder.decode(bytes) } catch {
                     guard error.code == .malformedData, let other = OtherFormat(bytes) else { throw error }
                     throw other.error(file)
                 }
@@ -53,7 +53,7 @@ struct PKCS12Reading {
     ///
     /// - Throws: `notFound`, the error of an unreadable file, or `configurationInvalid` with the aliases to choose
     ///   from.
-    func choose(alias: String?, for usage: IdentityUsage) throws(CertificateProviderError) -> Found {
+    func choose(alias: String?, for usage: IdentityUsage) throws(ProviderError) -> Found {
         // The same key and certificate twice, such as in two files of a directory, are one identity, by either name.
         var seen: Set<X509Certificate> = []
         let candidates = (alias.map { alias in found.filter { $0.identity.isCalled(alias) } } ?? found)
@@ -62,7 +62,7 @@ struct PKCS12Reading {
         guard !candidates.isEmpty else {
             if found.isEmpty, let failure = failures.first { throw failure }
             let names = found.map { "'\(DisplayText.visible($0.identity.alias))'" }.joined(separator: ", ")
-            throw CertificateProviderError(
+            throw ProviderError(
                 .notFound, "No identity matches the alias '\(DisplayText.visible(alias ?? ""))'; available: \(names).")
         }
         if candidates.count == 1 { return candidates[0] }
@@ -71,7 +71,7 @@ struct PKCS12Reading {
         let many =
             alias.map { "The alias '\(DisplayText.visible($0))' stands for \(candidates.count) identities" }
             ?? "There are \(candidates.count) identities"
-        throw CertificateProviderError(
+        throw ProviderError(
             .configurationInvalid, "\(many); set 'alias' to one of: \(Self.choices(candidates)).")
     }
 
@@ -87,7 +87,7 @@ struct PKCS12Reading {
     }
 
     /// Returns the error with the file at the begin of its message.
-    static func `in`(_ file: String, _ error: CertificateProviderError) -> CertificateProviderError {
+    static func `in`(_ file: String, _ error: ProviderError) -> ProviderError {
         var error = error
         if !error.message.hasPrefix(DisplayText.visible(file)) {
             error.message = "\(DisplayText.visible(file)): \(error.message)"

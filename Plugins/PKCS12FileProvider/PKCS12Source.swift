@@ -13,7 +13,7 @@ struct PKCS12Source {
     /// Returns the files to read: the one file, or those of the directory in alphabetical order. Subdirectories and
     /// hidden files are skipped. A file whose name is not UTF-8 is a failure.
     /// - Throws: `fileNotFound`, or `configurationInvalid` if the path cannot be used.
-    func files() throws(CertificateProviderError) -> (paths: [String], failures: [CertificateProviderError]) {
+    func files() throws(ProviderError) -> (paths: [String], failures: [ProviderError]) {
         do throws(Errno) {
             guard try FilePath(path).stat().type == .directory else { return ([path], []) }
         } catch {
@@ -23,7 +23,7 @@ struct PKCS12Source {
         defer { closedir(stream) }
         let prefix = path + (path.hasSuffix("/") ? "" : "/")
         var names: [String] = []
-        var failures: [CertificateProviderError] = []
+        var failures: [ProviderError] = []
         while let entry = readdir(stream) {
             let bytes = withUnsafeBytes(of: &entry.pointee.d_name) { Array($0.prefix { $0 != 0 }) }
             let name = String(decoding: bytes, as: UTF8.self)
@@ -34,13 +34,13 @@ struct PKCS12Source {
                 names.append(name)
             } else {
                 failures.append(
-                    CertificateProviderError(
+                    ProviderError(
                         .configurationInvalid,
                         "\(DisplayText.visible(prefix + name)): The file's name is not UTF-8; rename the file."))
             }
         }
         guard !names.isEmpty || !failures.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .notFound,
                 "The directory \(DisplayText.visible(path)) holds no .p12 or .pfx file; put one there, or set 'path' to another "
                     + "place.")
@@ -55,7 +55,7 @@ struct PKCS12Source {
     }
 
     /// Reads one file of at most ``WorkBudget/maximumFileSize`` bytes.
-    func read(_ file: String) throws(CertificateProviderError) -> [UInt8] {
+    func read(_ file: String) throws(ProviderError) -> [UInt8] {
         do throws(RegularFile.Failure) {
             return try RegularFile.read(file, atMost: WorkBudget.maximumFileSize)
         } catch {
@@ -73,8 +73,8 @@ struct PKCS12Source {
         return String(name[..<dot])
     }
 
-    private func failure(_ file: String, _ failure: RegularFile.Failure) -> CertificateProviderError {
-        let code: CertificateProviderError.Code
+    private func failure(_ file: String, _ failure: RegularFile.Failure) -> ProviderError {
+        let code: ProviderError.Code
         var advice = ""
         switch failure {
         case .systemCall(ENOENT), .systemCall(ENOTDIR):
@@ -86,6 +86,6 @@ struct PKCS12Source {
         case .systemCall, .notRegular: code = .configurationInvalid
         case .tooLarge: code = .malformedData
         }
-        return CertificateProviderError(code, "\(DisplayText.visible(file)) cannot be opened: \(failure).\(advice)")
+        return ProviderError(code, "\(DisplayText.visible(file)) cannot be opened: \(failure).\(advice)")
     }
 }

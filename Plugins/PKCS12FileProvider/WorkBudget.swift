@@ -18,22 +18,22 @@ struct WorkBudget {
 
     /// Spends the iterations of one key derivation.
     /// - Throws: `malformedData` if they exceed the limit, alone or with those before.
-    mutating func spend(_ iterations: Int) throws(CertificateProviderError) { try derivations.spend(iterations) }
+    mutating func spend(_ iterations: Int) throws(ProviderError) { try derivations.spend(iterations) }
 
     /// Counts one more key, usable or not.
-    mutating func spendOnKey() throws(CertificateProviderError) {
+    mutating func spendOnKey() throws(ProviderError) {
         keys += 1
         guard keys <= Self.maximumKeys else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData, "The file has more than \(Self.maximumKeys) private keys; split it into several files.")
         }
     }
 
     /// Counts one more certificate, readable or not.
-    mutating func spendOnCertificate() throws(CertificateProviderError) {
+    mutating func spendOnCertificate() throws(ProviderError) {
         certificates += 1
         guard certificates <= Self.maximumCertificates else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData,
                 "The file has more than \(Self.maximumCertificates) certificates; export it again with fewer.")
         }

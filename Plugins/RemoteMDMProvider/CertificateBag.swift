@@ -9,33 +9,33 @@ enum CertificateBag {
 
     /// Returns the certificates. Reads DER, and BER, which some servers send.
     /// - Throws: `protocolError`.
-    static func certificates(in bytes: [UInt8]) throws(CertificateProviderError) -> [X509Certificate] {
+    static func certificates(in bytes: [UInt8]) throws(ProviderError) -> [X509Certificate] {
         var seen: Set<[UInt8]> = []
         let encoded: [[UInt8]]
         // Some servers send the same one several times.
         do throws(OpenSSLError) {
             encoded = try OpenSSLLibrary().certificates(inSignedData: bytes).filter { seen.insert($0).inserted }
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The server's answer is damaged: expected a certs-only SignedData (RFC 5652). Check 'url', or ask the server's "
                     + "administrator.",
                 underlying: error)
         }
         guard !encoded.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError, "The server's answer holds no certificate; ask its administrator.")
         }
         guard encoded.count <= maximumCount else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The server's answer holds \(encoded.count) certificates; at most \(maximumCount) are accepted. Ask its "
                     + "administrator."
             )
         }
-        return try encoded.map { der throws(CertificateProviderError) in
+        return try encoded.map { der throws(ProviderError) in
             do { return try X509Certificate(derRepresentation: der) } catch {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .protocolError, "The server's answer holds a damaged certificate; ask its administrator.",
                     underlying: error)
             }
@@ -53,10 +53,10 @@ enum Base64Body {
     /// Reads lines of any length, and ignores the NUL that libest sends after its sample, and
     /// `Content-Transfer-Encoding`.
     /// - Throws: `protocolError`.
-    static func decode(_ body: [UInt8]) throws(CertificateProviderError) -> [UInt8] {
+    static func decode(_ body: [UInt8]) throws(ProviderError) -> [UInt8] {
         let digits = body.filter { ![0x20, 0x09, 0x0a, 0x0d, 0x00].contains($0) }
         guard !digits.isEmpty, let bytes = Data(base64Encoded: Data(digits)) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The server's answer is not base64, which EST requires (RFC 8951); check 'url', or ask its administrator."
             )

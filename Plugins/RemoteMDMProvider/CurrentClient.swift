@@ -7,8 +7,8 @@ final class CurrentClient<Client: Sendable>: Sendable {
 
     func set(_ new: Client) { client.withLock { $0 = new } }
 
-    func get() throws(CertificateProviderError) -> Client {
+    func get() throws(ProviderError) -> Client {
         if let client = client.withLock(\.self) { return client }
-        throw CertificateProviderError(.internal, "A request was made before the connection.")
+        throw ProviderError(.internal, "A request was made before the connection.")
     }
 }

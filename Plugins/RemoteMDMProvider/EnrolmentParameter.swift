@@ -16,7 +16,7 @@ enum EnrolmentParameter {
         "ca-fingerprint", .string, refusesBlank: true,
         summary: "SHA-256 hash of the CA certificate (EST: of the root certificate), in hexadecimal."
     ) { text, _ throws(ParameterProblem) in
-        do throws(CertificateProviderError) { return try CAFingerprint.parse(text) } catch { throw .error(error) }
+        do throws(ProviderError) { return try CAFingerprint.parse(text) } catch { throw .error(error) }
     }
     static let caIdentifier = Parameter.string(
         "ca-identifier", needs: [.value("protocol", "scep")],
@@ -41,7 +41,7 @@ enum EnrolmentParameter {
             + "certificate: a PEM file, or a key store's URI with pin-source in it."
     ) { text, context throws(ParameterProblem) in
         guard KeyStoreLocation(uri: text, pinSource: nil) != nil else { return .file(text) }
-        do throws(CertificateProviderError) { return .keyStore(text, try context.keyStores.store(text)) } catch {
+        do throws(ProviderError) { return .keyStore(text, try context.keyStores.store(text)) } catch {
             throw .error(error)
         }
     }
@@ -96,7 +96,7 @@ enum EnrolmentParameter {
         summary: "dns:, ip:, email:, uri: and upn: names, separated by commas; one that has a comma itself in double "
             + "quotes."
     ) { text, _ throws(ParameterProblem) in
-        do throws(CertificateProviderError) { return try AlternativeName.list(text) } catch { throw .error(error) }
+        do throws(ProviderError) { return try AlternativeName.list(text) } catch { throw .error(error) }
     }
     static let keyType = Parameter<KeyType?>(
         "key-type", .string, defaultValue: "the server's choice, else p256 (SCEP: rsa2048)",

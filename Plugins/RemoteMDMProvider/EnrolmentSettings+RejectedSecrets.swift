@@ -20,7 +20,7 @@ extension EnrolmentSettings {
 
     /// Returns the error of an enrolment whose password the server has rejected before; `nil` if it has not, or if that cannot be
     /// told.
-    func rejectedBefore(_ environment: ProviderEnvironment) async -> CertificateProviderError? {
+    func rejectedBefore(_ environment: ProviderEnvironment) async -> ProviderError? {
         for (account, source) in accounts {
             let user = NoUserInteraction()
             guard let secret = try? await environment.secret(from: source, prompt: "", interaction: user),

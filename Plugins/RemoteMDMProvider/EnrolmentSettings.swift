@@ -25,7 +25,7 @@ struct EnrolmentSettings: Sendable {
     var timeout: Duration { plan.timeout }
 
     /// - Throws: `configurationInvalid`.
-    init(_ parameters: Parameters) throws(CertificateProviderError) {
+    init(_ parameters: Parameters) throws(ProviderError) {
         server = parameters[EnrolmentParameter.url]
         configuredTrust = ConfiguredTrust(
             anchors: EnrolmentParameter.trustAnchors, pins: EnrolmentParameter.pin, in: parameters)
@@ -69,8 +69,8 @@ struct EnrolmentSettings: Sendable {
 
     private static func names(
         _ parameters: Parameters
-    ) throws(CertificateProviderError) -> CertificateRequest.Names {
-        try parameters.reading(EnrolmentParameter.subject) { () throws(CertificateProviderError) in
+    ) throws(ProviderError) -> CertificateRequest.Names {
+        try parameters.reading(EnrolmentParameter.subject) { () throws(ProviderError) in
             try CertificateRequest.Names(
                 subject: parameters[EnrolmentParameter.subject],
                 subjectAlternativeNames: parameters[EnrolmentParameter.subjectAlternativeNames])
@@ -78,7 +78,7 @@ struct EnrolmentSettings: Sendable {
     }
 
     /// Checks that secrets are sent over TLS only, and that pins have a connection to check.
-    private func checkServer(_ parameters: Parameters) throws(CertificateProviderError) {
+    private func checkServer(_ parameters: Parameters) throws(ProviderError) {
         if !server.isSecure {
             if configuredTrust.hasPins {
                 throw parameters.invalid(
@@ -108,9 +108,9 @@ struct EnrolmentSettings: Sendable {
 
 extension ServerRun {
     /// Returns the configured trust for the TLS connection; the system trust store's without one.
-    func connectionTrust() async throws(CertificateProviderError) -> ServerTrust {
+    func connectionTrust() async throws(ProviderError) -> ServerTrust {
         guard settings.server.isSecure else { return ServerTrust(trustAnchors: .system) }
-        return try await environment.executor.run { [settings] () throws(CertificateProviderError) in
+        return try await environment.executor.run { [settings] () throws(ProviderError) in
             try settings.configuredTrust.serverTrust(isPinOnly: settings.isPinOnly)
         }
     }

@@ -17,10 +17,10 @@ extension MDMProtocol {
 
     func complete(_ list: IdentityList) async -> IdentityList {
         var list = list
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             if list.identities.isEmpty, list.failures.isEmpty, let remark = try await remarkOnUser() {
                 list.remarks.append(remark)
-                list.choice = .failure(CertificateProviderError(.interactionRequired, remark))
+                list.choice = .failure(ProviderError(.interactionRequired, remark))
             }
         } catch {
             list.failures.append(error)
@@ -30,8 +30,8 @@ extension MDMProtocol {
     }
 
     /// Returns a remark if the first enrolment asks a person.
-    private func remarkOnUser() async throws(CertificateProviderError) -> String? {
-        let isToBeConfirmed = try await environment.executor.run { () throws(CertificateProviderError) in
+    private func remarkOnUser() async throws(ProviderError) -> String? {
+        let isToBeConfirmed = try await environment.executor.run { () throws(ProviderError) in
             guard !settings.configuredTrust.hasAnchors else { return false }
             return try AuthorityTrust(settings, environment, NoUserInteraction(), Self.authorityRules).isToBeConfirmed
         }
@@ -45,14 +45,14 @@ extension MDMProtocol {
         }
     }
 
-    func forget() throws(CertificateProviderError) { try AuthorityTrust.forget(settings, in: environment.storage) }
+    func forget() throws(ProviderError) { try AuthorityTrust.forget(settings, in: environment.storage) }
     func shutdown() async { await settings.clientCertificate?.shutdown() }
 
     /// Returns what both protocols need for one run.
-    func run(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> ServerRun {
+    func run(_ interaction: any UserInteraction) async throws(ProviderError) -> ServerRun {
         let proxies = try await settings.proxy.choice(environment, interaction)
         let access = try ServerAccess(settings, environment.transport, through: proxies)
-        let trust = try await environment.executor.run { () throws(CertificateProviderError) in
+        let trust = try await environment.executor.run { () throws(ProviderError) in
             try AuthorityTrust(settings, environment, interaction, Self.authorityRules)
         }
         return ServerRun(settings, environment, interaction, access, trust)
@@ -68,29 +68,29 @@ protocol MDMSession: EnrolmentSession {
     ///   - isRenewal: Whether `known` is the identity to be renewed.
     func connect(
         presenting known: Identity?, isRenewal: Bool
-    ) async throws(CertificateProviderError) -> EnrolmentTerms
+    ) async throws(ProviderError) -> EnrolmentTerms
 
-    func send(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer
+    func send(_ request: EnrolmentRequest) async throws(ProviderError) -> EnrolmentAnswer
 }
 
 extension MDMSession {
-    func connect(renewing current: Identity?) async throws(CertificateProviderError) -> EnrolmentTerms {
+    func connect(renewing current: Identity?) async throws(ProviderError) -> EnrolmentTerms {
         let known = if let current { current } else { try await run.device() }
         run.presented = (known?.certificate, current != nil)
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             return try await connect(presenting: known, isRenewal: current != nil)
         } catch {
             throw run.explained(error)
         }
     }
 
-    func request(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
-        do throws(CertificateProviderError) { return try await send(request) } catch { throw run.explained(error) }
+    func request(_ request: EnrolmentRequest) async throws(ProviderError) -> EnrolmentAnswer {
+        do throws(ProviderError) { return try await send(request) } catch { throw run.explained(error) }
     }
 
-    func canEnrolAnew(after error: CertificateProviderError) async throws(CertificateProviderError) -> Bool {
+    func canEnrolAnew(after error: ProviderError) async throws(ProviderError) -> Bool {
         try await run.canEnrolAnew(after: error)
     }
 
-    func noteOutcome(_ error: CertificateProviderError?) async { await run.noteOutcome(error) }
+    func noteOutcome(_ error: ProviderError?) async { await run.noteOutcome(error) }
 }

@@ -15,7 +15,7 @@ public enum RemoteMDMProvider {
             EnrolmentParameter.protocol.name, EnrolmentParameter.url.name, EnrolmentParameter.subject.name,
             EnrolmentParameter.subjectAlternativeNames.name, EnrolmentParameter.caIdentifier.name,
         ]
-    ) { environment, parameters throws(CertificateProviderError) in
+    ) { environment, parameters throws(ProviderError) in
         try make(environment, parameters)
     }
 
@@ -25,14 +25,14 @@ public enum RemoteMDMProvider {
     ///   for a key that the protocol cannot use.
     public static func make(
         environment: ProviderEnvironment, parameters: ProviderParameters
-    ) throws(CertificateProviderError) -> EnrollingProvider {
+    ) throws(ProviderError) -> EnrollingProvider {
         try make(environment, try descriptor.check(parameters, environment))
     }
 
     private static func make(
         _ environment: ProviderEnvironment, _ parameters: Parameters
-    ) throws(CertificateProviderError) -> EnrollingProvider {
-        do throws(CertificateProviderError) {
+    ) throws(ProviderError) -> EnrollingProvider {
+        do throws(ProviderError) {
             let server = try server(environment, parameters)
             return EnrollingProvider(id, server, server.settings.plan, environment)
         } catch {
@@ -42,7 +42,7 @@ public enum RemoteMDMProvider {
 
     static func server(
         _ environment: ProviderEnvironment, _ parameters: Parameters
-    ) throws(CertificateProviderError) -> any MDMProtocol {
+    ) throws(ProviderError) -> any MDMProtocol {
         let settings = try EnrolmentSettings(parameters)
         return switch parameters[EnrolmentParameter.protocol] {
         case .est: try ESTProtocol(settings, parameters, environment)

@@ -15,7 +15,7 @@ struct ServerAccess: Sendable {
     /// - Throws: `configurationInvalid` for a proxy that cannot be used.
     init(
         _ settings: EnrolmentSettings, _ transport: Transport, through proxies: ProxyChoice = .direct
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         server = settings.server
         self.proxies = proxies
         proxy = try proxies.proxy(for: server)

@@ -18,7 +18,7 @@ final class ServerRun: Sendable {
     private struct State {
         var presented: (leaf: X509Certificate?, isOwn: Bool) = (nil, false)
         /// The refusal of the current certificate, after which the run enrols without it.
-        var refusal: CertificateProviderError?
+        var refusal: ProviderError?
         /// The identity of `client-certificate` for that; `nil` inside if there is none.
         var device: Identity??
     }
@@ -47,27 +47,27 @@ final class ServerRun: Sendable {
     /// Whether an enrolment without the current certificate is possible after the server has refused it: the credentials are there.
     ///
     /// - Throws: `refusal` if the credentials for that are missing.
-    func canEnrolAnew(after refusal: CertificateProviderError) async throws(CertificateProviderError) -> Bool {
+    func canEnrolAnew(after refusal: ProviderError) async throws(ProviderError) -> Bool {
         guard hasSecret || settings.clientCertificate != nil, refusal.reason == .rejectedCertificate else {
             return false
         }
         state.withLock { $0.refusal = refusal }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let device = try await clientIdentity(isOptional: hasSecret)
             state.withLock { $0.device = .some(device) }
         } catch {
             throw error.code == .userCancelled ? error : impossible(error, after: refusal)
         }
         // It is otherwise read only when the request is made.
-        do throws(CertificateProviderError) { _ = try await challenge(isRenewal: false) } catch {
+        do throws(ProviderError) { _ = try await challenge(isRenewal: false) } catch {
             throw explained(error)
         }
         return true
     }
 
     private func impossible(
-        _ reason: CertificateProviderError, after refusal: CertificateProviderError
-    ) -> CertificateProviderError {
+        _ reason: ProviderError, after refusal: ProviderError
+    ) -> ProviderError {
         var refusal = refusal
         refusal.message += " An enrolment without it is not possible either: \(reason.message)"
         return refusal
@@ -75,7 +75,7 @@ final class ServerRun: Sendable {
 
     /// Adds to an error what the run knows: which certificate was refused, why a password was withheld, and that the error ends
     /// an enrolment without the current certificate.
-    func explained(_ error: CertificateProviderError) -> CertificateProviderError {
+    func explained(_ error: ProviderError) -> ProviderError {
         let (presented, refusal) = state.withLock { ($0.presented, $0.refusal) }
         if let refusal, error.isMissingSecret { return impossible(error, after: refusal) }
         var error = presented.leaf.map { error.naming($0, isOwn: presented.isOwn) } ?? error
@@ -86,16 +86,16 @@ final class ServerRun: Sendable {
     }
 
     /// Returns the identity of `client-certificate`, which authenticates an enrolment; `nil` if none is configured.
-    func device() async throws(CertificateProviderError) -> Identity? {
+    func device() async throws(ProviderError) -> Identity? {
         if let known = state.withLock(\.device) { return known }
         return try await clientIdentity()
     }
 
     /// - Parameter isOptional: Whether a failure is only logged, and the result is then `nil`: the certificate may be gone
     ///   by now, and another credential is enough.
-    private func clientIdentity(isOptional: Bool = false) async throws(CertificateProviderError) -> Identity? {
+    private func clientIdentity(isOptional: Bool = false) async throws(ProviderError) -> Identity? {
         guard let certificate = settings.clientCertificate else { return nil }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             return try await certificate.identity(environment, interaction)
         } catch {
             guard isOptional, error.code != .userCancelled else { throw error }
@@ -108,11 +108,11 @@ final class ServerRun: Sendable {
     /// Returns a session with the server. Opens no connection yet.
     func session(
         presenting known: Identity?, _ trust: ServerTrust, _ credentials: ServerCredentials
-    ) throws(CertificateProviderError) -> ServerSession {
+    ) throws(ProviderError) -> ServerSession {
         let security = ServerSecurity(
             trust: trust,
             credentials: try (settings.server.isSecure ? known : nil).map {
-                identity throws(CertificateProviderError) in
+                identity throws(ProviderError) in
                 try TLSCredentials(identity)
             }, now: environment.now, executor: environment.executor)
         let session = access.session(security, credentials)
@@ -120,14 +120,14 @@ final class ServerRun: Sendable {
         return session
     }
 
-    func challenge(isRenewal: Bool) async throws(CertificateProviderError) -> SecretBytes? {
+    func challenge(isRenewal: Bool) async throws(ProviderError) -> SecretBytes? {
         guard let source = settings.challengeSource else { return nil }
         return try await secret(from: source, "Challenge for \(settings.server.authority)", isRenewal: isRenewal)
     }
 
     func credentials(
         _ trust: ServerTrust, isRenewal: Bool
-    ) async throws(CertificateProviderError) -> ServerCredentials {
+    ) async throws(ProviderError) -> ServerCredentials {
         let authority = settings.server.authority
         if let oauth = settings.oauth {
             return try await tokens(oauth, trust, isRenewal: isRenewal).map { .tokens($0) } ?? .none
@@ -146,7 +146,7 @@ final class ServerRun: Sendable {
 
     private func password(
         of user: String, at authority: String, isRenewal: Bool
-    ) async throws(CertificateProviderError) -> SecretBytes? {
+    ) async throws(ProviderError) -> SecretBytes? {
         try await secret(
             from: settings.passwordSource ?? .prompt, "Password of \(user) at \(authority)", isRenewal: isRenewal,
             .init(kind: .password, user: user, authority: authority))
@@ -159,9 +159,9 @@ final class ServerRun: Sendable {
     ///   it, and the secret for the first enrolment may be gone. Another one is sent, since some servers want both.
     private func secret(
         from source: SecretSource, _ prompt: String, isRenewal: Bool, _ account: SecretsInHand.Account? = nil
-    ) async throws(CertificateProviderError) -> SecretBytes? {
-        do throws(CertificateProviderError) {
-            return try await secretsInHand.secret(prompt, account) { () async throws(CertificateProviderError) in
+    ) async throws(ProviderError) -> SecretBytes? {
+        do throws(ProviderError) {
+            return try await secretsInHand.secret(prompt, account) { () async throws(ProviderError) in
                 let secret = try await environment.secret(from: source, prompt: prompt, interaction: interaction)
                 if let account, source != .prompt, try await environment.isRejected(secret, for: account.name) {
                     throw account.rejectedBefore
@@ -180,7 +180,7 @@ final class ServerRun: Sendable {
     }
 
     /// Notes the passwords that the server has rejected or accepted in this run, so that a rejected one is not sent again by itself.
-    func noteOutcome(_ error: CertificateProviderError?) async {
+    func noteOutcome(_ error: ProviderError?) async {
         // A request that is pending was accepted from this client.
         let rejection = error?.code == .pending ? nil : error
         var accounts = rejection.map(secretsInHand.accounts(rejectedBy:)) ?? secretsInHand.accounts
@@ -196,8 +196,8 @@ final class ServerRun: Sendable {
 
     func tokens(
         _ oauth: OAuthSettings, _ trust: ServerTrust, isRenewal: Bool
-    ) async throws(CertificateProviderError) -> AccessTokenSource? {
-        let endpoint = try await environment.executor.run { [self] () throws(CertificateProviderError) in
+    ) async throws(ProviderError) -> AccessTokenSource? {
+        let endpoint = try await environment.executor.run { [self] () throws(ProviderError) in
             try oauth.endpoint(
                 trustLike: trust, through: access.proxies, over: access.transport.network, timeout: settings.timeout,
                 environment)
@@ -222,7 +222,7 @@ final class ServerRun: Sendable {
     }
 }
 
-extension CertificateProviderError {
+extension ProviderError {
     /// Whether a secret does not exist, needs a user to enter it, or was rejected before. An unsafe secret is not missing.
     var isMissingSecret: Bool {
         [.fileNotFound, .interactionRequired].contains(code)

@@ -65,9 +65,9 @@ extension IdentityKey {
     }
 
     func refuses(
-        _ code: CertificateProviderError.Code, _ what: String, _ body: () async throws -> Void
+        _ code: ProviderError.Code, _ what: String, _ body: () async throws -> Void
     ) async throws {
-        do { try await body() } catch let error as CertificateProviderError {
+        do { try await body() } catch let error as ProviderError {
             return try require(error.code == code, "\(what) is refused with \(error.code), and not with \(code).")
         }
         throw Failure(reason: "\(what) is accepted.")

@@ -59,14 +59,14 @@ public struct KeyStoreConformance: Sendable {
             let refused = BlockingMutex<KeyReference?>(nil)
             do {
                 _ = try await store.make(NewKey(type, label: Self.label), interaction) {
-                    key throws(CertificateProviderError) in
+                    key throws(ProviderError) in
                     note(key, in: store)
                     refused.withLock { $0 = store.reference(to: key) }
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .storeWriteFailed, "The conformance suite refuses to write the key down.")
                 }
                 throw Failure(reason: "The key is made although remember throws.")
-            } catch let error as CertificateProviderError {
+            } catch let error as ProviderError {
                 try require(error.code == .storeWriteFailed, "The error is \(error.code), and not that of remember.")
             }
             let reference = try require(refused.withLock(\.self), "remember is not called.")
@@ -85,7 +85,7 @@ public struct KeyStoreConformance: Sendable {
             do {
                 _ = try await store.make(new, interaction) { note($0, in: store) }
                 throw Failure(reason: "A key is made although the store cannot give the guarantee.")
-            } catch let error as CertificateProviderError {
+            } catch let error as ProviderError {
                 try require(
                     error.code == .unsupportedAlgorithm, "The error is \(error.code), and not unsupportedAlgorithm.")
             }
@@ -186,7 +186,7 @@ public struct KeyStoreConformance: Sendable {
             do {
                 try await later.storeChain(other, for: found, interaction)
                 throw Failure(reason: "A chain for another key is stored.")
-            } catch let error as CertificateProviderError {
+            } catch let error as ProviderError {
                 try require(
                     error.code == .keyMismatch,
                     "A chain for another key is refused with \(error.code), and not with keyMismatch.")
@@ -197,11 +197,11 @@ public struct KeyStoreConformance: Sendable {
                     let identity = try await certificates.identity(reference.uri, interaction)
                     try require(
                         identity.certificate == chain[0], "The identity has another certificate than was stored.")
-                } catch let error as CertificateProviderError where error.code == .notFound {}
+                } catch let error as ProviderError where error.code == .notFound {}
                 // As a configuration names the only identity of the store.
                 if let place {
                     do { _ = try await certificates.identity(place, interaction) } catch let error
-                        as CertificateProviderError
+                        as ProviderError
                     {
                         try require(
                             [.notFound, .configurationInvalid].contains(error.code),

@@ -157,7 +157,7 @@ public struct ProviderConformance: Sendable {
             case .success: break
             case .failure(let error):
                 let code = try require(
-                    error as? CertificateProviderError, "A cancelled call throws \(type(of: error))."
+                    error as? ProviderError, "A cancelled call throws \(type(of: error))."
                 ).code
                 try require(
                     code == .userCancelled || code == .timedOut,
@@ -274,10 +274,10 @@ public struct ProviderConformance: Sendable {
     }
 
     private func refuses(
-        _ codes: [CertificateProviderError.Code], _ what: String, naming name: String = "",
+        _ codes: [ProviderError.Code], _ what: String, naming name: String = "",
         _ body: () async throws -> Void
     ) async throws {
-        do { try await body() } catch let error as CertificateProviderError {
+        do { try await body() } catch let error as ProviderError {
             try require(codes.contains(error.code), "\(what) is refused with \(error.code), and not with \(codes[0]).")
             try require(error.message.contains(name), "The error for \(what) does not name it: \(error.message)")
             return try hasNoSecret(error.description, "The error for \(what)")

@@ -12,17 +12,17 @@ public protocol CertificateProvider: Sendable {
     /// Runs on the caller's executor; calls that block go to ``ProviderEnvironment/executor``. The user may be asked
     /// through `interaction`. The stored identity is replaced only after the new one has proved that it works.
     ///
-    /// - Throws: ``CertificateProviderError``. After `notFound`, `tokenNotPresent` and `unavailable`, another provider
+    /// - Throws: ``ProviderError``. After `notFound`, `tokenNotPresent` and `unavailable`, another provider
     ///   may be tried; every other code needs the user's attention.
-    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity
+    func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity
 
     /// Returns the stored identity, or `nil` if none is stored.
     ///
     /// Never uses the network and never prompts. Blocks for a bounded time at most: for a small file, or for a call
     /// into a token's module. May be called from any thread.
     ///
-    /// - Throws: ``CertificateProviderError`` if the provider cannot tell whether an identity is stored.
-    func getStoredCertificate() throws(CertificateProviderError) -> Identity?
+    /// - Throws: ``ProviderError`` if the provider cannot tell whether an identity is stored.
+    func getStoredCertificate() throws(ProviderError) -> Identity?
 
     /// Deletes the stored identity. Succeeds if none is stored. May block.
     ///
@@ -30,7 +30,7 @@ public protocol CertificateProvider: Sendable {
     /// otherwise; such a provider has ``deletions``.
     ///
     /// - Throws: `deleteFailed`, and errors of the identity's source.
-    func deleteStoredCertificate() throws(CertificateProviderError)
+    func deleteStoredCertificate() throws(ProviderError)
 
     /// Closes the provider's open resources, such as the sessions of a token. Takes a few seconds at most, even if a
     /// call hangs, and may be called again. Afterwards every call that needs such a resource, also by a key of the

@@ -46,13 +46,13 @@ public struct Identity: Sendable {
     public init(
         certificateChain: [X509Certificate], key: any IdentityKey, trust: TrustBundle? = nil,
         usage: IdentityUsage = .client, provenance: Provenance
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard let leaf = certificateChain.first else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .notFound, "No certificate was found for the key.", provider: provenance.provider)
         }
         guard leaf.publicKey == key.publicKey else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .keyMismatch,
                 "The certificate '\(leaf.subject)' does not match the private key; obtain a matching pair.",
                 provider: provenance.provider)
@@ -84,11 +84,11 @@ extension X509Certificate {
     ///
     /// - Parameter provider: The provider that the error names.
     /// - Throws: `unsupportedAlgorithm`.
-    public func requireUsableKeySize(provider: ProviderID) throws(CertificateProviderError) {
+    public func requireUsableKeySize(provider: ProviderID) throws(ProviderError) {
         let rsaKeySizes = Identity.rsaKeySizes
         guard publicKey.algorithm == .rsa, !rsaKeySizes.contains(publicKey.bits) else { return }
         let isSmall = publicKey.bits < rsaKeySizes.lowerBound
-        throw CertificateProviderError(
+        throw ProviderError(
             .unsupportedAlgorithm,
             "The RSA key of '\(subject)' has \(publicKey.bits) bits; "
                 + (isSmall

@@ -3,7 +3,7 @@ public struct IdentityList: Sendable {
     /// The identities that were found.
     public var identities: [ListedIdentity]
     /// The failures, in the order in which they occurred. They do not hide the other identities.
-    public var failures: [CertificateProviderError]
+    public var failures: [ProviderError]
     /// Remarks for the user, such as "the file changed after the identity was stored".
     public var remarks: [String]
     /// The RFC 7512 URIs of the other objects, such as the certificates of issuers.
@@ -13,12 +13,12 @@ public struct IdentityList: Sendable {
     ///
     /// A listed identity is not always usable: there may be several, or the configuration may name one that does not
     /// exist.
-    public var choice: Result<ListedIdentity, CertificateProviderError>?
+    public var choice: Result<ListedIdentity, ProviderError>?
 
     /// Creates a list.
     public init(
-        identities: [ListedIdentity] = [], failures: [CertificateProviderError] = [], remarks: [String] = [],
-        otherObjects: [String] = [], choice: Result<ListedIdentity, CertificateProviderError>? = nil
+        identities: [ListedIdentity] = [], failures: [ProviderError] = [], remarks: [String] = [],
+        otherObjects: [String] = [], choice: Result<ListedIdentity, ProviderError>? = nil
     ) {
         self.identities = identities
         self.failures = failures

@@ -5,20 +5,20 @@ public protocol UserInteraction: Sendable {
 
     /// Asks for a secret, such as a password or PIN.
     /// - Throws: `interactionRequired` if no user can be asked, `userCancelled` if the user gives up.
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes
+    func requestSecret(_ prompt: String) async throws(ProviderError) -> SecretBytes
 
     /// Asks a yes-or-no question.
     /// - Throws: As ``requestSecret(_:)``.
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool
+    func confirm(_ question: String) async throws(ProviderError) -> Bool
 
     /// Asks for a text that may be shown, such as a user name.
     /// - Throws: As ``requestSecret(_:)``.
-    func requestText(_ prompt: String) async throws(CertificateProviderError) -> String
+    func requestText(_ prompt: String) async throws(ProviderError) -> String
 
     /// Asks for one of several choices.
     /// - Returns: The number of the choice, counted from 0.
     /// - Throws: As ``requestSecret(_:)``.
-    func choose(_ question: String, among choices: [String]) async throws(CertificateProviderError) -> Int
+    func choose(_ question: String, among choices: [String]) async throws(ProviderError) -> Int
 
     /// Shows the user what the provider is doing. Must return soon.
     func report(_ progress: String)
@@ -31,14 +31,14 @@ extension UserInteraction {
     /// True: the default.
     public var canAsk: Bool { true }
     /// Throws `interactionRequired`: the default for a program that can ask only for secrets and for consent.
-    public func requestText(_ prompt: String) async throws(CertificateProviderError) -> String {
+    public func requestText(_ prompt: String) async throws(ProviderError) -> String {
         throw NoUserInteraction.nobodyToAsk(prompt)
     }
 
     /// Throws `interactionRequired`, as ``requestText(_:)``.
     public func choose(
         _ question: String, among choices: [String]
-    ) async throws(CertificateProviderError) -> Int { throw NoUserInteraction.nobodyToAsk(question) }
+    ) async throws(ProviderError) -> Int { throw NoUserInteraction.nobodyToAsk(question) }
 
     /// Does nothing.
     public func report(_ progress: String) {}
@@ -55,17 +55,17 @@ public struct NoUserInteraction: UserInteraction {
     public var canAsk: Bool { false }
 
     /// Throws `interactionRequired`.
-    public func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+    public func requestSecret(_ prompt: String) async throws(ProviderError) -> SecretBytes {
         throw Self.nobodyToAsk(prompt)
     }
 
     /// Throws `interactionRequired`.
-    public func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
+    public func confirm(_ question: String) async throws(ProviderError) -> Bool {
         throw Self.nobodyToAsk(question)
     }
 
-    static func nobodyToAsk(_ question: String) -> CertificateProviderError {
-        CertificateProviderError(
+    static func nobodyToAsk(_ question: String) -> ProviderError {
+        ProviderError(
             .interactionRequired,
             "The question \"\(question)\" cannot be asked: there is no user here. Configure a source for it instead.")
     }

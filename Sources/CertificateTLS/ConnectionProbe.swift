@@ -71,7 +71,7 @@ public struct ConnectionProbe: Sendable {
     ///   certificate and then closed the connection without tickets and without close_notify; `configurationInvalid` for an invalid port, name or protocol; errors of the trust anchors or the key.
     public func run(
         on group: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
-    ) async throws(CertificateProviderError) -> ConnectionReport {
+    ) async throws(ProviderError) -> ConnectionReport {
         let request = RequestTime()
         let verdict = Verdict()
         do {
@@ -164,9 +164,9 @@ public struct ConnectionProbe: Sendable {
     }
 
     /// Returns the name for SNI; `nil` for an IP address, which is verified as such.
-    private func validatedServerName() throws(CertificateProviderError) -> String? {
-        func invalid(_ reason: String) -> CertificateProviderError {
-            CertificateProviderError(.configurationInvalid, reason)
+    private func validatedServerName() throws(ProviderError) -> String? {
+        func invalid(_ reason: String) -> ProviderError {
+            ProviderError(.configurationInvalid, reason)
         }
         guard (1...65535).contains(port) else { throw invalid("\(port) is not a TCP port; use 1 to 65535.") }
         guard applicationProtocols.allSatisfy({ $0.utf8.allSatisfy { $0 < 0x80 } && (1...255).contains($0.utf8.count) })
@@ -205,22 +205,22 @@ public struct ConnectionProbe: Sendable {
 
 /// The verification of the server's certificates.
 private final class Verdict: Sendable {
-    private let stored = Mutex<CertificateProviderError?>(nil)
+    private let stored = Mutex<ProviderError?>(nil)
 
     /// Why the server is not trusted; `nil` if it is trusted or not verified yet.
-    var refusal: CertificateProviderError? { stored.withLock(\.self) }
+    var refusal: ProviderError? { stored.withLock(\.self) }
 
     func of(
         _ verifier: PeerVerifier, on shown: [NIOSSLCertificate], for host: String, at date: Date
     ) async -> NIOSSLVerificationResultWithMetadata {
-        func refuse(_ error: CertificateProviderError) -> NIOSSLVerificationResultWithMetadata {
+        func refuse(_ error: ProviderError) -> NIOSSLVerificationResultWithMetadata {
             stored.withLock { $0 = error }
             return .failed
         }
         var chain: [X509Certificate] = []
         for certificate in shown {
             guard let bytes = try? certificate.toDERBytes() else { continue }
-            do throws(CertificateProviderError) { chain.append(try X509Certificate(derRepresentation: bytes)) } catch {
+            do throws(ProviderError) { chain.append(try X509Certificate(derRepresentation: bytes)) } catch {
                 return refuse(error)
             }
         }

@@ -12,9 +12,9 @@ extension Identity {
     /// - Parameter current: The identity that is stored now.
     /// - Throws: `pending` if the chain is not valid now; errors of ``TLSCredentials/init(_:)``. The present identity
     ///   should then stay.
-    public func requireUsableInTLS(toReplace current: Identity, at now: Date) throws(CertificateProviderError) {
+    public func requireUsableInTLS(toReplace current: Identity, at now: Date) throws(ProviderError) {
         try requireUsable(toReplace: current, at: now)
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             _ = try TLSCredentials(self)
         } catch {
             // If TLS takes neither of both, which may be for signatures, the new one counts.

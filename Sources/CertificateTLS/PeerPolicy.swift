@@ -21,19 +21,19 @@ public struct PeerPolicy: Sendable {
     /// double quotes: `"cn:Doe, John", dns:web.example`.
     ///
     /// - Throws: `configurationInvalid` for an empty list, and for a pattern that is not one.
-    public init(parsing list: String) throws(CertificateProviderError) {
-        func invalid(_ reason: String) -> CertificateProviderError {
-            CertificateProviderError(.configurationInvalid, "The list of peers is not valid: \(reason)")
+    public init(parsing list: String) throws(ProviderError) {
+        func invalid(_ reason: String) -> ProviderError {
+            ProviderError(.configurationInvalid, "The list of peers is not valid: \(reason)")
         }
         let members: [(text: String, isQuoted: Bool)]
-        do throws(CertificateProviderError) { members = try AlternativeName.members(of: list) } catch {
+        do throws(ProviderError) { members = try AlternativeName.members(of: list) } catch {
             throw invalid(error.message)
         }
         guard !members.isEmpty else {
             throw invalid("it is empty, so that none would be admitted; remove it to admit every verified peer.")
         }
         self.init(
-            try members.map { member throws(CertificateProviderError) in
+            try members.map { member throws(ProviderError) in
                 guard member.isQuoted || member.text.contains(":") else {
                     throw invalid(
                         "'\(member.text.withVisibleControls)' has no kind, such as dns: or cn:. If it is a part of a name with a comma, put "
@@ -103,9 +103,9 @@ public struct PeerPattern: Sendable, Hashable {
     /// Reads a pattern.
     ///
     /// - Throws: `configurationInvalid` for text that is not a pattern.
-    public init(_ text: String) throws(CertificateProviderError) {
-        func invalid(_ reason: String) -> CertificateProviderError {
-            CertificateProviderError(
+    public init(_ text: String) throws(ProviderError) {
+        func invalid(_ reason: String) -> ProviderError {
+            ProviderError(
                 .configurationInvalid, "The pattern '\(text.withVisibleControls)' for peers is not valid: \(reason).")
         }
         let prefix = text.prefix { $0 != ":" }
@@ -208,8 +208,8 @@ public struct PeerPattern: Sendable, Hashable {
     // MARK: - Hosts
 
     private static func host(
-        _ text: String, _ invalid: (String) -> CertificateProviderError
-    ) throws(CertificateProviderError) -> [Label] {
+        _ text: String, _ invalid: (String) -> ProviderError
+    ) throws(ProviderError) -> [Label] {
         guard text.utf8.allSatisfy({ $0 < 0x80 }) else {
             throw invalid("write international names in their ASCII form (xn--…)")
         }
@@ -270,8 +270,8 @@ public struct PeerPattern: Sendable, Hashable {
     }
 
     private static func address(
-        _ text: String, _ invalid: (String) -> CertificateProviderError
-    ) throws(CertificateProviderError) -> (String?, [Label]) {
+        _ text: String, _ invalid: (String) -> ProviderError
+    ) throws(ProviderError) -> (String?, [Label]) {
         guard let parts = parts(ofAddress: text) else { throw invalid("write NAME@HOST, or *@HOST for all of a host") }
         guard parts.local == "*" || !parts.local.contains("*") else {
             throw invalid("* must be the whole part before the @")
@@ -311,8 +311,8 @@ public struct PeerPattern: Sendable, Hashable {
     }
 
     private static func uri(
-        _ text: String, _ invalid: (String) -> CertificateProviderError
-    ) throws(CertificateProviderError) -> Kind {
+        _ text: String, _ invalid: (String) -> ProviderError
+    ) throws(ProviderError) -> Kind {
         guard text.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f }) else { throw invalid("a URI has ASCII characters only") }
         guard let colon = text.firstIndex(of: ":"), colon != text.startIndex else {
             throw invalid("a URI begins with a scheme, such as spiffe://")

@@ -25,14 +25,14 @@ struct PeerRefusal: Error {
     }
 
     var reason: Reason
-    var error: CertificateProviderError
+    var error: ProviderError
 
-    init(_ reason: Reason, _ error: CertificateProviderError) { (self.reason, self.error) = (reason, error) }
+    init(_ reason: Reason, _ error: ProviderError) { (self.reason, self.error) = (reason, error) }
 
     /// - Parameter clause: Completes "… is not trusted: ".
     init(_ reason: Reason, _ role: PeerVerifier.Role, _ clause: String) {
         let peer = if case .client = role { "client" } else { "server" }
         self.init(
-            reason, CertificateProviderError(.serverNotTrusted, "The \(peer)'s certificate is not trusted: \(clause)."))
+            reason, ProviderError(.serverNotTrusted, "The \(peer)'s certificate is not trusted: \(clause)."))
     }
 }

@@ -27,7 +27,7 @@ extension PeerTrust {
             "The peers that are admitted, by a name of their certificates: dns:*.clients.example, uri:spiffe://example.org/ns/prod/*, "
             + "email:*@example.com, upn:alice@corp.example, cn:backup, ou:operations. * is a label or path segment, ** the rest."
     ) { text, _ throws(ParameterProblem) in
-        do throws(CertificateProviderError) { return try PeerPolicy(parsing: text) } catch { throw .error(error) }
+        do throws(ProviderError) { return try PeerPolicy(parsing: text) } catch { throw .error(error) }
     }
 
     /// Creates the value that a property file describes.

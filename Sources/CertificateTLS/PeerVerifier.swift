@@ -99,7 +99,7 @@ struct PeerVerifier: Sendable {
         // It is trusted itself, whether it may issue certificates or not.
         if let anchors, leaf.isSelfIssued, anchors.certificates.contains(leaf) { return [leaf] }
         let validation: CertificateChain.Validation
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let use: IdentityUsage = if case .client = role { .client } else { .server }
             validation = try await CertificateChain.validation(
                 of: leaf, among: others, underAnchors: anchors, for: use, at: date)

@@ -49,7 +49,7 @@ final class RemoteSigner: NIOSSLCustomPrivateKey {
     /// decrypt data from a peer (RFC 9325, section 4.1).
     func decrypt(channel: any Channel, data: ByteBuffer) -> EventLoopFuture<ByteBuffer> {
         channel.eventLoop.makeFailedFuture(
-            CertificateProviderError(
+            ProviderError(
                 .unsupportedAlgorithm, "The key must not decrypt in TLS; use cipher suites with ECDHE."))
     }
 }

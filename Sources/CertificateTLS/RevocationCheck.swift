@@ -33,8 +33,8 @@ extension RevocationLists {
     /// Reads the lists of each file. Blocks on the file system.
     ///
     /// - Throws: `fileNotFound`, `configurationInvalid`, `malformedData`.
-    package func contents() throws(CertificateProviderError) -> [(file: String, lists: [Entry])] {
-        try FileGroup(path).files().map { file throws(CertificateProviderError) in
+    package func contents() throws(ProviderError) -> [(file: String, lists: [Entry])] {
+        try FileGroup(path).files().map { file throws(ProviderError) in
             let lists = try RevocationCheck.read(file).map { list in
                 Entry(
                     issuer: DisplayText.name(derEncoded: list.issuerDER), nextUpdate: list.nextUpdate,
@@ -48,7 +48,7 @@ extension RevocationLists {
     /// Returns those of the CAs of which there is no complete list that they have signed. Blocks and throws as ``contents()``.
     package func authoritiesWithoutList(
         _ authorities: [X509Certificate]
-    ) throws(CertificateProviderError) -> [X509Certificate] {
+    ) throws(ProviderError) -> [X509Certificate] {
         let check = try RevocationCheck(reading: self)
         return authorities.filter { $0.isAuthority && !check.hasList(of: $0) }
     }
@@ -65,7 +65,7 @@ struct RevocationCheck: Sendable {
     ///
     /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read, or has no list; `malformedData`
     ///   for a damaged list.
-    init(reading configured: RevocationLists) throws(CertificateProviderError) {
+    init(reading configured: RevocationLists) throws(ProviderError) {
         var lists: [RevocationList] = []
         for file in try FileGroup(configured.path).files() { lists += try Self.read(file) }
         self.lists = Dictionary(grouping: lists, by: { CanonicalName(derEncoded: $0.issuerDER) }).mapValues {
@@ -79,12 +79,12 @@ struct RevocationCheck: Sendable {
     /// The end of the list that ends first; `nil` if none says when.
     var firstEnd: Date? { lists.values.compactMap { $0.first?.nextUpdate }.min() }
 
-    fileprivate static func read(_ file: String) throws(CertificateProviderError) -> [RevocationList] {
+    fileprivate static func read(_ file: String) throws(ProviderError) -> [RevocationList] {
         let bytes: [UInt8]
         do throws(RegularFile.Failure) {
             bytes = try RegularFile.read(file, atMost: RevocationList.maximumFileSize)
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 error.isMissing ? .fileNotFound : .configurationInvalid,
                 "The revocation list \(file.shellQuoted) cannot be used: \(error).")
         }
@@ -93,17 +93,17 @@ struct RevocationCheck: Sendable {
             bytes.starts(with: [0x30]) && bytes.dropFirst().first ?? 0 >= 0x80
             ? [(bytes, nil)] : try blocks(bytes, file)
         let library = OpenSSLLibrary()
-        let lists = try ders.map { der, line throws(CertificateProviderError) in
+        let lists = try ders.map { der, line throws(ProviderError) in
             do throws(OpenSSLError) { return try RevocationList(der, in: library) } catch {
                 let place = line.map { " (line \($0))" } ?? ""
-                throw CertificateProviderError(
+                throw ProviderError(
                     .malformedData,
                     "A revocation list in \(file.shellQuoted)\(place) is damaged (\(error)); replace it.",
                     underlying: error)
             }
         }
         guard !lists.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The file \(file.shellQuoted) holds no revocation list, in PEM (X509 CRL) or DER; replace it.")
         }
@@ -111,7 +111,7 @@ struct RevocationCheck: Sendable {
     }
 
     /// The lists of a PEM text, and their lines.
-    private static func blocks(_ text: [UInt8], _ file: String) throws(CertificateProviderError) -> [([UInt8], Int?)] {
+    private static func blocks(_ text: [UInt8], _ file: String) throws(ProviderError) -> [([UInt8], Int?)] {
         try PEMFile(text, named: file.withVisibleControls).blocks.filter { $0.label == "X509 CRL" }
             .map { ($0.bytes, $0.line) }
     }

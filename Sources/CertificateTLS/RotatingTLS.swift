@@ -96,9 +96,9 @@ public final class RotatingTLS: Sendable {
         _ credentials: RotatingTLSCredentials, trusting trust: PeerTrust, logger: Logger = Logger(label: "certprov"),
         metrics: any MetricsFactory = MetricsSystem.factory, now: @escaping @Sendable () -> Date = { Date() },
         executor: BlockingExecutor = .threads(maximum: 1)
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let identity = credentials.current.identity
-        let content = try await executor.run { () throws(CertificateProviderError) in
+        let content = try await executor.run { () throws(ProviderError) in
             try Self.read(trust, for: identity)
         }
         (self.credentials, self.logger, self.metrics, self.now, self.executor) =
@@ -114,7 +114,7 @@ public final class RotatingTLS: Sendable {
     /// Replaces the trust. If it throws, the trust in force stays.
     ///
     /// - Throws: As the initializer; `configurationInvalid` also for ``TrustAnchors/system`` if there is a server.
-    public func update(trusting trust: PeerTrust) async throws(CertificateProviderError) {
+    public func update(trusting trust: PeerTrust) async throws(ProviderError) {
         install(try await read(trust, for: credentials.current.identity))
     }
 
@@ -123,9 +123,9 @@ public final class RotatingTLS: Sendable {
     /// - Throws: As ``update(trusting:)``.
     package func read(
         _ trust: PeerTrust, for identity: Identity
-    ) async throws(CertificateProviderError) -> Content {
+    ) async throws(ProviderError) -> Content {
         if state.withLock(\.isServer) { try trust.anchors.requireForClients() }
-        return try await executor.run { () throws(CertificateProviderError) in try Self.read(trust, for: identity) }
+        return try await executor.run { () throws(ProviderError) in try Self.read(trust, for: identity) }
     }
 
     package func install(_ content: Content) {
@@ -150,7 +150,7 @@ public final class RotatingTLS: Sendable {
 
     private static func read(
         _ trust: PeerTrust, for identity: Identity
-    ) throws(CertificateProviderError) -> Content {
+    ) throws(ProviderError) -> Content {
         // Before the files, so that a change while they are read shows at the next look.
         let stamp = Stamp(of: trust)
         let anchors = try trust.anchors.resolved(with: identity)
@@ -242,15 +242,15 @@ public final class RotatingTLS: Sendable {
     /// One look at the files. Those that cannot be used are tried again, at ever longer intervals while they stay the same.
     package func look() async {
         let (credentials, content, number) = moment
-        let result = await Result { () async throws(CertificateProviderError) in
-            try await executor.run { () throws(CertificateProviderError) -> Seen in
+        let result = await Result { () async throws(ProviderError) in
+            try await executor.run { () throws(ProviderError) -> Seen in
                 let seen = Stamp(of: content.trust)
                 let (isDue, isRestless) = self.state.withLock {
                     ($0.watch.isDue(seen, inForce: content.stamp), $0.watch.isRestless)
                 }
                 _ = try content.trust.anchors.resolved(with: credentials.identity)
                 guard isDue else { return seen == content.stamp ? .inForce : .unsettled }
-                do throws(CertificateProviderError) {
+                do throws(ProviderError) {
                     let new = try Self.read(content.trust, for: credentials.identity)
                     // It is being changed again: its content counts if it always is.
                     return isRestless || Stamp(of: content.trust) == seen && new.stamp == seen ? .new(new) : .unsettled
@@ -284,7 +284,7 @@ public final class RotatingTLS: Sendable {
         }
     }
 
-    private func report(_ error: CertificateProviderError?) {
+    private func report(_ error: ProviderError?) {
         let text = error?.message
         let isNew = state.withLock { state in
             defer { state.reported = text }
@@ -320,7 +320,7 @@ public struct TLSServer: Sendable {
 
     fileprivate init(
         _ tls: RotatingTLS, _ configure: @escaping @Sendable (inout TLSConfiguration) -> Void
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         (self.tls, self.configure) = (tls, configure)
         _ = try context()
     }
@@ -344,7 +344,7 @@ public struct TLSServer: Sendable {
     /// A handshake has no time limit; ``addHandlers(to:handshakeWithin:)`` has one.
     ///
     /// - Throws: `configurationInvalid` if SwiftNIO SSL refuses the configuration.
-    public func makeHandler(for channel: any Channel) throws(CertificateProviderError) -> NIOSSLServerHandler {
+    public func makeHandler(for channel: any Channel) throws(ProviderError) -> NIOSSLServerHandler {
         let address = channel.remoteAddress
         return NIOSSLServerHandler(
             context: try context(),
@@ -355,7 +355,7 @@ public struct TLSServer: Sendable {
 
     /// A context for one connection. Its tickets are worth nothing for others: BoringSSL verifies no peer again that resumes
     /// a session.
-    private func context() throws(CertificateProviderError) -> NIOSSLContext {
+    private func context() throws(ProviderError) -> NIOSSLContext {
         let (credentials, content, _) = tls.moment
         return try .verifiedByHandler(presenting: credentials, content.authorities, configure)
     }
@@ -370,8 +370,8 @@ extension RotatingTLS {
     /// - Throws: `configurationInvalid` for ``TrustAnchors/system``, and if SwiftNIO SSL refuses the configuration.
     public func server(
         _ configure: @escaping @Sendable (inout TLSConfiguration) -> Void = { _ in }
-    ) throws(CertificateProviderError) -> TLSServer {
-        try state.withLock { state throws(CertificateProviderError) in
+    ) throws(ProviderError) -> TLSServer {
+        try state.withLock { state throws(ProviderError) in
             try state.content.trust.anchors.requireForClients()
             state.isServer = true
         }
@@ -388,7 +388,7 @@ public struct TLSClient: Sendable {
 
     fileprivate init(
         _ tls: RotatingTLS, _ configure: @escaping @Sendable (inout TLSConfiguration) -> Void
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         (self.tls, self.configure) = (tls, configure)
         _ = try context()
     }
@@ -402,7 +402,7 @@ public struct TLSClient: Sendable {
     /// - Throws: `configurationInvalid` for a name that cannot be sent, and if SwiftNIO SSL refuses the configuration.
     public func makeHandler(
         for host: String, admitting peers: PeerPolicy? = nil
-    ) throws(CertificateProviderError) -> NIOSSLClientHandler {
+    ) throws(ProviderError) -> NIOSSLClientHandler {
         let context = try context()
         do {
             return try NIOSSLClientHandler(
@@ -413,14 +413,14 @@ public struct TLSClient: Sendable {
                     }
                 })
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The server name '\(host.withVisibleControls)' cannot be used; it must have 1 to 255 characters.",
                 underlying: error)
         }
     }
 
-    private func context() throws(CertificateProviderError) -> NIOSSLContext {
+    private func context() throws(ProviderError) -> NIOSSLContext {
         try .verifiedByHandler(presenting: tls.moment.credentials, [], configure)
     }
 }
@@ -432,7 +432,7 @@ extension RotatingTLS {
     /// - Throws: `configurationInvalid` if SwiftNIO SSL refuses the configuration.
     public func client(
         _ configure: @escaping @Sendable (inout TLSConfiguration) -> Void = { _ in }
-    ) throws(CertificateProviderError) -> TLSClient { try TLSClient(self, configure) }
+    ) throws(ProviderError) -> TLSClient { try TLSClient(self, configure) }
 
     /// Returns a configuration for a client that makes its handlers itself, such as AsyncHTTPClient: set it in each request.
     /// It is the same one until the trust changes. The identity changes in it by itself.
@@ -441,7 +441,7 @@ extension RotatingTLS {
     /// revocation lists and admitted peers do not count, and one of the anchors must be self-signed.
     ///
     /// - Throws: `configurationInvalid` for anchors of which none is self-signed.
-    public func clientConfiguration() throws(CertificateProviderError) -> TLSConfiguration {
+    public func clientConfiguration() throws(ProviderError) -> TLSConfiguration {
         let (_, content, number) = moment
         if let (of, configuration) = state.withLock(\.clientConfiguration), of == number { return configuration }
         let anchors: TrustAnchors =
@@ -463,7 +463,7 @@ extension NIOSSLContext {
     fileprivate static func verifiedByHandler(
         presenting credentials: TLSCredentials, _ authorities: [NIOSSLCertificate],
         _ configure: (inout TLSConfiguration) -> Void
-    ) throws(CertificateProviderError) -> NIOSSLContext {
+    ) throws(ProviderError) -> NIOSSLContext {
         let own = TLSConfiguration.makeConfiguration(forHandlerThatVerifies: authorities)
         var configuration = own
         configure(&configuration)
@@ -475,7 +475,7 @@ extension NIOSSLContext {
         configuration.renegotiationSupport = .none
         credentials.present(in: &configuration)
         do { return try NIOSSLContext(configuration: configuration) } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "SwiftNIO SSL refuses the TLS configuration; correct its settings.",
                 underlying: error)
         }

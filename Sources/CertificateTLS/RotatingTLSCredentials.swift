@@ -47,7 +47,7 @@ public final class RotatingTLSCredentials: TLSCredentialSource {
     /// - Throws: `unsupportedAlgorithm` for an identity that BoringSSL cannot use, and for a key that cannot be
     ///   exported and supports other signature schemes than the first one, such as P-384 after P-256; `keyMismatch` if
     ///   the test signature does not verify; errors of the key.
-    public func update(to identity: Identity) async throws(CertificateProviderError) {
+    public func update(to identity: Identity) async throws(ProviderError) {
         let number = state.withLock { state in
             state.begun += 1
             return state.begun
@@ -80,14 +80,14 @@ public final class RotatingTLSCredentials: TLSCredentialSource {
     /// Checks that BoringSSL can use the key with ``preferences``. BoringSSL picks the first entry that the key type
     /// permits and the peer supports. A key inside BoringSSL supports all of them. For an external key, all schemes
     /// that it supports must come before those that it does not.
-    private func checkPreferences(for credentials: TLSCredentials) throws(CertificateProviderError) {
+    private func checkPreferences(for credentials: TLSCredentials) throws(ProviderError) {
         guard !credentials.isKeyNative else { return }
         let key = credentials.identity.certificate.publicKey
         let able = Set(credentials.signatureAlgorithms)
         let leading = preferences.filter { $0.fits(key.algorithm) }.prefix { able.contains($0) }
         guard leading.count == able.count else {
             let schemes = credentials.signatureAlgorithms.map(\.scheme.description).joined(separator: ", ")
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 """
                 The key of '\(credentials.identity.certificate.subject)' (\(key.displayName)) signs with \(schemes), \

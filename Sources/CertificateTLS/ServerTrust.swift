@@ -36,7 +36,7 @@ public struct ServerTrust: Sendable {
     /// - Throws: `serverNotTrusted` with the problem of the chain; `userCancelled`; errors of the trust anchors.
     public func verify(
         _ chain: [X509Certificate], for host: String, at date: Date
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         guard let leaf = chain.first else { throw refusal("the server presented none") }
         if isPinOnly {
             guard pins.contains(where: { $0.matches(leaf) }) else { throw pinMismatch(leaf) }
@@ -53,7 +53,7 @@ public struct ServerTrust: Sendable {
     /// - Returns: The chain that leads to a trust anchor.
     private func verifyPublicly(
         _ chain: [X509Certificate], for host: String, at date: Date
-    ) async throws(CertificateProviderError) -> [X509Certificate] {
+    ) async throws(ProviderError) -> [X509Certificate] {
         var trustAnchors = trustAnchors
         if let presentedAuthority {
             guard let anchor = chain.first(where: { $0.isAuthority && $0.sha256Fingerprint == presentedAuthority })
@@ -74,11 +74,11 @@ public struct ServerTrust: Sendable {
         }
     }
 
-    private func refusal(_ reason: String) -> CertificateProviderError {
-        CertificateProviderError(.serverNotTrusted, "The server's certificate is not trusted: \(reason).")
+    private func refusal(_ reason: String) -> ProviderError {
+        ProviderError(.serverNotTrusted, "The server's certificate is not trusted: \(reason).")
     }
 
-    private func pinMismatch(_ leaf: X509Certificate) -> CertificateProviderError {
+    private func pinMismatch(_ leaf: X509Certificate) -> ProviderError {
         refusal(
             "no pin matches it; the pin of '\(leaf.subject)' is \(CertificatePin.publicKeyText(of: leaf))")
     }

@@ -22,7 +22,7 @@ extension TLSConfiguration {
     /// - Throws: `fileNotFound`, `configurationInvalid` or `malformedData` for the trust anchors.
     public static func makeClientConfiguration(
         presenting credentials: some TLSCredentialSource, trusting trustAnchors: TrustAnchors
-    ) throws(CertificateProviderError) -> TLSConfiguration {
+    ) throws(ProviderError) -> TLSConfiguration {
         var configuration = try makeClientConfiguration(trusting: trustAnchors)
         credentials.present(in: &configuration)
         return configuration
@@ -35,7 +35,7 @@ extension TLSConfiguration {
     /// - Throws: `fileNotFound`, `configurationInvalid` or `malformedData` for the trust anchors.
     public static func makeClientConfiguration(
         trusting trustAnchors: TrustAnchors
-    ) throws(CertificateProviderError) -> TLSConfiguration {
+    ) throws(ProviderError) -> TLSConfiguration {
         var configuration = hardened(trusting: try trustAnchors.load())
         configuration.certificateVerification = .fullVerification
         return configuration
@@ -55,7 +55,7 @@ extension TLSConfiguration {
     ///   ``TrustAnchors/system``.
     public static func makeServerConfiguration(
         presenting credentials: some TLSCredentialSource, demandingClientCertificatesFrom trustAnchors: TrustAnchors
-    ) throws(CertificateProviderError) -> TLSConfiguration {
+    ) throws(ProviderError) -> TLSConfiguration {
         let roots = try trustAnchors.loadForClients()
         var configuration = hardened(trusting: roots)
         // Verifies the chain and demands one. A client's certificate has no name that the server could know beforehand.

@@ -10,7 +10,7 @@ public protocol TLSCredentialSource: Sendable {
     ///
     /// For a key that cannot sign in TLS 1.3, TLS 1.2 becomes the highest version, unless the configuration requires
     /// TLS 1.3. In that case its handshakes fail when they need the key, and
-    /// ``CertificateProviding/CertificateProviderError/init(tlsError:from:)`` explains the failure.
+    /// ``CertificateProviding/ProviderError/init(tlsError:from:)`` explains the failure.
     func present(in configuration: inout TLSConfiguration)
 }
 
@@ -40,7 +40,7 @@ public struct TLSCredentials: TLSCredentialSource {
     ///
     /// - Throws: As ``check(_:of:)``; `unsupportedAlgorithm` for a key that BoringSSL cannot use; `keyMismatch` if the
     ///   exported key does not match the certificate; errors of the export.
-    public init(_ identity: Identity) throws(CertificateProviderError) {
+    public init(_ identity: Identity) throws(ProviderError) {
         let provider = identity.provenance.provider
         try Self.checkKey(of: identity.certificate, provider)
         let algorithms = Self.usableAlgorithms(of: identity.key)
@@ -72,9 +72,9 @@ public struct TLSCredentials: TLSCredentialSource {
     ///   a certificate whose encoding it refuses; `notFound` for an empty chain.
     public static func check(
         _ chain: [X509Certificate], of provider: ProviderID
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard let leaf = chain.first else {
-            throw CertificateProviderError(.notFound, "The identity has no certificate.", provider: provider)
+            throw ProviderError(.notFound, "The identity has no certificate.", provider: provider)
         }
         try checkKey(of: leaf, provider)
         try tryOut(try load(chain, provider), nil, [], of: leaf, provider)
@@ -115,7 +115,7 @@ extension TLSCredentials {
     /// Checks the type and the size of the leaf's key.
     private static func checkKey(
         of leaf: X509Certificate, _ provider: ProviderID
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try leaf.requireUsableKeySize(provider: provider)
         switch leaf.publicKey.algorithm {
         case .rsa where leaf.publicKey.isRestrictedToPSS:
@@ -137,8 +137,8 @@ extension TLSCredentials {
 
     private static func load(
         _ chain: [X509Certificate], _ provider: ProviderID
-    ) throws(CertificateProviderError) -> [NIOSSLCertificateSource] {
-        try chain.enumerated().map { index, certificate throws(CertificateProviderError) in
+    ) throws(ProviderError) -> [NIOSSLCertificateSource] {
+        try chain.enumerated().map { index, certificate throws(ProviderError) in
             do {
                 return .certificate(try NIOSSLCertificate(bytes: certificate.derRepresentation, format: .der))
             } catch {
@@ -156,7 +156,7 @@ extension TLSCredentials {
     private static func tryOut(
         _ chain: [NIOSSLCertificateSource], _ key: NIOSSLPrivateKeySource?, _ algorithms: [SignatureAlgorithm],
         of leaf: X509Certificate, _ provider: ProviderID
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         var trial = TLSConfiguration.makeClientConfiguration()
         trial.trustRoots = .certificates([])
         trial.certificateChain = chain
@@ -178,7 +178,7 @@ extension TLSCredentials {
 
     private static func nativeKey(
         _ exporter: any KeyExporting, of identity: Identity
-    ) throws(CertificateProviderError) -> NIOSSLPrivateKey {
+    ) throws(ProviderError) -> NIOSSLPrivateKey {
         let pkcs8: SecretBytes
         do {
             pkcs8 = try exporter.pkcs8Representation()
@@ -188,7 +188,7 @@ extension TLSCredentials {
         if let exported = try? SoftwareKey(pkcs8: pkcs8, location: identity.key.location),
             exported.publicKey != identity.certificate.publicKey
         {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .keyMismatch,
                 """
                 The exported key of '\(identity.certificate.subject)' does not match its certificate; obtain the \
@@ -214,9 +214,9 @@ extension TLSCredentials {
 
     private static func unusable(
         _ leaf: X509Certificate, _ provider: ProviderID, _ reason: String,
-        code: CertificateProviderError.Code = .unsupportedAlgorithm, underlying: (any Error)? = nil
-    ) -> CertificateProviderError {
-        CertificateProviderError(
+        code: ProviderError.Code = .unsupportedAlgorithm, underlying: (any Error)? = nil
+    ) -> ProviderError {
+        ProviderError(
             code, "The identity '\(leaf.subject)' cannot be used for TLS: \(reason).", provider: provider,
             underlying: underlying)
     }

@@ -63,7 +63,7 @@ public struct TrustAnchors: Sendable, Hashable {
     /// Reads the anchors for BoringSSL. Blocks on the files, if there are any.
     ///
     /// - Throws: As ``certificates()``, and `configurationInvalid` for certificates of which none is self-signed.
-    func load() throws(CertificateProviderError) -> NIOSSLTrustRoots {
+    func load() throws(ProviderError) -> NIOSSLTrustRoots {
         guard let certificates = try certificates() else { return .default }
         try checkThatChainsCanEnd(in: certificates)
         return .certificates(try Self.converted(certificates))
@@ -71,11 +71,11 @@ public struct TrustAnchors: Sendable, Hashable {
 
     static func converted(
         _ certificates: [X509Certificate]
-    ) throws(CertificateProviderError) -> [NIOSSLCertificate] {
+    ) throws(ProviderError) -> [NIOSSLCertificate] {
         do {
             return try certificates.map { try NIOSSLCertificate(bytes: $0.derRepresentation, format: .der) }
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData, "A trust anchor is not a certificate that BoringSSL can read.", underlying: error)
         }
     }
@@ -94,7 +94,7 @@ public struct TrustAnchors: Sendable, Hashable {
     /// many. A client that gets none chooses its certificate itself.
     static func named(
         _ certificates: [X509Certificate]
-    ) throws(CertificateProviderError) -> [NIOSSLCertificate] {
+    ) throws(ProviderError) -> [NIOSSLCertificate] {
         certificates.count <= maximumCountOfNames && areShort(certificates) ? try converted(certificates) : []
     }
 
@@ -107,7 +107,7 @@ public struct TrustAnchors: Sendable, Hashable {
     /// Reads the anchors of a server that demands client certificates. Blocks as ``load()``.
     ///
     /// - Throws: As ``load()``, and `configurationInvalid` for ``system``.
-    func loadForClients() throws(CertificateProviderError) -> NIOSSLTrustRoots {
+    func loadForClients() throws(ProviderError) -> NIOSSLTrustRoots {
         try requireForClients()
         return try load()
     }
@@ -115,9 +115,9 @@ public struct TrustAnchors: Sendable, Hashable {
     /// Checks that a server may demand client certificates from these anchors.
     ///
     /// - Throws: `configurationInvalid` for ``system``.
-    func requireForClients() throws(CertificateProviderError) {
+    func requireForClients() throws(ProviderError) {
         guard source == .system(admitsAnyClient: false) else { return }
-        throw CertificateProviderError(
+        throw ProviderError(
             .configurationInvalid,
             """
             No trust anchors are configured for clients. The system trust store would admit every client with a \
@@ -131,18 +131,18 @@ public struct TrustAnchors: Sendable, Hashable {
     /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read, is not a regular file, is too
     ///   large, contains no certificate or one in OpenSSL's own format, and for an empty list; `malformedData` for a damaged
     ///   certificate.
-    func certificates() throws(CertificateProviderError) -> [X509Certificate]? {
+    func certificates() throws(ProviderError) -> [X509Certificate]? {
         switch source {
         case .system: return nil
         case .certificates(let certificates):
             guard !certificates.isEmpty else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid, "The list of trust anchors is empty; add at least one CA certificate.")
             }
             return certificates
         case .pemFile: return try contents().flatMap(\.certificates)
         case .identity:
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The trust anchors that come with the identity are not known here; set TrustAnchors to a PEM file.")
         }
@@ -150,15 +150,15 @@ public struct TrustAnchors: Sendable, Hashable {
 
     /// Returns the anchors by their files, of which a single one is not named; empty for the system trust store. Blocks and throws
     /// as ``certificates()``.
-    package func contents() throws(CertificateProviderError) -> [(file: String?, certificates: [X509Certificate])] {
+    package func contents() throws(ProviderError) -> [(file: String?, certificates: [X509Certificate])] {
         guard case .pemFile(let path) = source else { return try certificates().map { [(nil, $0)] } ?? [] }
-        return try FileGroup(path).files().map { file throws(CertificateProviderError) in
+        return try FileGroup(path).files().map { file throws(ProviderError) in
             // One that this library cannot read may stand beside others.
             let readable = try Self.certificates(inPEMFile: file).compactMap {
                 try? X509Certificate(derRepresentation: $0.toDERBytes())
             }
             guard !readable.isEmpty else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .malformedData,
                     "The trust anchor file \(file.shellQuoted) holds no certificate that can be used; replace it.")
             }
@@ -169,10 +169,10 @@ public struct TrustAnchors: Sendable, Hashable {
     /// Returns the anchors for an identity: its trust bundle for ``ofIdentity``, else the same.
     ///
     /// - Throws: `configurationInvalid` for an identity without trust bundle.
-    package func resolved(with identity: Identity) throws(CertificateProviderError) -> TrustAnchors {
+    package func resolved(with identity: Identity) throws(ProviderError) -> TrustAnchors {
         guard isOfIdentity else { return self }
         guard let bundle = identity.trust else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 """
                 No CA certificates come with the identity '\(identity.certificate.subject)', so that 'TrustAnchors = provider' \
@@ -185,22 +185,22 @@ public struct TrustAnchors: Sendable, Hashable {
 
     /// Returns the same anchors with their files read, which they keep the name of. Blocks and throws as
     /// ``certificates()``.
-    package func read() throws(CertificateProviderError) -> TrustAnchors {
+    package func read() throws(ProviderError) -> TrustAnchors {
         guard case .pemFile = source, let certificates = try certificates() else { return self }
         return .certificates(certificates).named(name)
     }
 
     private static func certificates(
         inPEMFile path: String
-    ) throws(CertificateProviderError) -> [NIOSSLCertificate] {
+    ) throws(ProviderError) -> [NIOSSLCertificate] {
         let file = "The trust anchor file \(path.shellQuoted)"
         let blocks: [PEMBlock]
         let certificates: [NIOSSLCertificate]
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             blocks = try PEMFile(path: path, atMost: maximumFileSize).certificateBlocks()
-            certificates = try blocks.map { block throws(CertificateProviderError) in
+            certificates = try blocks.map { block throws(ProviderError) in
                 do { return try NIOSSLCertificate(bytes: block.bytes, format: .der) } catch {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .malformedData, "line \(block.line) begins a damaged certificate; replace it.",
                         underlying: error)
                 }
@@ -211,18 +211,18 @@ public struct TrustAnchors: Sendable, Hashable {
             throw error
         }
         guard !certificates.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "\(file) holds no PEM certificate; convert DER with: openssl x509 -inform der")
         }
         return certificates
     }
 
-    private func checkThatChainsCanEnd(in certificates: [X509Certificate]) throws(CertificateProviderError) {
+    private func checkThatChainsCanEnd(in certificates: [X509Certificate]) throws(ProviderError) {
         guard !certificates.contains(where: \.isSelfIssued) else { return }
         let origin =
             if case .certificates = source, origin == nil { "The list of trust anchors" } else { name.capitalizedFirst }
-        throw CertificateProviderError(
+        throw ProviderError(
             .configurationInvalid,
             """
             \(origin) contains no self-signed certificate, and where SwiftNIO SSL verifies the peer, every chain must end in \

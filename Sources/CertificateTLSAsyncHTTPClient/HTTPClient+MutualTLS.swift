@@ -15,7 +15,7 @@ extension HTTPClient.Configuration {
     /// - Throws: `fileNotFound`, `configurationInvalid` or `malformedData` for the trust anchors.
     public static func mutualTLS(
         presenting credentials: some TLSCredentialSource, trusting trustAnchors: TrustAnchors = .system
-    ) throws(CertificateProviderError) -> HTTPClient.Configuration {
+    ) throws(ProviderError) -> HTTPClient.Configuration {
         HTTPClient.Configuration(
             tlsConfiguration: try .makeClientConfiguration(presenting: credentials, trusting: trustAnchors))
     }

@@ -47,11 +47,11 @@ package struct BuiltIns: Sendable {
     ///   ``/RemoteMDMProvider/RemoteMDMProvider/accessToken(environment:parameters:_:)``.
     package static func accessToken(
         for manager: LogonManager, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (value: SecretBytes, scopes: [String]?) {
+    ) async throws(ProviderError) -> (value: SecretBytes, scopes: [String]?) {
         let (id, configuration) = (RemoteMDMProvider.id, manager.configuration)
         guard let configured = configuration.providers.first(where: { $0.id == id }) else {
             let place = configuration.path.map { "\(DisplayText.visible($0)): " } ?? ""
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "\(place)No provider with OAuth settings is configured; list '\(id)' in CertificateProvider, and set its token-url and "
                     + "client-id, or use --provider \(id) with --set.")
@@ -66,7 +66,7 @@ package struct BuiltIns: Sendable {
     /// - Throws: As ``/ACMEProvider/ACMEProvider/hostNeeds(_:_:)``.
     package static func hostNeeds(
         of configured: ConfiguredProvider, for manager: LogonManager
-    ) throws(CertificateProviderError) -> (
+    ) throws(ProviderError) -> (
         port: (number: Int, parameter: String, holder: String?)?, documentRoot: String?, hook: String?
     )? {
         guard configured.id == ACMEProvider.id else { return nil }
@@ -90,7 +90,7 @@ package struct BuiltIns: Sendable {
     /// Returns the plugins of this host, which add to these parts.
     package func plugins(
         logger: Logger,
-        cache: (@Sendable () throws(CertificateProviderError) -> any IdentityStorage)? = nil,
+        cache: (@Sendable () throws(ProviderError) -> any IdentityStorage)? = nil,
         observer: (@Sendable (PluginEvent) -> Void)? = nil
     ) -> PluginHost {
         PluginHost(

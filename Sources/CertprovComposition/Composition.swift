@@ -11,7 +11,7 @@ package import ProviderTransport
 /// ``CertprovLogon`` and the command pass in what differs: threads, network, clock, log.
 package struct Composition: Sendable {
     package typealias Vaults =
-        @Sendable (_ applicationID: String, PasscodePolicy) throws(CertificateProviderError) -> DataVault
+        @Sendable (_ applicationID: String, PasscodePolicy) throws(ProviderError) -> DataVault
 
     package let plugins: PluginHost
     /// The built-in parts, and those of the plugins.
@@ -41,10 +41,10 @@ package struct Composition: Sendable {
         vaults: Vaults? = nil, executor: BlockingExecutor, transport: Transport = Transport(), logger: Logger,
         now: @escaping @Sendable () -> Date = { Date() },
         sleep: (@Sendable (Duration) async throws -> Void)? = nil, observer: (@Sendable (PluginEvent) -> Void)? = nil
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         plugins = builtIns.plugins(
             logger: logger,
-            cache: { () throws(CertificateProviderError) in
+            cache: { () throws(ProviderError) in
                 try Self.store(store, secrets).storage(for: Self.pluginStorage)
             }, observer: observer)
         registry = try ProviderRegistry(
@@ -58,16 +58,16 @@ package struct Composition: Sendable {
     /// Returns the identity store of this host.
     ///
     /// - Throws: As ``/IdentityStore/IdentityStore/standard(secrets:)``.
-    package func store() throws(CertificateProviderError) -> IdentityStore { try Self.store(ownStore, secrets) }
+    package func store() throws(ProviderError) -> IdentityStore { try Self.store(ownStore, secrets) }
 
     private static func store(
         _ own: IdentityStore?, _ secrets: SecretReader
-    ) throws(CertificateProviderError) -> IdentityStore {
+    ) throws(ProviderError) -> IdentityStore {
         if let own { return own }
         return try .standard(secrets: secrets)
     }
 
-    private func vault(_ settings: RegistrationSettings) throws(CertificateProviderError) -> DataVault? {
+    private func vault(_ settings: RegistrationSettings) throws(ProviderError) -> DataVault? {
         guard let id = settings.applicationID else { return nil }
         if let ownVaults { return try ownVaults(id, settings.passcodePolicy) }
         return try .standard(applicationID: id, policy: settings.passcodePolicy, secrets: secrets)
@@ -81,7 +81,7 @@ package struct Composition: Sendable {
     ///   and errors of this host's store.
     package func manager(
         _ configuration: LogonConfiguration, onRead: (@Sendable (String) -> Void)? = nil
-    ) throws(CertificateProviderError) -> (manager: LogonManager, vault: DataVault?) {
+    ) throws(ProviderError) -> (manager: LogonManager, vault: DataVault?) {
         // Data of an application is in its vault, once it is registered.
         let store = try store()
         let vault = try vault(configuration.registration)

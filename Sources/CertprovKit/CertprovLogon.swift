@@ -41,7 +41,7 @@ public final class CertprovLogon: Sendable {
     private let stamp: Mutex<FileStamp?>
 
     private struct State {
-        var starting: Task<Result<Started, CertificateProviderError>, Never>?
+        var starting: Task<Result<Started, ProviderError>, Never>?
         var started: Started?
         var tls: RotatingTLS?
         /// Managers whose providers may still be needed for handshakes.
@@ -82,7 +82,7 @@ public final class CertprovLogon: Sendable {
     public convenience init(
         configuredBy path: String, adding providers: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = [],
         sections: [SettingsSection] = [], logger: Logger = Logger(label: "certprov")
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try self.init(
             configuredBy: path, adding: providers, keyStores: keyStores, sections: sections, logger: logger,
             secrets: SecretReader(), store: nil, vaults: nil)
@@ -95,7 +95,7 @@ public final class CertprovLogon: Sendable {
         sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
         looking: (@Sendable (Duration) async throws -> Void)? = nil, transport: Transport = Transport(),
         vaults: Composition.Vaults?
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         var builtIns = BuiltIns.all
         builtIns.providers += providers
         builtIns.keyStores += keyStores
@@ -122,7 +122,7 @@ public final class CertprovLogon: Sendable {
     ///
     /// - Throws: `configurationInvalid` for a provider that is not installed, and its errors about its parameters; errors of this
     ///   host's store.
-    public func manager(of providers: [ConfiguredProvider]) throws(CertificateProviderError) -> LogonManager {
+    public func manager(of providers: [ConfiguredProvider]) throws(ProviderError) -> LogonManager {
         var configuration = manager.configuration
         configuration.providers = providers
         configuration.userCreationPolicy = .certificate
@@ -136,7 +136,7 @@ public final class CertprovLogon: Sendable {
     ///
     /// - Parameter pinSource: The source of the PIN of the pairs' key store; `nil` for that of its URI.
     /// - Throws: Errors of this host's store.
-    public func namedKeys(pinSource: SecretSource? = nil) throws(CertificateProviderError) -> NamedKeys {
+    public func namedKeys(pinSource: SecretSource? = nil) throws(ProviderError) -> NamedKeys {
         NamedKeys(try manager.environment(of: NamedKeys.storageID), pinSource: pinSource)
     }
 
@@ -156,7 +156,7 @@ public final class CertprovLogon: Sendable {
     /// within ten seconds after their files, the rest by ``reload()``. ``renewal`` looks at the files.
     ///
     /// - Throws: As ``credentials()``; `fileNotFound`, `configurationInvalid` and `malformedData` for the files.
-    public func tls() async throws(CertificateProviderError) -> RotatingTLS {
+    public func tls() async throws(ProviderError) -> RotatingTLS {
         let credentials = try await credentials()
         while true {
             if let tls = state.withLock(\.tls) { return tls }
@@ -180,7 +180,7 @@ public final class CertprovLogon: Sendable {
     ///
     /// - Throws: Errors of the provider, such as `interactionRequired` where a PIN has no source; `unsupportedAlgorithm` for
     ///   an identity that TLS cannot use; `expired` if there is only one that is over. A service that runs keeps such an identity.
-    public func credentials() async throws(CertificateProviderError) -> RotatingTLSCredentials {
+    public func credentials() async throws(ProviderError) -> RotatingTLSCredentials {
         try await start().credentials
     }
 
@@ -191,7 +191,7 @@ public final class CertprovLogon: Sendable {
     /// Returns the object behind ``renewal``: the current identity, its updates, and a renewal on demand.
     ///
     /// - Throws: As ``credentials()``.
-    public func renewingIdentity() async throws(CertificateProviderError) -> RenewingIdentity {
+    public func renewingIdentity() async throws(ProviderError) -> RenewingIdentity {
         try await start().renewal
     }
 
@@ -225,10 +225,10 @@ public final class CertprovLogon: Sendable {
     }
 
     /// One start for all callers, since a manager does one thing at a time.
-    private func start() async throws(CertificateProviderError) -> Started {
+    private func start() async throws(ProviderError) -> Started {
         let task = state.withLock { state in
             if let starting = state.starting { return starting }
-            let new = Task { await Result { () async throws(CertificateProviderError) in try await begin() } }
+            let new = Task { await Result { () async throws(ProviderError) in try await begin() } }
             state.starting = new
             return new
         }
@@ -238,7 +238,7 @@ public final class CertprovLogon: Sendable {
         return try result.get()
     }
 
-    private func begin() async throws(CertificateProviderError) -> Started {
+    private func begin() async throws(ProviderError) -> Started {
         while true {
             let manager = manager
             let first = try await firstCredentials(of: manager)
@@ -267,7 +267,7 @@ public final class CertprovLogon: Sendable {
 
     private func firstCredentials(
         of manager: LogonManager
-    ) async throws(CertificateProviderError) -> TLSCredentials {
+    ) async throws(ProviderError) -> TLSCredentials {
         let stored = try await manager.storedIdentity()
         if let stored, usable(stored) != nil {
             let refreshed = try await manager.refreshed(stored, NoUserInteraction())
@@ -287,7 +287,7 @@ public final class CertprovLogon: Sendable {
 
     private func usable(_ stored: Identity) -> TLSCredentials? {
         guard !stored.hasExpired(at: now()) else { return nil }
-        do throws(CertificateProviderError) { return try TLSCredentials(stored) } catch {
+        do throws(ProviderError) { return try TLSCredentials(stored) } catch {
             logger.warning(
                 "the stored identity is not used", metadata: ["code": "\(error.code)", "reason": "\(error)"])
             return nil
@@ -328,7 +328,7 @@ extension CertprovLogon {
     ///   `operationNotAllowed` while another operation of the manager is in progress; `vaultLocked` if the vault has to be
     ///   asked what may change; errors of a provider that is made, or asked for an identity.
     @discardableResult
-    public func reload() async throws(CertificateProviderError) -> Bool { try await reload(expecting: nil) }
+    public func reload() async throws(ProviderError) -> Bool { try await reload(expecting: nil) }
 
     /// A service that looks at the property file at an interval, and reloads it when it has changed (``reload()``).
     ///
@@ -360,7 +360,7 @@ extension CertprovLogon {
     private func look(_ watch: inout FileWatch<FileStamp?>) async {
         let seen = FileStamp(of: path)
         guard watch.isDue(seen, inForce: stamp.withLock(\.self)) else { return }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             if try await reload(expecting: .some(seen)) { logger.notice("the property file was reloaded") }
             watch.succeeded()
         } catch {
@@ -372,21 +372,21 @@ extension CertprovLogon {
     }
 
     /// - Parameter expected: How the file was when it was looked at; `nil` to read it however it is.
-    private func reload(expecting expected: FileStamp??) async throws(CertificateProviderError) -> Bool {
+    private func reload(expecting expected: FileStamp??) async throws(ProviderError) -> Bool {
         let old = manager
         let read = BlockingMutex<FileStamp?>(nil)
         let new = try await old.replacement {
-            [path, registry = composition.registry, read] () throws(CertificateProviderError) in
+            [path, registry = composition.registry, read] () throws(ProviderError) in
             let before = FileStamp(of: path)
             let configuration = try LogonConfiguration.load(path: path, registry: registry)
             guard before == FileStamp(of: path), expected == nil || expected == .some(before) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "\(path.withVisibleControls): The file is being changed; reload it when that is done.")
             }
             read.withLock { $0 = before }
             return configuration
-        } install: { new throws(CertificateProviderError) in
+        } install: { new throws(ProviderError) in
             guard manager === old else { throw Self.isReloading }
             try await install(new, insteadOf: old)
         }
@@ -397,13 +397,13 @@ extension CertprovLogon {
         return true
     }
 
-    private static let isReloading = CertificateProviderError(
+    private static let isReloading = ProviderError(
         .operationNotAllowed, "The property file has just been reloaded; reload it again.")
 
     /// Takes the identity of the new manager, and then the manager.
     private func install(
         _ new: LogonManager, insteadOf old: LogonManager
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         while true {
             let started = state.withLock(\.started)
             guard let started, !new.hasSameProviders(as: old) else {
@@ -419,7 +419,7 @@ extension CertprovLogon {
                 guard try swap(to: new, trust) else { continue }
             } else {
                 try await started.renewal.adopt(identity, isOfSameProvider: isSameProvider) {
-                    [self] identity throws(CertificateProviderError) in
+                    [self] identity throws(ProviderError) in
                     try await started.credentials.update(to: identity)
                     guard try swap(to: new, trust) else { throw Self.isReloading }
                 }
@@ -431,14 +431,14 @@ extension CertprovLogon {
     /// Reads what the new configuration says to trust; `nil` if there is no TLS that follows it.
     private func readTrust(
         of new: LogonManager, for identity: Identity?
-    ) async throws(CertificateProviderError) -> RotatingTLS.Content? {
+    ) async throws(ProviderError) -> RotatingTLS.Content? {
         guard let tls = state.withLock(\.tls), let identity else { return nil }
         return try await tls.read(Self.trust(of: new), for: identity)
     }
 
     private func swap(
         to new: LogonManager, _ trust: RotatingTLS.Content?, if condition: (State) -> Bool = { _ in true }
-    ) throws(CertificateProviderError) -> Bool {
+    ) throws(ProviderError) -> Bool {
         let (isEnded, isDone) = state.withLock { state in
             guard !state.isEnded, condition(state), (state.tls == nil) == (trust == nil) else {
                 return (state.isEnded, false)
@@ -448,7 +448,7 @@ extension CertprovLogon {
             return (false, true)
         }
         if isEnded {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed, "The program ends, so that the property file is not reloaded; start it again.")
         }
         return isDone

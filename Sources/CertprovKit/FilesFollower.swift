@@ -32,10 +32,10 @@ struct FilesFollower {
             pause = max(0, pause - 1)
             if isNew || failure != nil && pause == 0 {
                 written = (identity, configuration)
-                do throws(CertificateProviderError) {
+                do throws(ProviderError) {
                     let export = try FilesExport(configuration.settings, secrets: secrets)
                     if let export {
-                        _ = try await executor.run { [logger] () throws(CertificateProviderError) in
+                        _ = try await executor.run { [logger] () throws(ProviderError) in
                             try export.write(identity) { logger.warning("\($0)") }
                         }
                     }

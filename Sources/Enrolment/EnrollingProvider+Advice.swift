@@ -43,7 +43,7 @@ extension EnrollingProvider: RenewalAdvising {
         let longest = now.addingTimeInterval(Self.intervals.upperBound / .seconds(1))
         if let record, now < record.askAfter, record.askAfter <= longest { return false }
         var next = record ?? Record(leaf: identity.certificate.sha256Fingerprint, askAfter: now)
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let information = try await server.renewalInformation(for: identity)
             let window = information?.advice.window
             (next.start, next.end) = (window?.lowerBound, window?.upperBound)
@@ -56,9 +56,9 @@ extension EnrollingProvider: RenewalAdvising {
             next.askAfter = now + Self.pauseAfterFailure / .seconds(1)
         }
         record = next
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let encoded = try Self.encoded(next)
-            try await environment.executor.run { [self] () throws(CertificateProviderError) in
+            try await environment.executor.run { [self] () throws(ProviderError) in
                 try environment.storage.updateRecord(named: adviceRecordName) { _ in encoded }
             }
         } catch {
@@ -78,9 +78,9 @@ extension EnrollingProvider: RenewalAdvising {
         return known
     }
 
-    private static func encoded(_ record: Record) throws(CertificateProviderError) -> SecretBytes {
+    private static func encoded(_ record: Record) throws(ProviderError) -> SecretBytes {
         do { return SecretBytes(copying: try JSONEncoder().encode(record)) } catch {
-            throw CertificateProviderError(.internal, "The renewal information cannot be encoded.", underlying: error)
+            throw ProviderError(.internal, "The renewal information cannot be encoded.", underlying: error)
         }
     }
 }

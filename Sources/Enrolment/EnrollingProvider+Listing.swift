@@ -5,8 +5,8 @@ extension EnrollingProvider: IdentityListing {
 
     /// Returns the stored identity, and what the protocol adds. The server is not contacted.
     public func listIdentities() async -> IdentityList {
-        do throws(CertificateProviderError) {
-            let list = try await environment.executor.run { [self] () throws(CertificateProviderError) in
+        do throws(ProviderError) {
+            let list = try await environment.executor.run { [self] () throws(ProviderError) in
                 try storedIdentities()
             }
             var whole = await server.complete(list)
@@ -17,13 +17,13 @@ extension EnrollingProvider: IdentityListing {
         }
     }
 
-    private func storedIdentities() throws(CertificateProviderError) -> IdentityList {
+    private func storedIdentities() throws(ProviderError) -> IdentityList {
         var list = IdentityList()
         let entry = try environment.storage.entry(named: plan.storageName)
         if let entry {
             // The certificate is listed in any case.
             var identity: Identity?
-            do throws(CertificateProviderError) { identity = try getStoredCertificate() } catch {
+            do throws(ProviderError) { identity = try getStoredCertificate() } catch {
                 list.failures.append(error)
             }
             list.identities.append(listed(entry, identity?.key))

@@ -34,11 +34,11 @@ public final class EnrollingProvider: CertificateProvider {
     /// - Throws: `pending` if the server has not decided: ask again later. `rejected` if it refuses, `unavailable` if
     ///   it does not answer, `timedOut` if it does not answer in time, `protocolError` if its answer is invalid or not
     ///   trusted, `operationNotAllowed` while another process is enrolling.
-    public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
-        do throws(CertificateProviderError) {
-            return try await enrolment.run { [self] () async throws(CertificateProviderError) in
+    public func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
+        do throws(ProviderError) {
+            return try await enrolment.run { [self] () async throws(ProviderError) in
                 let identity = try await environment.withLease(of: recordName) {
-                    () async throws(CertificateProviderError) in
+                    () async throws(ProviderError) in
                     try await EnrolmentRun(self, interaction).run()
                 }
                 guard let identity else { throw busy }
@@ -53,11 +53,11 @@ public final class EnrollingProvider: CertificateProvider {
     ///
     /// - Throws: The errors of the store and of the token; `interactionRequired` if the user would have to be asked
     ///   for the PIN.
-    public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
-        do throws(CertificateProviderError) {
+    public func getStoredCertificate() throws(ProviderError) -> Identity? {
+        do throws(ProviderError) {
             guard let entry = try environment.storage.entry(named: plan.storageName) else { return nil }
             guard let key = entry.key else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .storeReadFailed, "The stored identity has no key; delete it and fetch it anew.")
             }
             return try identity(entry, try storedKey(key))
@@ -71,10 +71,10 @@ public final class EnrollingProvider: CertificateProvider {
     /// certificate is not revoked: the server is not contacted.
     ///
     /// - Throws: `operationNotAllowed` while another process is enrolling; the errors of the store and of the token.
-    public func deleteStoredCertificate() throws(CertificateProviderError) {
-        do throws(CertificateProviderError) {
+    public func deleteStoredCertificate() throws(ProviderError) {
+        do throws(ProviderError) {
             let deleted: Void? = try environment.storage.withLease(of: recordName) {
-                () throws(CertificateProviderError) in
+                () throws(ProviderError) in
                 try keys.destroyAllStored(and: currentKey(warns: true))
                 try environment.storage.removeRecord(named: recordName)
                 try environment.storage.removeRecord(named: adviceRecordName)
@@ -96,37 +96,37 @@ public final class EnrollingProvider: CertificateProvider {
     /// Returns the key of the stored identity. An entry or record that is damaged names none, and may be deleted all the same.
     ///
     /// - Parameter warns: Whether a warning is logged then.
-    private func currentKey(warns: Bool) throws(CertificateProviderError) -> KeyReference? {
+    private func currentKey(warns: Bool) throws(ProviderError) -> KeyReference? {
         var key: KeyReference?
-        try environment.toleratingDamage(warns: warns) { () throws(CertificateProviderError) in
+        try environment.toleratingDamage(warns: warns) { () throws(ProviderError) in
             key = try environment.storage.entry(named: plan.storageName)?.key
         }
         // One of a newer version is not deleted.
-        try environment.toleratingDamage(warns: warns) { () throws(CertificateProviderError) in _ = try record() }
+        try environment.toleratingDamage(warns: warns) { () throws(ProviderError) in _ = try record() }
         return key
     }
 
     /// Returns the record of an enrolment that has no certificate yet. Blocks.
-    func record() throws(CertificateProviderError) -> EnrolmentRecord? {
-        try environment.storage.record(named: recordName).map { record throws(CertificateProviderError) in
+    func record() throws(ProviderError) -> EnrolmentRecord? {
+        try environment.storage.record(named: recordName).map { record throws(ProviderError) in
             try EnrolmentRecord(record)
         }
     }
 
     func identity(
         _ entry: StoredIdentity, _ key: any IdentityKey
-    ) throws(CertificateProviderError) -> Identity {
+    ) throws(ProviderError) -> Identity {
         try Identity(
             certificateChain: entry.certificateChain, key: key, trust: entry.trust, usage: plan.usage,
             provenance: .init(provider: id, source: entry.attributes["server"]))
     }
 
-    func storedKey(_ key: KeyReference) throws(CertificateProviderError) -> any IdentityKey {
-        do throws(CertificateProviderError) { return try keys.storedKey(key) } catch {
+    func storedKey(_ key: KeyReference) throws(ProviderError) -> any IdentityKey {
+        do throws(ProviderError) { return try keys.storedKey(key) } catch {
             switch error.code {
             case .interactionRequired: throw missingPIN(of: key)
             case .notFound:
-                throw CertificateProviderError(
+                throw ProviderError(
                     .notFound,
                     "The private key of the stored identity is gone from its key store (\(DisplayText.visible(key.uri))); have "
                         + "a new identity made: certprov fetch --force.")
@@ -135,8 +135,8 @@ public final class EnrollingProvider: CertificateProvider {
         }
     }
 
-    private func missingPIN(of key: KeyReference) -> CertificateProviderError {
-        CertificateProviderError(
+    private func missingPIN(of key: KeyReference) -> ProviderError {
+        ProviderError(
             .interactionRequired,
             keys.isConfigured(key)
                 ? "The key is in a key store whose PIN is not configured (\(key.shownURI)); set 'key-pin-source', or a "
@@ -147,8 +147,8 @@ public final class EnrollingProvider: CertificateProvider {
     }
 
     /// The error while another process has the lease.
-    var busy: CertificateProviderError {
-        CertificateProviderError(
+    var busy: ProviderError {
+        ProviderError(
             .operationNotAllowed, "Another process is enrolling with \(server.serverName); wait until it has finished.",
             reason: .busy)
     }
@@ -165,9 +165,9 @@ extension EnrollingProvider: DeletionAnnouncing {
     public var deletions: (any DeletionAnnouncing)? { self }
 
     /// Returns a sentence for each object that ``deleteStoredCertificate()`` destroys in a token.
-    public func announcedDeletions() async throws(CertificateProviderError) -> [String] {
-        do throws(CertificateProviderError) {
-            let current = try await environment.executor.run { [self] () throws(CertificateProviderError) in
+    public func announcedDeletions() async throws(ProviderError) -> [String] {
+        do throws(ProviderError) {
+            let current = try await environment.executor.run { [self] () throws(ProviderError) in
                 try currentKey(warns: false)
             }
             return try await keys.announceDestruction(and: current)
@@ -183,11 +183,11 @@ extension EnrollingProvider: ReplacedIdentityDiscarding {
     /// Destroys the key that the stored identity has replaced, and the certificates beside it in a token.
     public func discardReplaced(
         by identity: Identity, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
-        do throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
+        do throws(ProviderError) {
             // Without the lease: another process is enrolling, and destroys the key itself.
             guard try await keysInUse(beside: identity.certificate) != nil else { return }
-            _ = try await environment.withLease(of: recordName) { () throws(CertificateProviderError) in
+            _ = try await environment.withLease(of: recordName) { () throws(ProviderError) in
                 guard let kept = try await keysInUse(beside: identity.certificate) else { return }
                 try await keys.destroyOthers(than: kept, interaction)
             }
@@ -197,8 +197,8 @@ extension EnrollingProvider: ReplacedIdentityDiscarding {
     }
 
     /// Returns the keys of the stored identity and of a pending request, if there is another one and `leaf` is the stored leaf.
-    private func keysInUse(beside leaf: X509Certificate) async throws(CertificateProviderError) -> [KeyReference]? {
-        try await environment.executor.run { [self] () throws(CertificateProviderError) in
+    private func keysInUse(beside leaf: X509Certificate) async throws(ProviderError) -> [KeyReference]? {
+        try await environment.executor.run { [self] () throws(ProviderError) in
             guard let entry = try environment.storage.entry(named: plan.storageName),
                 entry.certificateChain.first == leaf, let key = entry.key
             else { return nil }

@@ -28,12 +28,12 @@ public protocol EnrolmentProtocol: Sendable {
     ///
     /// - Returns: `nil` from a server that does not say. By default nothing is asked.
     /// - Throws: `unavailable`, `timedOut`, `protocolError`, and errors of the trust in the server.
-    func renewalInformation(for identity: Identity) async throws(CertificateProviderError) -> RenewalInformation?
+    func renewalInformation(for identity: Identity) async throws(ProviderError) -> RenewalInformation?
 
     /// Begins one run of an enrolment. Sends nothing yet; may ask for secrets.
     ///
     /// - Throws: Errors of secrets, trust anchors and the configuration.
-    func session(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> any EnrolmentSession
+    func session(_ interaction: any UserInteraction) async throws(ProviderError) -> any EnrolmentSession
 
     /// Adds remarks to a listing that only this protocol can make, such as a first enrolment that needs a person. Sends nothing. By
     /// default nothing is added.
@@ -45,7 +45,7 @@ public protocol EnrolmentProtocol: Sendable {
     /// default does nothing.
     ///
     /// - Throws: Errors of the storage.
-    func forget() throws(CertificateProviderError)
+    func forget() throws(ProviderError)
 
     /// Closes connections and sessions. By default does nothing.
     func shutdown() async
@@ -73,7 +73,7 @@ public protocol EnrolmentSession: Sendable {
     ///
     /// - Parameter current: The identity to renew, which also authenticates this host; `nil` for a first enrolment.
     /// - Throws: `serverNotTrusted`, `unavailable`, `timedOut`, `rejected`.
-    func connect(renewing current: Identity?) async throws(CertificateProviderError) -> EnrolmentTerms
+    func connect(renewing current: Identity?) async throws(ProviderError) -> EnrolmentTerms
 
     /// Returns the certificate request for a key. It is made once, stored, and the same in every attempt. By default it has
     /// the names and the usage, and nothing else.
@@ -81,48 +81,48 @@ public protocol EnrolmentSession: Sendable {
     /// - Throws: `unsupportedAlgorithm`, and errors of the key.
     func certificateRequest(
         _ names: CertificateRequest.Names, _ usage: IdentityUsage, _ key: any IdentityKey
-    ) async throws(CertificateProviderError) -> CertificateRequest
+    ) async throws(ProviderError) -> CertificateRequest
 
     /// Requests the certificate, or asks again for a pending one. A process that is killed sends the same request again in
     /// its next run.
     ///
     /// - Throws: `rejected`, `unavailable`, `timedOut`, `protocolError`. ``isFinalRefusal(_:)`` decides whether the request is
     ///   repeated.
-    func request(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer
+    func request(_ request: EnrolmentRequest) async throws(ProviderError) -> EnrolmentAnswer
 
     /// Whether the server has processed the request and refused it for good: its key is then destroyed, and the next run makes
-    /// a new one. By default an HTTP status of 400 to 499 in ``/CertificateProviding/CertificateProviderError/nativeCode`` that
+    /// a new one. By default an HTTP status of 400 to 499 in ``/CertificateProviding/ProviderError/nativeCode`` that
     /// does not mean the client's credentials, the URL or the load.
-    func isFinalRefusal(_ error: CertificateProviderError) -> Bool
+    func isFinalRefusal(_ error: ProviderError) -> Bool
 
     /// Whether an enrolment without the current identity may succeed after the renewal has failed, since the server refuses the
     /// identity and other credentials are there. By default false.
     ///
     /// - Throws: The error of the renewal, with the reason why a new enrolment is impossible.
-    func canEnrolAnew(after error: CertificateProviderError) async throws(CertificateProviderError) -> Bool
+    func canEnrolAnew(after error: ProviderError) async throws(ProviderError) -> Bool
 
     /// Accepts an issued certificate that has passed all checks, before it replaces anything, as CMP demands (RFC 4210, section
     /// 5.3.18). By default does nothing.
     ///
     /// - Throws: Ends the enrolment; the old identity stays.
-    func confirm(_ issued: IssuedCertificate, _ request: EnrolmentRequest) async throws(CertificateProviderError)
+    func confirm(_ issued: IssuedCertificate, _ request: EnrolmentRequest) async throws(ProviderError)
 
     /// Revokes a certificate. Called without ``connect(renewing:)``, as the only call of the session but ``noteOutcome(_:)``. By
     /// default throws.
     ///
     /// - Throws: `operationNotAllowed` from a protocol that cannot; `rejected`, `unavailable`.
-    func revoke(_ identity: Identity, _ reason: RevocationReason) async throws(CertificateProviderError)
+    func revoke(_ identity: Identity, _ reason: RevocationReason) async throws(ProviderError)
 
     /// Closes this host's account with the server, as ``revoke(_:_:)`` is called. By default throws.
     ///
     /// - Throws: As ``revoke(_:_:)``.
-    func closeAccount() async throws(CertificateProviderError)
+    func closeAccount() async throws(ProviderError)
 
     /// Notes the outcome of an attempt, so that a rejected password is not sent again by itself. Called before a key is
     /// destroyed, which may take a token seconds. By default does nothing.
     ///
     /// - Parameter error: `nil` for a success.
-    func noteOutcome(_ error: CertificateProviderError?) async
+    func noteOutcome(_ error: ProviderError?) async
 }
 
 extension EnrolmentSession {
@@ -131,30 +131,30 @@ extension EnrolmentSession {
     /// - Throws: `unsupportedAlgorithm`, and errors of the key.
     public func certificateRequest(
         _ names: CertificateRequest.Names, _ usage: IdentityUsage, _ key: any IdentityKey
-    ) async throws(CertificateProviderError) -> CertificateRequest {
+    ) async throws(ProviderError) -> CertificateRequest {
         try await CertificateRequest(names, usage: usage, key: key)
     }
 
-    public func isFinalRefusal(_ error: CertificateProviderError) -> Bool { error.isRefusalByHTTPStatus }
+    public func isFinalRefusal(_ error: ProviderError) -> Bool { error.isRefusalByHTTPStatus }
     /// False, and throws nothing.
-    public func canEnrolAnew(after error: CertificateProviderError) -> Bool { false }
+    public func canEnrolAnew(after error: ProviderError) -> Bool { false }
     /// Does nothing, and throws nothing.
     public func confirm(_ issued: IssuedCertificate, _ request: EnrolmentRequest) {}
-    public func noteOutcome(_ error: CertificateProviderError?) async {}
+    public func noteOutcome(_ error: ProviderError?) async {}
 
     /// Throws `operationNotAllowed`.
-    public func revoke(_ identity: Identity, _ reason: RevocationReason) async throws(CertificateProviderError) {
-        throw CertificateProviderError(
+    public func revoke(_ identity: Identity, _ reason: RevocationReason) async throws(ProviderError) {
+        throw ProviderError(
             .operationNotAllowed, "The protocol cannot revoke certificates; ask the administrator of the CA.")
     }
 
     /// Throws `operationNotAllowed`.
-    public func closeAccount() async throws(CertificateProviderError) {
-        throw CertificateProviderError(.operationNotAllowed, "The protocol has no accounts to close.")
+    public func closeAccount() async throws(ProviderError) {
+        throw ProviderError(.operationNotAllowed, "The protocol has no accounts to close.")
     }
 }
 
-extension CertificateProviderError {
+extension ProviderError {
     /// Whether a server has processed a request and refused it, by an HTTP status that does not mean the client's credentials, the
     /// URL or the load.
     public var isRefusalByHTTPStatus: Bool {
@@ -213,7 +213,7 @@ public struct EnrolmentRequest: Sendable {
     /// The protocol's own state of this enrolment, such as the URL of an ACME order; empty before ``remember(_:)``. It outlasts a
     /// kill, and ends with the enrolment.
     public let state: [UInt8]
-    private let store: @Sendable ([UInt8]) async throws(CertificateProviderError) -> Void
+    private let store: @Sendable ([UInt8]) async throws(ProviderError) -> Void
 
     /// Creates a request, for the tests of a protocol.
     ///
@@ -221,7 +221,7 @@ public struct EnrolmentRequest: Sendable {
     public init(
         names: CertificateRequest.Names, usage: IdentityUsage = .client, csr: CertificateRequest,
         key: any IdentityKey, current: Identity? = nil, isPending: Bool = false, state: [UInt8] = [],
-        remember: @escaping @Sendable ([UInt8]) async throws(CertificateProviderError) -> Void = { _ in }
+        remember: @escaping @Sendable ([UInt8]) async throws(ProviderError) -> Void = { _ in }
     ) {
         (self.names, self.usage, self.csr, self.key, self.current) = (names, usage, csr, key, current)
         (self.isPending, self.state, store) = (isPending, state, remember)
@@ -230,7 +230,7 @@ public struct EnrolmentRequest: Sendable {
     /// Stores the protocol's own state, durably. Not for secrets. Call it before the request that the state describes leaves.
     ///
     /// - Throws: `storeWriteFailed`, and other errors of the storage.
-    public func remember(_ state: [UInt8]) async throws(CertificateProviderError) { try await store(state) }
+    public func remember(_ state: [UInt8]) async throws(ProviderError) { try await store(state) }
 }
 
 /// The server's answer to a request for a certificate.

@@ -21,15 +21,15 @@ struct EnrolmentRecord: Codable, Sendable {
     private struct Version: Decodable { let version: Int }
 
     /// - Throws: `storeReadFailed`.
-    init(_ record: SecretBytes) throws(CertificateProviderError) {
+    init(_ record: SecretBytes) throws(ProviderError) {
         let data = record.withUnsafeBytes { Data($0) }
         if let found = try? JSONDecoder().decode(Version.self, from: data), found.version > Self.version {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "The record of a pending enrolment in the store was written by a newer certprov; update certprov.")
         }
         guard let known = try? JSONDecoder().decode(Self.self, from: data) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "The record of a pending enrolment in the store is damaged; delete the identity to discard it.",
                 reason: .damaged)
@@ -37,9 +37,9 @@ struct EnrolmentRecord: Codable, Sendable {
         self = known
     }
 
-    func encoded() throws(CertificateProviderError) -> SecretBytes {
+    func encoded() throws(ProviderError) -> SecretBytes {
         do { return SecretBytes(copying: try JSONEncoder().encode(self)) } catch {
-            throw CertificateProviderError(.internal, "The enrolment's record cannot be encoded.", underlying: error)
+            throw ProviderError(.internal, "The enrolment's record cannot be encoded.", underlying: error)
         }
     }
 }

@@ -17,12 +17,12 @@ extension EnrolmentRun {
     /// - Parameters:
     ///   - current: The key of the stored identity.
     ///   - type: The type of a new key.
-    func begin(after current: KeyReference?, _ type: KeyType) async throws(CertificateProviderError) -> Begun {
+    func begin(after current: KeyReference?, _ type: KeyType) async throws(ProviderError) -> Begun {
         let kept = try await resumable(after: current)
         await destroyOthers(than: [current, kept?.record.key])
         if let kept { return kept }
         let key: any IdentityKey
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             key = try await keys.make(NewKey(type, label: label, use: server.keyUse), interaction)
         } catch {
             guard error.code == .unsupportedAlgorithm, let advice = server.keyAdvice else { throw error }
@@ -36,8 +36,8 @@ extension EnrolmentRun {
     }
 
     /// Returns the interrupted enrolment; `nil` if there is none, or none to go on with.
-    private func resumable(after current: KeyReference?) async throws(CertificateProviderError) -> Begun? {
-        let kept = try await blocking { () throws(CertificateProviderError) in try provider.record() }
+    private func resumable(after current: KeyReference?) async throws(ProviderError) -> Begun? {
+        let kept = try await blocking { () throws(ProviderError) in try provider.record() }
         guard let kept else { return nil }
         // If it is the current key, the last run ended before it could delete the record. The configuration may have been
         // changed because the last run failed.
@@ -54,10 +54,10 @@ extension EnrolmentRun {
     }
 
     /// Takes in the key that the server has made. A kill before the identity is stored leaves the request with its own key.
-    func takenIn(_ privateKey: SecretBytes) async throws(CertificateProviderError) -> any IdentityKey {
+    func takenIn(_ privateKey: SecretBytes) async throws(ProviderError) -> any IdentityKey {
         let made = try SoftwareKey(pkcs8: privateKey, location: .store)
         if let type = plan.keyType, !type.fits(made.publicKey) {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The server has made a key of type \(made.publicKey.displayName), but 'key-type' is "
                     + "\(type); configure the server to make such keys, or change 'key-type'.")
@@ -68,8 +68,8 @@ extension EnrolmentRun {
     private var label: String { plan.names.commonName ?? plan.names.displayText }
 
     /// Stores the enrolment; `nil` deletes the record.
-    func keep(_ record: EnrolmentRecord?) async throws(CertificateProviderError) {
-        try await blocking { () throws(CertificateProviderError) in
+    func keep(_ record: EnrolmentRecord?) async throws(ProviderError) {
+        try await blocking { () throws(ProviderError) in
             let encoded = try record?.encoded() ?? SecretBytes(copying: [])
             try storage.updateRecord(named: provider.recordName) { _ in encoded }
         }
@@ -77,7 +77,7 @@ extension EnrolmentRun {
 
     /// Deletes a failed enrolment, and destroys its key. If that fails, the record stays: the next run uses the key.
     func abandon(_ record: EnrolmentRecord, after current: KeyReference?) async {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             try await keys.destroyOthers(than: [current].compactMap(\.self), interaction)
             try await keep(nil)
         } catch {
@@ -90,7 +90,7 @@ extension EnrolmentRun {
     /// Destroys the keys of runs that were killed, and the one that the last renewal has replaced. A key that stays is tried again by
     /// the next run, and blocks no enrolment.
     private func destroyOthers(than kept: [KeyReference?]) async {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             try await keys.destroyOthers(than: kept.compactMap(\.self), interaction)
         } catch {
             environment.logger.warning(
@@ -115,7 +115,7 @@ enum EnrolmentStage {
     /// `nil` if the request is to be repeated: the answer may have been lost, or the server may still have to decide.
     ///
     /// - Parameter isFinal: Whether the server has processed the request and refused it.
-    func abandoned(after error: CertificateProviderError, isFinal: Bool) -> EnrolmentRecord? {
+    func abandoned(after error: ProviderError, isFinal: Bool) -> EnrolmentRecord? {
         switch self {
         case .before(let new): error.isPassing ? nil : new
         case .asking(let record, let isNew):
@@ -127,7 +127,7 @@ enum EnrolmentStage {
     }
 }
 
-extension CertificateProviderError {
+extension ProviderError {
     fileprivate var isPassing: Bool {
         [.pending, .timedOut, .unavailable, .userCancelled, .tokenNotPresent, .interactionRequired].contains(code)
     }

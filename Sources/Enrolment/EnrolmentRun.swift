@@ -31,14 +31,14 @@ struct EnrolmentRun {
         let requestedSubject: String?
     }
 
-    func run() async throws(CertificateProviderError) -> Identity {
+    func run() async throws(ProviderError) -> Identity {
         let current = try await currentIdentity()
         // One for the whole run: it has the secrets, and the time that the server may take.
         let session = try await server.session(interaction)
         guard let renewed = current?.identity, renewed.certificate.status(at: environment.now()) == .valid else {
             return try await enrol(session, after: current)
         }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             return try await enrol(session, after: current, renewing: renewed)
         } catch {
             guard try await session.canEnrolAnew(after: error) else { throw error }
@@ -56,9 +56,9 @@ struct EnrolmentRun {
     ///   - renewed: The stored identity, to be renewed; `nil` for a first enrolment.
     private func enrol(
         _ session: any EnrolmentSession, after current: Current?, renewing renewed: Identity? = nil
-    ) async throws(CertificateProviderError) -> Identity {
+    ) async throws(ProviderError) -> Identity {
         var stage = EnrolmentStage.before(nil)
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let type = plan.keyType ?? server.defaultKeyType
             let early = server.needsKeyFirst ? try await begin(after: current?.key, type) : nil
             stage = .before(early.flatMap { $0.isNew ? $0.record : nil })
@@ -89,7 +89,7 @@ struct EnrolmentRun {
                     key: begun.key,
                     current: renewed,
                     isPending: begun.record.isUndecided, state: begun.record.state
-                ) { state throws(CertificateProviderError) in
+                ) { state throws(ProviderError) in
                     let record = kept.withLock { record in
                         record.state = state
                         return record
@@ -97,7 +97,7 @@ struct EnrolmentRun {
                     try await keep(record)
                 }
                 let answer: EnrolmentAnswer
-                do throws(CertificateProviderError) { answer = try await session.request(request) } catch {
+                do throws(ProviderError) { answer = try await session.request(request) } catch {
                     stage = .asking(kept.withLock(\.self), isNew: begun.isNew)
                     throw error
                 }
@@ -141,12 +141,12 @@ struct EnrolmentRun {
     }
 
     /// Returns the stored identity. If its key is no longer in its key store, it can be replaced, but not renewed.
-    private func currentIdentity() async throws(CertificateProviderError) -> Current? {
-        let entry = try await blocking { () throws(CertificateProviderError) in
+    private func currentIdentity() async throws(ProviderError) -> Current? {
+        let entry = try await blocking { () throws(ProviderError) in
             try storage.entry(named: plan.storageName)
         }
         guard let entry, let kept = entry.key else { return nil }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             if let key = try await keys.key(for: kept, interaction) {
                 return Current(
                     key: kept, identity: try provider.identity(entry, key),
@@ -181,10 +181,10 @@ struct EnrolmentRun {
     /// - Throws: `pending` if the delay exceeds the timeout; `userCancelled`.
     private func wait(
         _ delay: Duration, told: Duration?, until end: ContinuousClock.Instant
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         guard retryPolicy.now() + delay < end else {
             let date = told.map { "after \((environment.now() + Double($0.components.seconds)).formatted(.iso8601))" }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .pending,
                 "\(server.serverName) has not decided on the request yet; ask again \(date ?? "later"). The "
                     + "next attempt uses the same key.",
@@ -199,7 +199,7 @@ struct EnrolmentRun {
             interaction.report("", remaining: .zero)
         } catch {
             interaction.report("", remaining: .zero)
-            throw CertificateProviderError(
+            throw ProviderError(
                 .userCancelled, "The enrolment was cancelled. The next attempt uses the same key.")
         }
     }
@@ -208,10 +208,10 @@ struct EnrolmentRun {
     ///
     /// - Parameter isOwn: Whether this host has made the key, so that the server has seen the request.
     /// - Throws: `protocolError` for a key that the server has sent: it may be another host's.
-    private func noteSubject(of issued: IssuedCertificate, isOwn: Bool) throws(CertificateProviderError) {
+    private func noteSubject(of issued: IssuedCertificate, isOwn: Bool) throws(ProviderError) {
         let (subject, wanted) = (issued.chain[0].subject, plan.names.subjectText)
         guard isOwn else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The certificate that the server has issued is refused: its subject is '\(subject)', but '\(wanted)' was "
                     + "requested, and the server has made the key. If the server is right, set 'subject' to its subject."
@@ -221,7 +221,7 @@ struct EnrolmentRun {
         case .server: return
         case .preferred: break
         case .required:
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The certificate that the server has issued is refused: its subject is '\(subject)', but '\(wanted)' was "
                     + "requested. If the server decides on the subject, set 'names' to server.")
@@ -234,14 +234,14 @@ struct EnrolmentRun {
     /// Checks that TLS takes what the server has issued, before anything is replaced by it. Does not use the key.
     private func requireTLS(
         _ issued: IssuedCertificate, _ key: any IdentityKey
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let identity = try Identity(certificateChain: issued.chain, key: key, provenance: .init(provider: provider.id))
-        try await blocking { () throws(CertificateProviderError) in _ = try TLSCredentials(identity) }
+        try await blocking { () throws(ProviderError) in _ = try TLSCredentials(identity) }
     }
 
     private func store(
         _ issued: IssuedCertificate, _ trust: TrustBundle?, _ key: any IdentityKey, replacing old: Current?
-    ) async throws(CertificateProviderError) -> Identity {
+    ) async throws(ProviderError) -> Identity {
         let reference = keys.store.reference(to: key)
         var attributes = ["server": server.source]
         if !issued.hasRequestedSubject { attributes[Self.requestedSubject] = plan.names.subjectText }
@@ -250,11 +250,11 @@ struct EnrolmentRun {
         let identity = try provider.identity(entry, key)
         // The key signs a probe there.
         try await keys.store.storeChain(issued.chain, for: key, interaction)
-        try await blocking { () throws(CertificateProviderError) in
+        try await blocking { () throws(ProviderError) in
             try storage.setEntry(entry, named: plan.storageName)
         }
         environment.logger.debug("identity enrolled", metadata: ["subject": "\(identity.certificate.subject)"])
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             try await keep(nil)
             // One may have been issued to a process that ended before it stored it.
             try await keys.store.certificates?.removeOtherCertificates(
@@ -273,8 +273,8 @@ struct EnrolmentRun {
     }
 
     func blocking<T: Sendable>(
-        _ work: @escaping @Sendable () throws(CertificateProviderError) -> T
-    ) async throws(CertificateProviderError) -> T {
+        _ work: @escaping @Sendable () throws(ProviderError) -> T
+    ) async throws(ProviderError) -> T {
         try await environment.executor.run(work)
     }
 }

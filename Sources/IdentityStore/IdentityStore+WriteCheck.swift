@@ -8,7 +8,7 @@ extension IdentityStore {
     /// created in is tried.
     ///
     /// - Throws: `storeWriteFailed`.
-    package func checkWritable() throws(CertificateProviderError) {
+    package func checkWritable() throws(ProviderError) {
         var place = FilePath(path)
         var status = stat()
         while stat(place.string, &status) != 0, place.removeLastComponent() {}
@@ -34,7 +34,7 @@ extension IdentityStore {
         }
     }
 
-    private func tryWrite(in directory: FilePath, bytes count: Int) throws(CertificateProviderError) {
+    private func tryWrite(in directory: FilePath, bytes count: Int) throws(ProviderError) {
         let file = Glibc.open(directory.string, O_WRONLY | O_CLOEXEC | Self.unnamed, 0o600)
         guard file >= 0 else {
             // A file system that has no such files.
@@ -54,14 +54,14 @@ extension IdentityStore {
         guard files.synchronize(file) == 0 else { throw notWritable(directory, errno) }
     }
 
-    private func notWritable(_ directory: FilePath, _ code: Int32) -> CertificateProviderError {
+    private func notWritable(_ directory: FilePath, _ code: Int32) -> ProviderError {
         let step =
             switch code {
             case ENOSPC, EDQUOT: "free some space there"
             case EROFS: "mount it for writing, or name another place with STATE_DIRECTORY"
             default: "run certprov as the user that the directory belongs to"
             }
-        return CertificateProviderError(
+        return ProviderError(
             .storeWriteFailed,
             "No identity can be stored or renewed: \(directory.string.withVisibleControls) cannot be written to: "
                 + "\(errorText(code)); \(step).")

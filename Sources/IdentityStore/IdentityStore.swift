@@ -19,7 +19,7 @@ public final class IdentityStore: Sendable {
     private let keySource: any SealingKeySource
     /// Throws if the application's vault has taken in this store. Called with the lock held, before a change and when an entry
     /// is not found.
-    let requireCurrent: @Sendable () throws(CertificateProviderError) -> Void
+    let requireCurrent: @Sendable () throws(ProviderError) -> Void
     private struct Opened {
         var key: SealingKey?
         /// How often it was forgotten: one that was read before that is not remembered.
@@ -37,7 +37,7 @@ public final class IdentityStore: Sendable {
     init(
         path: String, keySource: (any SealingKeySource)?, files: FileSystem,
         lockTimeout: Duration = StoreLock.timeout,
-        requireCurrent: @escaping @Sendable () throws(CertificateProviderError) -> Void = {}
+        requireCurrent: @escaping @Sendable () throws(ProviderError) -> Void = {}
     ) {
         self.path = path.hasPrefix("/") ? path : "\(FileManager.default.currentDirectoryPath)/\(path)"
         self.files = files
@@ -56,7 +56,7 @@ public final class IdentityStore: Sendable {
     ///
     /// - Throws: `configurationInvalid` for a credential that is not a valid key, or for an unusable directory in the
     ///   environment.
-    public static func standard(secrets: SecretReader) throws(CertificateProviderError) -> IdentityStore {
+    public static func standard(secrets: SecretReader) throws(ProviderError) -> IdentityStore {
         IdentityStore(path: try StateDirectory.path(), keySource: try SystemdCredentialKey(secrets: secrets))
     }
 
@@ -78,7 +78,7 @@ public final class IdentityStore: Sendable {
     }
 
     /// Returns the key that decrypts entries; `nil` if there is none.
-    func keyForOpening() throws(CertificateProviderError) -> SealingKey? {
+    func keyForOpening() throws(ProviderError) -> SealingKey? {
         let (key, generation) = opened.withLock { ($0.key, $0.generation) }
         if let key { return key }
         return try keySource.existingKey().map { remember($0, generation) }
@@ -88,14 +88,14 @@ public final class IdentityStore: Sendable {
     ///
     /// Asks the source each time: if the directory was removed, a cached key would encrypt an entry that no other
     /// process, nor this one after a restart, could decrypt.
-    func existingKeyForSealing() throws(CertificateProviderError) -> SealingKey? {
+    func existingKeyForSealing() throws(ProviderError) -> SealingKey? {
         let generation = opened.withLock(\.generation)
         return try keySource.existingKey().map { remember($0, generation) }
     }
 
     /// Creates the key that encrypts entries. Call it with the lock held, and only if no entry is sealed with a lost
     /// key.
-    func newKeyForSealing() throws(CertificateProviderError) -> SealingKey {
+    func newKeyForSealing() throws(ProviderError) -> SealingKey {
         let generation = opened.withLock(\.generation)
         return remember(try keySource.keyForSealing(), generation)
     }

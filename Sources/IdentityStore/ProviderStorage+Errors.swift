@@ -3,7 +3,7 @@ import CertificateProviding
 extension ProviderStorage {
     func reading<T>(
         _ subject: String, _ body: () throws(SafeDirectory.Refusal) -> T
-    ) throws(CertificateProviderError) -> T {
+    ) throws(ProviderError) -> T {
         do throws(SafeDirectory.Refusal) { return try body() } catch {
             throw readFailure(error.reason, of: subject)
         }
@@ -17,7 +17,7 @@ extension ProviderStorage {
         }
     }
 
-    func describe(_ error: any Error, _ name: String, in parent: String) -> CertificateProviderError {
+    func describe(_ error: any Error, _ name: String, in parent: String) -> ProviderError {
         let isRecord = parent == Self.records
         let file = "\(store.path)/\(parent)/\(provider)/\(name.withVisibleControls)"
         let remedy =
@@ -28,14 +28,14 @@ extension ProviderStorage {
             case Self.parent: "delete the identity and fetch it again"
             default: "restore the file from a backup, or set the value anew"
             }
-        func failure(_ reason: String, isDamage: Bool = true) -> CertificateProviderError {
+        func failure(_ reason: String, isDamage: Bool = true) -> ProviderError {
             var failure = readFailure(reason, of: subject(name, in: parent))
             if isDamage { failure.reason = .damaged }
             return failure
         }
         return switch error {
         // The error of the key's source. Only malformed content calls for a new identity.
-        case let error as CertificateProviderError where error.code != .malformedData:
+        case let error as ProviderError where error.code != .malformedData:
             owner.map(error.attributed) ?? error
         case SealedEnvelope.Failure.otherKey:
             failure("it was sealed with another key; restore that key, or \(remedy)")
@@ -48,15 +48,15 @@ extension ProviderStorage {
         }
     }
 
-    func readFailure(_ reason: String, of subject: String = "The stored identity") -> CertificateProviderError {
-        CertificateProviderError(.storeReadFailed, "\(subject) cannot be read: \(reason).", provider: owner)
+    func readFailure(_ reason: String, of subject: String = "The stored identity") -> ProviderError {
+        ProviderError(.storeReadFailed, "\(subject) cannot be read: \(reason).", provider: owner)
     }
 
-    func writeFailure(_ reason: String) -> CertificateProviderError {
+    func writeFailure(_ reason: String) -> ProviderError {
         writeFailure(SafeDirectory.Refusal(reason: reason))
     }
 
-    func writeFailure(_ refusal: SafeDirectory.Refusal) -> CertificateProviderError {
+    func writeFailure(_ refusal: SafeDirectory.Refusal) -> ProviderError {
         refusal.error(
             .storeWriteFailed, "Nothing was stored, and the previous content is unchanged: \(refusal.reason).",
             provider: owner)

@@ -3,14 +3,14 @@ import CertificateProviding
 extension ProviderStorage {
     static let records = "records"
 
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+    func record(named name: String) throws(ProviderError) -> SecretBytes? {
         try content(named: name, in: Self.records)
     }
 
     func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) {
-        try changing(name) { root throws(CertificateProviderError) in
+        named name: String, _ change: (SecretBytes?) throws(ProviderError) -> SecretBytes?
+    ) throws(ProviderError) {
+        try changing(name) { root throws(ProviderError) in
             // A file of a killed writer may be of a record that is to be gone.
             (try? openDirectory(Self.records))??.removeAbandonedFiles(store.files)
             guard let new = try change(try record(named: name)) else { return }
@@ -18,8 +18,8 @@ extension ProviderStorage {
         }
     }
 
-    func removeRecord(named name: String) throws(CertificateProviderError) {
-        try changing(name) { _ throws(CertificateProviderError) in
+    func removeRecord(named name: String) throws(ProviderError) {
+        try changing(name) { _ throws(ProviderError) in
             let subject = subject(name, in: Self.records)
             let file = try reading(subject) { () throws(SafeDirectory.Refusal) in
                 let directory = try openDirectory(Self.records)
@@ -36,7 +36,7 @@ extension ProviderStorage {
     }
 
     /// Leaves no copy, unlike a write, which restores the old content if it cannot be flushed. Call it with the lock held.
-    private func unlinkRecord(named name: String) throws(CertificateProviderError) {
+    private func unlinkRecord(named name: String) throws(ProviderError) {
         var isGone = false
         do throws(SafeDirectory.Refusal) {
             guard let directory = try openDirectory(Self.records) else { return }
@@ -45,14 +45,14 @@ extension ProviderStorage {
             try directory.flush(store.files)
         } catch {
             guard isGone else { throw writeFailure(error) }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeWriteFailed,
                 "The record \(store.path)/\(Self.records)/\(provider)/\(name) is removed, but a power failure may restore it: "
                     + "\(error.reason).", provider: owner)
         }
     }
 
-    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+    func leaseRecord(named name: String) throws(ProviderError) -> RecordLease? {
         guard Self.isPermitted(name) else { throw writeFailure(Self.nameRule) }
         do throws(SafeDirectory.Refusal) {
             return try LeaseFile(name, in: try directoryOfRecords(), store.files).map { file in

@@ -30,7 +30,7 @@ final class ProviderStorage: IdentityStorage {
         self.path = "\(store.path)/\(Self.parent)/\(provider)/"
     }
 
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+    func entry(named name: String) throws(ProviderError) -> StoredIdentity? {
         onRead?("\(provider)/\(name)")
         guard let content = try content(named: name, in: Self.parent) else { return nil }
         do {
@@ -42,12 +42,12 @@ final class ProviderStorage: IdentityStorage {
 
     var entryDirectories: [String] { [path] }
 
-    func entryNames() throws(CertificateProviderError) -> [String] { try names(in: Self.parent) }
+    func entryNames() throws(ProviderError) -> [String] { try names(in: Self.parent) }
 
-    func recordNames() throws(CertificateProviderError) -> [String] { try names(in: Self.records) }
+    func recordNames() throws(ProviderError) -> [String] { try names(in: Self.records) }
 
     /// The names in one of the provider's directories; none if it does not exist.
-    private func names(in parent: String) throws(CertificateProviderError) -> [String] {
+    private func names(in parent: String) throws(ProviderError) -> [String] {
         do throws(SafeDirectory.Refusal) {
             return try (openDirectory(parent)?.entries() ?? []).filter(Self.isPermitted).sorted()
         } catch {
@@ -55,15 +55,15 @@ final class ProviderStorage: IdentityStorage {
         }
     }
 
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(ProviderError) {
         if let flaw = StoredIdentityCoding.flaw(of: identity) { throw writeFailure(flaw) }
         var identity = identity
         if let propertyFile { identity.attributes[StoreEntry.propertyFile] = propertyFile }
         let content = StoredIdentityCoding.encode(identity)
-        try changing(name) { root throws(CertificateProviderError) in try write(content, name, in: Self.parent, root) }
+        try changing(name) { root throws(ProviderError) in try write(content, name, in: Self.parent, root) }
     }
 
-    func removeEntry(named name: String) throws(CertificateProviderError) {
+    func removeEntry(named name: String) throws(ProviderError) {
         var isGone = false
         do throws(SafeDirectory.Refusal) { try remove(name, &isGone) } catch {
             try store.requireCurrent()
@@ -93,7 +93,7 @@ final class ProviderStorage: IdentityStorage {
 }
 
 extension ProviderStorage {
-    func content(named name: String, in parent: String) throws(CertificateProviderError) -> SecretBytes? {
+    func content(named name: String, in parent: String) throws(ProviderError) -> SecretBytes? {
         guard Self.isPermitted(name) else { throw readFailure(Self.nameRule, of: subject(name, in: parent)) }
         let file = try reading(subject(name, in: parent)) { () throws(SafeDirectory.Refusal) in
             try openDirectory(parent)?.read(name, atMost: IdentityStore.maximumEntrySize)
@@ -115,8 +115,8 @@ extension ProviderStorage {
 
     /// Creates the store if it does not exist, and calls `body` with its lock held.
     func changing(
-        _ name: String, _ body: (SafeDirectory) throws(CertificateProviderError) -> Void
-    ) throws(CertificateProviderError) {
+        _ name: String, _ body: (SafeDirectory) throws(ProviderError) -> Void
+    ) throws(ProviderError) {
         guard Self.isPermitted(name) else { throw writeFailure(Self.nameRule) }
         let root: SafeDirectory
         let lock: StoreLock
@@ -138,7 +138,7 @@ extension ProviderStorage {
     /// Seals and writes an entry or record. Call it with the lock held.
     func write(
         _ content: SecretBytes, _ name: String, in parent: String, _ root: SafeDirectory
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         do {
             let key = try keyForSealing(name, in: parent, root)
             let directory = try root.create(parent, store.files).create(provider.rawValue, store.files)
@@ -152,7 +152,7 @@ extension ProviderStorage {
                 throw SafeDirectory.Refusal(reason: "an entry of \(sealed.count) bytes is too large")
             }
             try directory.write(sealed, to: name, replacing: true, store.files)
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             throw owner.map(error.attributed) ?? error
         } catch let refusal as SafeDirectory.Refusal {
             throw writeFailure(refusal)
@@ -214,7 +214,7 @@ extension ProviderStorage {
         if let directory = try root.directory(Self.records)?.directory(SealedKeyStore.storageID.rawValue),
             try directory.entries().contains(where: { $0.hasPrefix(SealedKeyStore.recordPrefix) })
         {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "Nothing was stored: the store's key is missing, and the private keys in "
                     + "\(directory.path) are sealed with it. Restore the key, or remove this directory and "
@@ -224,8 +224,8 @@ extension ProviderStorage {
         return try store.newKeyForSealing()
     }
 
-    private func lostKey(beside other: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private func lostKey(beside other: String) -> ProviderError {
+        ProviderError(
             .storeReadFailed,
             "Nothing was stored: the store's key is missing, and the identities in "
                 + "\(store.path)/\(Self.parent)/\(other) are sealed with it. Restore the key, or delete these "

@@ -31,14 +31,14 @@ public final class SealedKeyStore: KeyStore {
         KeyStoreDescriptor(
             scheme: scheme, id: storageID, displayName: "Identity store",
             summary: "Private keys in this host's identity store, encrypted.", parameters: [], keepsKeysOutside: false
-        ) { environment, location, _ throws(CertificateProviderError) in
+        ) { environment, location, _ throws(ProviderError) in
             guard location.pinSource == nil else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid, "The key store 'store:' has no PIN; remove the source of one.")
             }
             let isPlace = location.uri.utf8.count == scheme.utf8.count + 1
             guard isPlace || SealedKey.isURI(location.uri) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "The URI of this host's key store is 'store:', with nothing behind the colon.")
             }
@@ -58,8 +58,8 @@ public final class SealedKeyStore: KeyStore {
     public func holds(keyURI: String) -> Bool { SealedKey.isURI(keyURI) }
 
     /// Reads all records.
-    public func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
-        try await executor.run { [storage] () throws(CertificateProviderError) in
+    public func check(_ interaction: any UserInteraction) async throws(ProviderError) {
+        try await executor.run { [storage] () throws(ProviderError) in
             for name in Self.records { _ = try SealedKeys.read(name, from: storage) }
         }
     }
@@ -70,16 +70,16 @@ public final class SealedKeyStore: KeyStore {
     ///   `storeReadFailed`; `storeWriteFailed`; the error that `remember` throws.
     public func make(
         _ new: NewKey, _ interaction: any UserInteraction,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey {
+        remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
+    ) async throws(ProviderError) -> any IdentityKey {
         try properties.check(new)
-        var key = try await executor.run { () throws(CertificateProviderError) in
+        var key = try await executor.run { () throws(ProviderError) in
             try SoftwareKey(new, location: .store)
         }
         key.uri = SealedKey.uri(of: key.publicKey)
         try await remember(key)
         let sealed = try SealedKey(key, label: new.label)
-        try await executor.run { [storage] () throws(CertificateProviderError) in
+        try await executor.run { [storage] () throws(ProviderError) in
             try SealedKeys.change(Self.record(of: sealed.publicKey), in: storage) { keys in
                 keys.removeAll { $0.publicKey == sealed.publicKey }
                 keys.append(sealed)
@@ -90,21 +90,21 @@ public final class SealedKeyStore: KeyStore {
 
     public func key(
         for key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (any IdentityKey)? {
-        try await executor.run { [self] () throws(CertificateProviderError) in try storedKey(for: key) }
+    ) async throws(ProviderError) -> (any IdentityKey)? {
+        try await executor.run { [self] () throws(ProviderError) in try storedKey(for: key) }
     }
 
-    public func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
+    public func storedKey(for key: KeyReference) throws(ProviderError) -> (any IdentityKey)? {
         try SealedKeys.read(Self.record(of: key.publicKey), from: storage).first { $0.publicKey == key.publicKey }
-            .map { key throws(CertificateProviderError) in try key.key() }
+            .map { key throws(ProviderError) in try key.key() }
     }
 
     /// Returns all keys of the store, in no order. Reads all records, on the environment's executor.
     ///
     /// - Throws: `storeReadFailed` for a damaged record or one of a newer version; errors of the source of the sealing
     ///   key.
-    public func list() async throws(CertificateProviderError) -> [KeyDescription] {
-        try await executor.run { [storage] () throws(CertificateProviderError) in
+    public func list() async throws(ProviderError) -> [KeyDescription] {
+        try await executor.run { [storage] () throws(ProviderError) in
             var keys: [KeyDescription] = []
             for name in Self.records {
                 keys += try SealedKeys.read(name, from: storage).map { key in
@@ -118,11 +118,11 @@ public final class SealedKeyStore: KeyStore {
 
     @discardableResult public func destroy(
         _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Bool {
-        try await executor.run { [self] () throws(CertificateProviderError) in try destroyStored(key) }
+    ) async throws(ProviderError) -> Bool {
+        try await executor.run { [self] () throws(ProviderError) in try destroyStored(key) }
     }
 
-    @discardableResult public func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
+    @discardableResult public func destroyStored(_ key: KeyReference) throws(ProviderError) -> Bool {
         let name = Self.record(of: key.publicKey)
         // Without a key there is nothing to write, and so no right to write is needed.
         guard try SealedKeys.read(name, from: storage).contains(where: { $0.publicKey == key.publicKey }) else {
@@ -149,7 +149,7 @@ private struct SealedKey {
     private let privateKey: RecordField
     let use: KeyUse
 
-    init(_ key: SoftwareKey, label: String) throws(CertificateProviderError) {
+    init(_ key: SoftwareKey, label: String) throws(ProviderError) {
         (publicKey, self.label, use) = (key.publicKey, label, key.use)
         privateKey = RecordField(3, try key.pkcs8Representation())
     }
@@ -183,7 +183,7 @@ private struct SealedKey {
             && uri.dropFirst(prefix.count).allSatisfy(\.isHexDigit)
     }
 
-    func key() throws(CertificateProviderError) -> SoftwareKey {
+    func key() throws(ProviderError) -> SoftwareKey {
         var key = try SoftwareKey(pkcs8: privateKey.secret, location: .store)
         (key.uri, key.use) = (uri, use)
         return key
@@ -197,14 +197,14 @@ private enum SealedKeys {
 
     static func read(
         _ name: String, from storage: any IdentityStorage
-    ) throws(CertificateProviderError) -> [SealedKey] {
+    ) throws(ProviderError) -> [SealedKey] {
         try decode(try storage.record(named: name), name)
     }
 
     static func change(
         _ name: String, in storage: any IdentityStorage, _ body: (inout [SealedKey]) -> Void
-    ) throws(CertificateProviderError) {
-        try storage.updateRecord(named: name) { record throws(CertificateProviderError) in
+    ) throws(ProviderError) {
+        try storage.updateRecord(named: name) { record throws(ProviderError) in
             var keys = try decode(record, name)
             body(&keys)
             return keys.isEmpty ? SecretBytes(copying: []) : RecordField.encode([version] + keys.flatMap(\.fields))
@@ -213,14 +213,14 @@ private enum SealedKeys {
 
     private static func decode(
         _ record: SecretBytes?, _ name: String
-    ) throws(CertificateProviderError) -> [SealedKey] {
+    ) throws(ProviderError) -> [SealedKey] {
         guard let record else { return [] }
         let fields = (try? RecordField.decode(record)) ?? []
         let keys = stride(from: 1, to: fields.count, by: 4).map { SealedKey(Array(fields[$0...].prefix(4))) }
         guard fields.first?.tag == version.tag, fields.first?.bytes == version.bytes,
             !keys.contains(where: { $0 == nil })
         else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "The private keys in the record '\(name)' of '\(SealedKeyStore.scheme):' are damaged, or were written by a newer "
                     + "certprov; update certprov.")

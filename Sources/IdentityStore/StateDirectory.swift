@@ -15,22 +15,22 @@ public enum StateDirectory {
     ///
     /// - Throws: `configurationInvalid` for a relative `$STATE_DIRECTORY`, and for a path that is not UTF-8, since the
     ///   store would be in another directory than the configured one.
-    public static func path() throws(CertificateProviderError) -> String {
+    public static func path() throws(ProviderError) -> String {
         try path(
-            environment: { name throws(CertificateProviderError) in
-                try getenv(name).map { value throws(CertificateProviderError) in
+            environment: { name throws(ProviderError) in
+                try getenv(name).map { value throws(ProviderError) in
                     try text(value, "The variable \(name)")
                 }
             }, effectiveUser: geteuid())
     }
 
     static func path(
-        environment: (String) throws(CertificateProviderError) -> String?, effectiveUser: UInt32
-    ) throws(CertificateProviderError) -> String {
+        environment: (String) throws(ProviderError) -> String?, effectiveUser: UInt32
+    ) throws(ProviderError) -> String {
         // systemd separates several directories with colons; the first one is ours.
         if let given = try environment("STATE_DIRECTORY")?.split(separator: ":").first {
             guard given.hasPrefix("/") else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "The variable STATE_DIRECTORY is '\(String(given).withVisibleControls)', which is not an absolute path; "
                         + "set it to one that begins with /, or unset it.")
@@ -45,7 +45,7 @@ public enum StateDirectory {
     }
 
     /// Resolves symbolic links. Returns `path` unchanged if it does not exist yet.
-    private static func resolved(_ path: String) throws(CertificateProviderError) -> String {
+    private static func resolved(_ path: String) throws(ProviderError) -> String {
         guard let real = realpath(path, nil) else { return path }
         defer { free(real) }
         return try text(real, "The target of the variable STATE_DIRECTORY")
@@ -53,9 +53,9 @@ public enum StateDirectory {
 
     private static func text(
         _ bytes: UnsafePointer<CChar>, _ what: String
-    ) throws(CertificateProviderError) -> String {
+    ) throws(ProviderError) -> String {
         guard let text = String(validatingCString: bytes) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "\(what) is not UTF-8; use a directory whose path is.")
         }
         return text

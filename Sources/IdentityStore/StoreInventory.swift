@@ -6,7 +6,7 @@ package struct StoreEntry: Sendable {
     /// The name that the provider has given it.
     package let name: String
     /// The identity, or why it cannot be read.
-    package let identity: Result<StoredIdentity, CertificateProviderError>
+    package let identity: Result<StoredIdentity, ProviderError>
 
     /// The provider and the name, which identify it.
     package var path: String { "\(provider)/\(name)" }
@@ -24,13 +24,13 @@ extension IdentityStore {
     /// Returns the entries of all providers, by provider and name.
     ///
     /// - Throws: `storeReadFailed` for a directory that cannot be read.
-    package func entries() throws(CertificateProviderError) -> [StoreEntry] {
+    package func entries() throws(ProviderError) -> [StoreEntry] {
         var entries: [StoreEntry] = []
         for directory in try providerNames() {
             guard let provider = ProviderID(rawValue: directory) else { continue }
             let storage = storage(for: provider)
             for name in try storage.entryNames() {
-                do throws(CertificateProviderError) {
+                do throws(ProviderError) {
                     guard let identity = try storage.entry(named: name) else { continue }
                     entries.append(StoreEntry(provider: provider, name: name, identity: .success(identity)))
                 } catch {
@@ -46,7 +46,7 @@ extension IdentityStore {
     ///
     /// - Throws: As ``CertificateProviding/IdentityStorage/removeRecord(named:)`` and
     ///   ``CertificateProviding/IdentityStorage/removeEntry(named:)``.
-    package func remove(_ entry: StoreEntry) throws(CertificateProviderError) {
+    package func remove(_ entry: StoreEntry) throws(ProviderError) {
         let storage = storage(for: entry.provider)
         var ending = "-" + entry.name
         if let configuration = entry.configuration,
@@ -61,12 +61,12 @@ extension IdentityStore {
     }
 
     /// The names of the providers' directories.
-    private func providerNames() throws(CertificateProviderError) -> [String] {
+    private func providerNames() throws(ProviderError) -> [String] {
         do throws(SafeDirectory.Refusal) {
             let directory = try SafeDirectory.open(path)?.directory(ProviderStorage.parent)
             return try (directory?.entries() ?? []).filter { !$0.hasPrefix(".") }.sorted()
         } catch {
-            throw CertificateProviderError(.storeReadFailed, "The store cannot be read: \(error.reason).")
+            throw ProviderError(.storeReadFailed, "The store cannot be read: \(error.reason).")
         }
     }
 }

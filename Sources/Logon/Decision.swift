@@ -49,13 +49,13 @@ public struct Decision: Sendable {
     /// The reason of the outcome in words, such as why the provider was not asked.
     public var reason: String?
     /// The error of the provider; `nil` if it succeeded or was not asked.
-    public var error: CertificateProviderError?
+    public var error: ProviderError?
     /// The time that the provider took; zero if it was not asked.
     public var duration: Duration
 
     init(
         provider: ProviderID, step: Step, outcome: Outcome, reason: String? = nil,
-        error: CertificateProviderError? = nil, duration: Duration = .zero
+        error: ProviderError? = nil, duration: Duration = .zero
     ) {
         self.provider = provider
         self.step = step
@@ -97,7 +97,7 @@ struct DecisionLog {
 
     mutating func append(
         _ provider: ProviderID, _ step: Decision.Step, _ outcome: Decision.Outcome, reason: String? = nil,
-        error: CertificateProviderError? = nil, since start: Duration? = nil
+        error: ProviderError? = nil, since start: Duration? = nil
     ) {
         decisions.append(
             Decision(

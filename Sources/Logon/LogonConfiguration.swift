@@ -102,7 +102,7 @@ public struct LogonConfiguration: Sendable {
     ///   started.
     public static func load(
         path: String, registry: ProviderRegistry
-    ) throws(CertificateProviderError) -> LogonConfiguration {
+    ) throws(ProviderError) -> LogonConfiguration {
         var configuration = try SettingsReader(ConfigurationFile(path: path).settings(), registry: registry)
             .configuration()
         configuration.path = path
@@ -113,7 +113,7 @@ public struct LogonConfiguration: Sendable {
     /// starts no plugin.
     ///
     /// - Throws: Errors of the file, and `configurationInvalid` for this setting.
-    public static func pluginDirectory(path: String) throws(CertificateProviderError) -> String? {
+    public static func pluginDirectory(path: String) throws(ProviderError) -> String? {
         try SettingsReader(ConfigurationFile(path: path).settings(), registry: ProviderRegistry()).pluginDirectory()
     }
 
@@ -123,7 +123,7 @@ public struct LogonConfiguration: Sendable {
     /// - Throws: Errors of the file.
     package static func pluginParameters(
         path: String
-    ) throws(CertificateProviderError) -> @Sendable (ProviderID) -> ProviderParameters {
+    ) throws(ProviderError) -> @Sendable (ProviderID) -> ProviderParameters {
         let reader = try SettingsReader(ConfigurationFile(path: path).settings(), registry: ProviderRegistry())
         return { reader.pluginParameters($0) }
     }
@@ -152,9 +152,9 @@ extension LogonConfiguration {
 
     /// Returns an error about a key: with its line, or only the file where the key is missing.
     func invalid(
-        _ key: String, _ text: String, code: CertificateProviderError.Code = .configurationInvalid
-    ) -> CertificateProviderError {
+        _ key: String, _ text: String, code: ProviderError.Code = .configurationInvalid
+    ) -> ProviderError {
         let place = positions[key]?.description ?? path?.withVisibleControls
-        return CertificateProviderError(code, (place.map { "\($0): " } ?? "") + text)
+        return ProviderError(code, (place.map { "\($0): " } ?? "") + text)
     }
 }

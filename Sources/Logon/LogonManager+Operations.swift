@@ -7,9 +7,9 @@ extension LogonManager {
     /// read a small file; the provider for tokens calls into the token's module, for at most its `timeout`.
     ///
     /// - Throws: The first error of a provider that cannot tell whether it has one.
-    public func storedIdentity() async throws(CertificateProviderError) -> Identity? {
+    public func storedIdentity() async throws(ProviderError) -> Identity? {
         try requireProviders()
-        return try await unlocked { () throws(CertificateProviderError) in
+        return try await unlocked { () throws(ProviderError) in
             var log = sequence.log()
             defer { operations.keep(log) }
             return try await stored(&log)
@@ -21,8 +21,8 @@ extension LogonManager {
     ///
     /// - Throws: As ``storedIdentity()`` and ``obtainIdentity(_:)``; `expired` if the provider has only one that is over. Then
     ///   also in place of `pending`, `timedOut` and `operationNotAllowed` of the provider.
-    public func identity(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
-        try await exclusively { log throws(CertificateProviderError) in
+    public func identity(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
+        try await exclusively { log throws(ProviderError) in
             let now = self.now()
             let identity: Identity
             if let stored = try await self.stored(&log) {
@@ -43,8 +43,8 @@ extension LogonManager {
     /// - Throws: The error that ended the operation, unchanged. If every provider was tried: the error of the only one,
     ///   or an error with the code of the most preferred one that lists all messages. `userCancelled` if the task is
     ///   cancelled between two providers.
-    public func obtainIdentity(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
-        try await exclusively { log throws(CertificateProviderError) in try await self.obtain(interaction, &log) }
+    public func obtainIdentity(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
+        try await exclusively { log throws(ProviderError) in try await self.obtain(interaction, &log) }
     }
 
     /// Deletes the stored identities, then obtains a new one.
@@ -56,10 +56,9 @@ extension LogonManager {
     ///
     /// - Throws: Errors of the deletion; as ``obtainIdentity(_:)``. With a vault also `vaultLocked`, `operationNotAllowed` if the
     ///   application is not registered, and `noCertificateProvider` for a registration with a password.
-    public func updateCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity
-    {
+    public func updateCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
         if registration != nil { return try await updateRegisteredCertificate(interaction) }
-        return try await exclusively { log throws(CertificateProviderError) in
+        return try await exclusively { log throws(ProviderError) in
             for (index, provider) in self.providers.enumerated().reversed() {
                 if let error = await self.sequence.delete(provider, &log) {
                     log.appendNotAsked(
@@ -74,9 +73,9 @@ extension LogonManager {
     /// Deletes every stored identity. Continues after a provider that fails.
     ///
     /// - Throws: The first error.
-    public func deleteStoredCertificates() async throws(CertificateProviderError) {
-        try await exclusively { log throws(CertificateProviderError) in
-            var first: CertificateProviderError?
+    public func deleteStoredCertificates() async throws(ProviderError) {
+        try await exclusively { log throws(ProviderError) in
+            var first: ProviderError?
             for provider in try await self.candidates() {
                 let error = await self.sequence.delete(provider, &log)
                 first = first ?? error
@@ -90,14 +89,14 @@ extension LogonManager {
     /// - Throws: `notFound` if no identity is stored, `operationNotAllowed` if its provider cannot revoke; errors of the provider.
     public func revokeStoredCertificate(
         _ reason: RevocationReason, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
-        try await exclusively { log throws(CertificateProviderError) in
+    ) async throws(ProviderError) {
+        try await exclusively { log throws(ProviderError) in
             guard let stored = try await self.stored(&log) else {
-                throw CertificateProviderError(.notFound, "No identity is stored, so no certificate can be revoked.")
+                throw ProviderError(.notFound, "No identity is stored, so no certificate can be revoked.")
             }
             let id = stored.provenance.provider
             guard let revocation = self.providers.first(where: { $0.id == id })?.revocation else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .operationNotAllowed,
                     "The provider '\(id)' cannot have its certificate revoked; ask the administrator of its CA.",
                     provider: id)
@@ -110,8 +109,8 @@ extension LogonManager {
     /// next obtained.
     ///
     /// - Throws: The first error of a provider.
-    public func closeAccounts(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
-        try await exclusively { _ throws(CertificateProviderError) in
+    public func closeAccounts(_ interaction: any UserInteraction) async throws(ProviderError) {
+        try await exclusively { _ throws(ProviderError) in
             for provider in try await self.candidates() { try await provider.revocation?.closeAccount(interaction) }
         }
     }
@@ -120,11 +119,11 @@ extension LogonManager {
     /// a key in a token, so that the user can be asked first. Never prompts.
     ///
     /// - Throws: The first error of a provider.
-    public func announcedDeletions() async throws(CertificateProviderError) -> [String] {
-        try await unlocked { () throws(CertificateProviderError) in
+    public func announcedDeletions() async throws(ProviderError) -> [String] {
+        try await unlocked { () throws(ProviderError) in
             var sentences: [String] = []
             for provider in try await candidates() {
-                do throws(CertificateProviderError) {
+                do throws(ProviderError) {
                     sentences += try await provider.deletions?.announcedDeletions() ?? []
                 } catch {
                     throw error.attributed(to: provider.id)
@@ -140,14 +139,14 @@ extension LogonManager {
     ///
     /// - Throws: `noCertificateProvider`, `operationNotAllowed`; with a vault also `vaultLocked` and `storeReadFailed`. Errors of
     ///   providers are in the decisions.
-    public func explain() async throws(CertificateProviderError) -> Explanation {
+    public func explain() async throws(ProviderError) -> Explanation {
         try requireProviders()
         try operations.begin()
         defer { operations.end() }
-        return try await unlocked { () throws(CertificateProviderError) in
+        return try await unlocked { () throws(ProviderError) in
             let candidates = try await candidates()
             var log = sequence.log()
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 guard try await sequence.stored(of: candidates, &log) == nil else {
                     let chosen = log.decisions.first { $0.outcome == .identity }?.provider
                     return Explanation(chosen: chosen, decisions: log.decisions)

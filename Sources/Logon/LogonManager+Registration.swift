@@ -4,9 +4,9 @@ public import ProviderTransport
 
 // The operations of the registration.
 extension LogonManager {
-    private func requireRegistration() throws(CertificateProviderError) -> Registration {
+    private func requireRegistration() throws(ProviderError) -> Registration {
         if let registration { return registration }
-        throw CertificateProviderError(
+        throw ProviderError(
             .operationNotAllowed,
             "This needs an application to register; set ApplicationId, and give the manager its vault.")
     }
@@ -15,7 +15,7 @@ extension LogonManager {
     /// unlocked.
     ///
     /// - Throws: `operationNotAllowed` for a manager without a vault; `storeReadFailed`.
-    public func registrationState() async throws(CertificateProviderError) -> LogonState {
+    public func registrationState() async throws(ProviderError) -> LogonState {
         try await requireRegistration().registrar.state()
     }
 
@@ -23,7 +23,7 @@ extension LogonManager {
     /// its own, which ends with the manager.
     ///
     /// - Throws: `operationNotAllowed` for a manager without a vault.
-    public func registrationStates() throws(CertificateProviderError) -> AsyncStream<LogonState> {
+    public func registrationStates() throws(ProviderError) -> AsyncStream<LogonState> {
         try requireRegistration().registrar.states()
     }
 
@@ -45,9 +45,9 @@ extension LogonManager {
     @discardableResult
     public func register(
         _ interaction: any UserInteraction, asksForSecrets: Bool = false
-    ) async throws(CertificateProviderError) -> RegisteredConnection {
+    ) async throws(ProviderError) -> RegisteredConnection {
         let registration = try requireRegistration()
-        var run = try await registration.changing(.register, interaction) { run throws(CertificateProviderError) in
+        var run = try await registration.changing(.register, interaction) { run throws(ProviderError) in
             try await registration.prepare(&run, asksForSecrets: asksForSecrets)
         }
         let record = try await registration.connection(&run)
@@ -59,7 +59,7 @@ extension LogonManager {
     ///
     /// - Throws: `vaultLocked`; `rejected` and errors of the connection, after which nothing is deleted; errors of the
     ///   provider's deletion, after which the vault is destroyed all the same.
-    public func unregister(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+    public func unregister(_ interaction: any UserInteraction) async throws(ProviderError) {
         try await unregister(by: .unregister, interaction)
     }
 
@@ -67,20 +67,20 @@ extension LogonManager {
     /// keys in key stores stay there.
     ///
     /// - Throws: Errors of the provider's deletion, after which the vault is destroyed all the same.
-    public func unregisterByForce(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+    public func unregisterByForce(_ interaction: any UserInteraction) async throws(ProviderError) {
         try await unregister(by: .unregisterByForce, interaction)
     }
 
     private func unregister(
         by command: RegistrationMachine.Command, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let registration = try requireRegistration()
         _ = try await registration.changing(command, interaction) {
-            run throws(CertificateProviderError) in
+            run throws(ProviderError) in
             let registrar = registration.registrar
             guard (try? await registrar.state()) == .notRegistered else { return }
             // The remains of an interrupted operation in a vault, and in a key store.
-            try await registrar.executor.run { () throws(CertificateProviderError) in try registrar.vault.destroy() }
+            try await registrar.executor.run { () throws(ProviderError) in try registrar.vault.destroy() }
             try await registration.vault.key.destroy(run.interaction)
         }
     }
@@ -93,10 +93,10 @@ extension LogonManager {
     ///   the old identity stays; errors of the provider, after which there is none, and the next request asks again.
     func updateRegisteredCertificate(
         _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
+    ) async throws(ProviderError) -> Identity {
         let run = try await requireRegistration().changing(.update, interaction)
         guard let identity = run.identity else {
-            throw CertificateProviderError(.internal, "The update has left nothing to return.")
+            throw ProviderError(.internal, "The update has left nothing to return.")
         }
         return identity
     }
@@ -108,7 +108,7 @@ extension LogonManager {
     ///
     /// - Throws: `wrongPassword`, with the number of attempts left; `vaultDestroyed` if it was the last one: the configured providers
     ///   have deleted what they can without the vault; `notFound` without a vault, `interactionRequired`, and errors of the vault.
-    public func unlock(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+    public func unlock(_ interaction: any UserInteraction) async throws(ProviderError) {
         _ = try await requireRegistration().changing(.unlock, interaction)
     }
 
@@ -118,14 +118,14 @@ extension LogonManager {
     /// - Throws: As ``unlock(_:)``.
     public func unlock(
         passcode: SecretBytes, _ interaction: any UserInteraction = NoUserInteraction()
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         _ = try await requireRegistration().changing(.unlock, interaction) { run in run.passcode = passcode }
     }
 
     /// Locks the vault for this process. Requests that have begun go on.
     ///
     /// - Throws: `operationNotAllowed` for a manager without a vault, and while another operation is in progress.
-    public func lock() async throws(CertificateProviderError) {
+    public func lock() async throws(ProviderError) {
         _ = try await requireRegistration().changing(.lock, NoUserInteraction())
     }
 
@@ -140,7 +140,7 @@ extension LogonManager {
     public func changePasscode(
         from old: SecretBytes?, to new: SecretBytes?, isAutomatic: Bool = false,
         _ interaction: any UserInteraction = NoUserInteraction()
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         _ = try await requireRegistration().changing(.changePasscode, interaction) { run in
             (run.passcode, run.newPasscode, run.isAutomatic) = (old, new, isAutomatic)
         }
@@ -159,7 +159,7 @@ extension LogonManager {
     ///   and of the vault.
     public func changePassword(
         to password: SecretBytes, isAutomatic: Bool = false
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         _ = try await requireRegistration().changing(.changePassword, NoUserInteraction()) { run in
             (run.password, run.isPasswordAutomatic) = (password, isAutomatic)
         }
@@ -177,15 +177,15 @@ extension LogonManager {
     ///   errors of the connection.
     public func request(
         _ request: HTTPRequest, _ interaction: any UserInteraction = NoUserInteraction()
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+    ) async throws(ProviderError) -> HTTPResponse {
         try await requireRegistration().response(to: request, interaction)
     }
 
     /// Returns the stored identity of the provider that registered; `nil` if there is none, and for a password.
     ///
     /// - Throws: As ``registeredConnection()``, and errors of the provider.
-    public func registeredIdentity() async throws(CertificateProviderError) -> Identity? {
-        try await registered { registration, run throws(CertificateProviderError) in
+    public func registeredIdentity() async throws(ProviderError) -> Identity? {
+        try await registered { registration, run throws(ProviderError) in
             guard let provider = registration.registeredProvider(run) else { return nil }
             var log = registration.providers.log()
             return try await registration.providers.stored(of: provider, &log)
@@ -195,18 +195,18 @@ extension LogonManager {
     /// Returns the id of the connection.
     ///
     /// - Throws: `notFound` if the application is not registered; `vaultLocked`; `storeReadFailed`.
-    public func registeredConnection() async throws(CertificateProviderError) -> ConnectionID {
-        try await registered { _, run throws(CertificateProviderError) in
+    public func registeredConnection() async throws(ProviderError) -> ConnectionID {
+        try await registered { _, run throws(ProviderError) in
             guard let id = run.record.flatMap({ ConnectionID($0.connectionID) }) else { throw ConnectionRecord.damaged }
             return id
         }
     }
 
     private func registered<T>(
-        _ look: (Registration, RegistrationRun) async throws(CertificateProviderError) -> T
-    ) async throws(CertificateProviderError) -> T {
+        _ look: (Registration, RegistrationRun) async throws(ProviderError) -> T
+    ) async throws(ProviderError) -> T {
         let registration = try requireRegistration()
-        return try await registration.vault.unlocked { () throws(CertificateProviderError) in
+        return try await registration.vault.unlocked { () throws(ProviderError) in
             guard try await registration.registrar.state() != .notRegistered else {
                 throw RegistrationMachine.Refusal.notRegistered.error
             }
@@ -221,9 +221,9 @@ extension LogonManager {
     /// Checks that ``changePassword(to:)`` has something to change, before the user is asked.
     ///
     /// - Throws: As that.
-    package func requirePassword() async throws(CertificateProviderError) {
+    package func requirePassword() async throws(ProviderError) {
         let registration = try requireRegistration()
-        try await registration.vault.unlocked { () throws(CertificateProviderError) in
+        try await registration.vault.unlocked { () throws(ProviderError) in
             var run = RegistrationRun(NoUserInteraction())
             let state = try await registration.registrar.state()
             try await registration.requirePermission(for: .changePassword, in: state, &run)
@@ -236,7 +236,7 @@ extension LogonManager {
     /// Checks that the key store of `Vault.key` makes such keys and answers, without a prompt. False without `Vault.key`.
     ///
     /// - Throws: `configurationInvalid`, and errors of the key store.
-    package func checkVaultKey() async throws(CertificateProviderError) -> Bool {
+    package func checkVaultKey() async throws(ProviderError) -> Bool {
         guard configuration.registration.vaultKey != nil else { return false }
         return try await requireRegistration().vault.key.check()
     }

@@ -37,8 +37,8 @@ extension LogonManager {
     ///   certificate again. `expired` in place of `pending`, `timedOut` and `operationNotAllowed` if the stored one has expired.
     public func renewIdentityIfDue(
         at now: Date, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
-        try await exclusively { log throws(CertificateProviderError) in
+    ) async throws(ProviderError) -> Identity {
+        try await exclusively { log throws(ProviderError) in
             guard let current = try await self.stored(&log) else { return try await self.obtain(interaction, &log) }
             _ = await self.adviser(of: current)?.refreshAdvice(on: current)
             guard self.renewalSchedule(for: current).isDue(at: now) else {
@@ -53,13 +53,13 @@ extension LogonManager {
     func replacement(
         of stored: Identity, because reason: String, at now: Date, _ interaction: any UserInteraction,
         _ log: inout DecisionLog
-    ) async throws(CertificateProviderError) -> Identity {
+    ) async throws(ProviderError) -> Identity {
         guard let id = log.decisions.first(where: { $0.outcome == .identity })?.provider,
             let provider = providers.first(where: { $0.id == id })
         else { return stored }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             return try await sequence.obtain(from: provider, because: reason, &log) {
-                () throws(CertificateProviderError) in
+                () throws(ProviderError) in
                 let identity = try await provider.getCertificate(interaction)
                 try identity.requireSuccession(to: stored, at: now)
                 return identity
@@ -79,12 +79,12 @@ extension LogonManager {
     /// - Throws: `operationNotAllowed` while another operation is in progress and the files have changed; `userCancelled`.
     package func refreshed(
         _ stored: Identity, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
+    ) async throws(ProviderError) -> Identity {
         guard let updates = updates(for: stored), await sequence.hasUpdate(updates, of: stored.provenance.provider)
         else {
             return stored
         }
-        return try await exclusively { log throws(CertificateProviderError) in
+        return try await exclusively { log throws(ProviderError) in
             try await self.refreshed(stored, interaction, &log)
         }
     }
@@ -95,14 +95,14 @@ extension LogonManager {
     /// - Throws: `userCancelled` if the task is cancelled.
     func refreshed(
         _ stored: Identity, _ interaction: any UserInteraction, _ log: inout DecisionLog
-    ) async throws(CertificateProviderError) -> Identity {
+    ) async throws(ProviderError) -> Identity {
         let id = stored.provenance.provider
         guard let provider = providers.first(where: { $0.id == id }), let updates = provider.updates,
             await sequence.hasUpdate(updates, of: id)
         else { return stored }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             return try await sequence.obtain(from: provider, because: "its source has changed", &log) {
-                () throws(CertificateProviderError) in
+                () throws(ProviderError) in
                 try await provider.getCertificate(interaction)
             }
         } catch {
@@ -120,8 +120,8 @@ extension LogonManager {
     /// - Throws: Errors of the provider; `pending`, or `expired`, if it returns the same certificate again.
     package func successor(
         of current: Identity, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
-        try await exclusively { log throws(CertificateProviderError) in
+    ) async throws(ProviderError) -> Identity {
+        try await exclusively { log throws(ProviderError) in
             if let stored = try await self.stored(&log), !stored.isSame(as: current, withChain: true) { return stored }
             let id = current.provenance.provider
             guard let provider = self.providers.first(where: { $0.id == id }) else {
@@ -129,7 +129,7 @@ extension LogonManager {
             }
             return try await self.sequence.obtain(from: provider, because: "the provider has announced an update", &log)
             {
-                () throws(CertificateProviderError) in
+                () throws(ProviderError) in
                 let identity = try await provider.getCertificate(interaction)
                 if identity.certificateChain == current.certificateChain {
                     try identity.requireSuccession(to: current, at: self.now())
@@ -144,7 +144,7 @@ extension LogonManager {
     package func lookAtStore() async -> [FileStamp?] {
         let paths = providers.flatMap { sequence[$0.id]?.entryDirectories ?? [] }
         guard !paths.isEmpty else { return [] }
-        let look = try? await executor.run { () throws(CertificateProviderError) in paths.map { FileStamp(of: $0) } }
+        let look = try? await executor.run { () throws(ProviderError) in paths.map { FileStamp(of: $0) } }
         return look ?? []
     }
 
@@ -154,10 +154,10 @@ extension LogonManager {
     /// - Throws: Errors of the provider. The identity in use is not affected.
     public func discardReplaced(
         by identity: Identity, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let id = identity.provenance.provider
-        do throws(CertificateProviderError) {
-            try await unlocked { () throws(CertificateProviderError) in
+        do throws(ProviderError) {
+            try await unlocked { () throws(ProviderError) in
                 try await providers.first { $0.id == id }?.replacement?.discardReplaced(by: identity, interaction)
             }
         } catch {

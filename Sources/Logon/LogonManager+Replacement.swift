@@ -19,9 +19,9 @@ extension LogonManager {
     ///   for a setting that cannot change while the program runs, or while the application is registered. `vaultLocked` if the
     ///   vault has to be asked about that. Errors of `load`, of the making of providers, and of `install`.
     package func replacement(
-        load: @escaping @Sendable () throws(CertificateProviderError) -> LogonConfiguration,
-        install: (LogonManager) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> LogonManager? {
+        load: @escaping @Sendable () throws(ProviderError) -> LogonConfiguration,
+        install: (LogonManager) async throws(ProviderError) -> Void
+    ) async throws(ProviderError) -> LogonManager? {
         try operations.begin()
         defer { operations.end() }
         let loaded = try await executor.run(load)
@@ -34,12 +34,12 @@ extension LogonManager {
         }
         // Another process may register with the providers of before.
         let registrar = registration?.registrar
-        let lease = try await registrar?.executor.run { () throws(CertificateProviderError) in
+        let lease = try await registrar?.executor.run { () throws(ProviderError) in
             try registrar?.vault.leaseOperation()
         }
         if registrar != nil, lease == nil { throw RegistrationMachine.Refusal.busy.error }
         defer { withExtendedLifetime(lease) {} }
-        let new = try await executor.run { [self] () throws(CertificateProviderError) in
+        let new = try await executor.run { [self] () throws(ProviderError) in
             try LogonManager(
                 loaded, registry, replacing: self, operations, registrar, executor, uptime: sequence.uptime, now: now,
                 environment)
@@ -49,14 +49,14 @@ extension LogonManager {
             sequence.markReplaced(by: new.sequence)
             return new
         }
-        try await registration.vault.using { () throws(CertificateProviderError) in
+        try await registration.vault.using { () throws(ProviderError) in
             try await registration.requireReplaceable(by: replacing)
             try await install(new)
         }
         sequence.markReplaced(by: new.sequence)
         replacing.vault.takeOver()
         // Its end starts the timer.
-        try await replacing.vault.using { () throws(CertificateProviderError) in }
+        try await replacing.vault.using { () throws(ProviderError) in }
         return new
     }
 
@@ -77,7 +77,7 @@ extension LogonManager {
     /// - Throws: As ``identity(_:)``.
     package func firstIdentity(
         _ interaction: any UserInteraction, where isUsable: (Identity) -> Bool
-    ) async throws(CertificateProviderError) -> Identity {
+    ) async throws(ProviderError) -> Identity {
         try requireProviders()
         try await registration?.vault.unlockByItself()
         var log = sequence.log()
@@ -95,7 +95,7 @@ extension LogonManager {
 
 extension Registration {
     /// Checks that another configuration may take the place of this one: row 27 of the table, and what the vault was made with.
-    fileprivate func requireReplaceable(by other: Registration) async throws(CertificateProviderError) {
+    fileprivate func requireReplaceable(by other: Registration) async throws(ProviderError) {
         let new = other.configuration
         guard try await registrar.state() != .notRegistered else { return }
         let place = try new.platform().place
@@ -109,7 +109,7 @@ extension Registration {
         // By the new source: the old one may have been wrong.
         try? await other.vault.unlockByItself()
         guard try await registrar.state() == .registeredUnlocked else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .vaultLocked,
                 "UserCreationPolicy, CertificateProvider or the server's address has changed. The vault is locked, so the "
                     + "change cannot be checked. Unlock the vault, and load the configuration again.")

@@ -53,8 +53,8 @@ public final class LogonManager: Sendable {
         clock: some Clock<Duration> = ContinuousClock(), vault: DataVault? = nil, transport: Transport = Transport(),
         secrets: SecretReader = SecretReader(), executor: BlockingExecutor = .threads(),
         now: @escaping @Sendable () -> Date = { Date() },
-        environment: @escaping @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment
-    ) throws(CertificateProviderError) {
+        environment: @escaping @Sendable (ProviderID) throws(ProviderError) -> ProviderEnvironment
+    ) throws(ProviderError) {
         let start = clock.now
         try self.init(
             configuration, registry, replacing: nil, Operations(),
@@ -69,7 +69,7 @@ public final class LogonManager: Sendable {
         _ operations: Operations, _ registrar: Registrar?, _ executor: BlockingExecutor,
         uptime: @escaping @Sendable () -> Duration, now: @escaping @Sendable () -> Date,
         _ environment: @escaping ProviderRegistry.Surroundings
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         (self.registry, self.executor, self.environment) = (registry, executor, environment)
         let registry = configuration.pluginDirectory.map(registry.looking) ?? registry
         let environment = registrar?.unlocking(environment) ?? environment
@@ -93,7 +93,7 @@ public final class LogonManager: Sendable {
     ///
     /// - Parameter part: No provider may have this id.
     /// - Throws: Errors of this host's store.
-    public func environment(of part: ProviderID) throws(CertificateProviderError) -> ProviderEnvironment {
+    public func environment(of part: ProviderID) throws(ProviderError) -> ProviderEnvironment {
         var own = try (registration?.registrar.unlocking(environment) ?? environment)(part)
         own.keyStores = keyStores
         return own
@@ -117,11 +117,11 @@ extension LogonManager {
     /// Checks that there is a provider.
     ///
     /// - Throws: `noCertificateProvider`, with the setting to change.
-    package func requireProviders() throws(CertificateProviderError) {
+    package func requireProviders() throws(ProviderError) {
         guard providers.isEmpty else { return }
         let place = configuration.path.map { "\($0.withVisibleControls): " } ?? ""
         let policy = configuration.userCreationPolicy
-        throw CertificateProviderError(
+        throw ProviderError(
             .noCertificateProvider,
             policy == .certificate
                 ? "\(place)No certificate provider is configured; set CertificateProvider to one or more ids."
@@ -132,28 +132,28 @@ extension LogonManager {
     /// Returns the providers that count: while the application is registered, the one that registered, and no other.
     ///
     /// - Throws: `noCertificateProvider`, `vaultLocked`, `storeReadFailed`.
-    package func activeProviders() async throws(CertificateProviderError) -> [any CertificateProvider] {
+    package func activeProviders() async throws(ProviderError) -> [any CertificateProvider] {
         try requireProviders()
-        return try await unlocked { () throws(CertificateProviderError) in try await candidates() }
+        return try await unlocked { () throws(ProviderError) in try await candidates() }
     }
 
     /// As ``activeProviders()``, for a vault that is unlocked.
-    func candidates() async throws(CertificateProviderError) -> [any CertificateProvider] {
+    func candidates() async throws(ProviderError) -> [any CertificateProvider] {
         try await registration?.candidates() ?? providers
     }
 
     /// Runs an operation with the vault unlocked, if there is one and that needs no user.
     func unlocked<T>(
-        _ operation: () async throws(CertificateProviderError) -> T
-    ) async throws(CertificateProviderError) -> T {
+        _ operation: () async throws(ProviderError) -> T
+    ) async throws(ProviderError) -> T {
         guard let registration else { return try await operation() }
         return try await registration.vault.unlocked(operation)
     }
 
     /// Runs an operation that asks the providers, and no other at the same time.
     func exclusively<T>(
-        _ operation: (inout DecisionLog) async throws(CertificateProviderError) -> T
-    ) async throws(CertificateProviderError) -> T {
+        _ operation: (inout DecisionLog) async throws(ProviderError) -> T
+    ) async throws(ProviderError) -> T {
         try requireProviders()
         try operations.begin()
         var log = sequence.log()
@@ -161,16 +161,16 @@ extension LogonManager {
             operations.keep(log)
             operations.end()
         }
-        return try await unlocked { () throws(CertificateProviderError) in try await operation(&log) }
+        return try await unlocked { () throws(ProviderError) in try await operation(&log) }
     }
 
-    func stored(_ log: inout DecisionLog) async throws(CertificateProviderError) -> Identity? {
+    func stored(_ log: inout DecisionLog) async throws(ProviderError) -> Identity? {
         try await sequence.stored(of: try await candidates(), &log)
     }
 
     func obtain(
         _ interaction: any UserInteraction, _ log: inout DecisionLog
-    ) async throws(CertificateProviderError) -> Identity {
+    ) async throws(ProviderError) -> Identity {
         try await sequence.obtain(from: try await candidates(), interaction, &log)
     }
 }

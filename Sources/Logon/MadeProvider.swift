@@ -20,7 +20,7 @@ final class MadeProvider: Sendable {
     init(
         _ configured: ConfiguredProvider, _ registry: ProviderRegistry, _ keyStores: KeyStores,
         in environment: @escaping ProviderRegistry.Surroundings
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         renewalPolicy = RenewalPolicy(point: try configured.parameters.renewalPoint(provider: configured.id))
         (provider, self.environment) = try registry.provider(
             configured.id, configured.parameters, keyStores, in: environment)

@@ -9,13 +9,13 @@ final class Operations: Sendable {
     private let state = BlockingMutex(State())
 
     /// - Throws: `operationNotAllowed` while another one runs.
-    func begin() throws(CertificateProviderError) {
+    func begin() throws(ProviderError) {
         let isFree = state.withLock { state in
             defer { state.isBusy = true }
             return !state.isBusy
         }
         guard isFree else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed, "Another operation is in progress; wait until it has finished.",
                 reason: .busy)
         }

@@ -1,7 +1,7 @@
 import CertificateProviding
 
 extension ProviderRegistry {
-    typealias Surroundings = @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment
+    typealias Surroundings = @Sendable (ProviderID) throws(ProviderError) -> ProviderEnvironment
 
     /// Creates a provider and sets its parameters. The provider can create others through its environment, which is returned too.
     ///
@@ -11,20 +11,20 @@ extension ProviderRegistry {
     func provider(
         _ id: ProviderID, _ parameters: ProviderParameters, _ keyStores: KeyStores,
         in environment: @escaping Surroundings
-    ) throws(CertificateProviderError) -> (any CertificateProvider, ProviderEnvironment) {
+    ) throws(ProviderError) -> (any CertificateProvider, ProviderEnvironment) {
         guard let descriptor = try provider(id, parameters) else {
             let installed = providerIDs.map(\.rawValue).joined(separator: ", ")
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The provider '\(id)' is not installed; installed: \(installed)"
                     + (whereabouts.map { "; \($0)." } ?? "."), provider: id)
         }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             var surroundings = try environment(id)
             surroundings.keyStores = keyStores
             let provider = try descriptor.makeProvider(surroundings, descriptor.ownParameters(of: parameters))
             guard provider.id == id else {
-                throw CertificateProviderError(.internal, "The provider '\(id)' calls itself '\(provider.id)'.")
+                throw ProviderError(.internal, "The provider '\(id)' calls itself '\(provider.id)'.")
             }
             return (provider, surroundings)
         } catch {

@@ -39,7 +39,7 @@ extension IdentityList {
     fileprivate enum Prospect {
         /// The reason in words.
         case wouldAnswer(String)
-        case wouldFail(CertificateProviderError)
+        case wouldFail(ProviderError)
         case seesNothing
     }
 
@@ -47,7 +47,7 @@ extension IdentityList {
     /// not predict its choice is expected to return one of the identities that it finds.
     fileprivate var prospect: Prospect {
         let seen = identities.count == 1 ? "one identity" : "\(identities.count) identities"
-        let failure: CertificateProviderError
+        let failure: ProviderError
         switch choice {
         case .success(let chosen)?:
             let name = (chosen.alias ?? chosen.certificateChain.first?.subject)?.withVisibleControls

@@ -15,17 +15,17 @@ struct ProviderSequence: Sendable {
         _ configuration: LogonConfiguration, _ registry: ProviderRegistry, _ keyStores: KeyStores,
         in environment: @escaping ProviderRegistry.Surroundings, uptime: @escaping @Sendable () -> Duration,
         known: (ConfiguredProvider) -> MadeProvider?
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         var all: [any CertificateProvider] = []
         var made: [ProviderID: MadeProvider] = [:]
         for configured in configuration.providers where configuration.userCreationPolicy == .certificate {
             let id = configured.id
             guard made[id] == nil else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid, "The provider '\(id)' is configured twice; remove one of them.", provider: id
                 )
             }
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 let one: MadeProvider
                 if let same = known(configured) {
                     one = same
@@ -72,15 +72,15 @@ struct ProviderSequence: Sendable {
     // MARK: - Steps
 
     /// The codes after which the next provider is tried: the provider has no identity, and its configuration is valid.
-    static let fallthroughCodes: Set<CertificateProviderError.Code> = [.notFound, .tokenNotPresent, .unavailable]
+    static let fallthroughCodes: Set<ProviderError.Code> = [.notFound, .tokenNotPresent, .unavailable]
 
     /// Returns the first stored identity of these providers.
     func stored(
         of providers: [any CertificateProvider], _ log: inout DecisionLog
-    ) async throws(CertificateProviderError) -> Identity? {
+    ) async throws(ProviderError) -> Identity? {
         for (index, provider) in providers.enumerated() {
             let start = uptime()
-            let result = await attempt(with: provider) { () throws(CertificateProviderError) in
+            let result = await attempt(with: provider) { () throws(ProviderError) in
                 try provider.getStoredCertificate()
             }
             if let identity = try log.take(result, of: provider, before: providers[(index + 1)...], since: start) {
@@ -93,17 +93,17 @@ struct ProviderSequence: Sendable {
     /// Returns the identity of the first of these providers that obtains one.
     func obtain(
         from providers: [any CertificateProvider], _ interaction: any UserInteraction, _ log: inout DecisionLog
-    ) async throws(CertificateProviderError) -> Identity {
-        var failures: [CertificateProviderError] = []
+    ) async throws(ProviderError) -> Identity {
+        var failures: [ProviderError] = []
         for (index, provider) in providers.enumerated() {
             let rest = providers[(index + 1)...]
             guard !Task.isCancelled else {
                 log.appendNotAsked(providers[index...], .get, because: "the operation was cancelled")
-                throw CertificateProviderError(
+                throw ProviderError(
                     .userCancelled, "The operation was cancelled before '\(provider.id)' was asked.")
             }
             let start = uptime()
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 let identity = try await provider.getCertificate(interaction)
                 log.append(provider.id, .get, .identity, since: start)
                 log.appendNotAsked(rest, .get, because: "'\(provider.id)' was chosen before")
@@ -123,29 +123,29 @@ struct ProviderSequence: Sendable {
         throw Self.summary(of: failures)
     }
 
-    private static func summary(of failures: [CertificateProviderError]) -> CertificateProviderError {
+    private static func summary(of failures: [ProviderError]) -> ProviderError {
         guard let first = failures.first else {
-            return CertificateProviderError(
+            return ProviderError(
                 .noCertificateProvider,
                 "No certificate provider is configured; set CertificateProvider to one or more ids.")
         }
         guard failures.count > 1 else { return first }
         let said = failures.map { "\($0.provider.map(\.rawValue) ?? "?"): \($0.message) [\($0.code)]" }
-        return CertificateProviderError(
+        return ProviderError(
             first.code, "No provider has an identity. " + said.joined(separator: " "), underlying: first)
     }
 
     /// Returns the stored identity of one provider.
     func stored(
         of provider: any CertificateProvider, _ log: inout DecisionLog
-    ) async throws(CertificateProviderError) -> Identity? {
+    ) async throws(ProviderError) -> Identity? {
         try await stored(of: [provider], &log)
     }
 
     /// Returns whether the source of a provider's stored identity has another one.
     func hasUpdate(_ updates: any UpdateAnnouncing, of id: ProviderID) async -> Bool {
         guard let executor = made[id]?.executor else { return updates.hasUpdate() }
-        return (try? await executor.run { () throws(CertificateProviderError) in updates.hasUpdate() }) ?? false
+        return (try? await executor.run { () throws(ProviderError) in updates.hasUpdate() }) ?? false
     }
 
     /// Asks one provider for a new identity.
@@ -155,10 +155,10 @@ struct ProviderSequence: Sendable {
     ///   - obtain: Asks it.
     func obtain(
         from provider: any CertificateProvider, because reason: String? = nil, _ log: inout DecisionLog,
-        _ obtain: () async throws(CertificateProviderError) -> Identity
-    ) async throws(CertificateProviderError) -> Identity {
+        _ obtain: () async throws(ProviderError) -> Identity
+    ) async throws(ProviderError) -> Identity {
         let start = uptime()
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let identity = try await obtain()
             log.append(provider.id, .get, .identity, reason: reason, since: start)
             return identity
@@ -170,9 +170,9 @@ struct ProviderSequence: Sendable {
     }
 
     /// Deletes the stored identity of a provider. Returns the error if that fails.
-    func delete(_ provider: any CertificateProvider, _ log: inout DecisionLog) async -> CertificateProviderError? {
+    func delete(_ provider: any CertificateProvider, _ log: inout DecisionLog) async -> ProviderError? {
         let start = uptime()
-        let result = await attempt(with: provider) { () throws(CertificateProviderError) in
+        let result = await attempt(with: provider) { () throws(ProviderError) in
             try provider.deleteStoredCertificate()
         }
         switch result {
@@ -188,10 +188,10 @@ struct ProviderSequence: Sendable {
 
     /// Runs a call that may block on the provider's executor.
     private func attempt<T: Sendable>(
-        with provider: any CertificateProvider, _ call: @escaping @Sendable () throws(CertificateProviderError) -> T
-    ) async -> Result<T, CertificateProviderError> {
+        with provider: any CertificateProvider, _ call: @escaping @Sendable () throws(ProviderError) -> T
+    ) async -> Result<T, ProviderError> {
         guard let executor = made[provider.id]?.executor else { return Result(catching: call) }
-        do throws(CertificateProviderError) { return .success(try await executor.run(call)) } catch {
+        do throws(ProviderError) { return .success(try await executor.run(call)) } catch {
             return .failure(error)
         }
     }
@@ -200,9 +200,9 @@ struct ProviderSequence: Sendable {
 extension DecisionLog {
     /// Records the result about a stored identity, and returns the identity if there is one.
     mutating func take(
-        _ result: Result<Identity?, CertificateProviderError>, of provider: any CertificateProvider,
+        _ result: Result<Identity?, ProviderError>, of provider: any CertificateProvider,
         before rest: ArraySlice<any CertificateProvider>, since start: Duration
-    ) throws(CertificateProviderError) -> Identity? {
+    ) throws(ProviderError) -> Identity? {
         switch result {
         case .success(nil):
             append(provider.id, .stored, .none, since: start)

@@ -15,16 +15,16 @@ struct SettingsReader {
         self.registry = registry
     }
 
-    func configuration() throws(CertificateProviderError) -> LogonConfiguration {
+    func configuration() throws(ProviderError) -> LogonConfiguration {
         var reader = self
         return try reader.read()
     }
 
-    func pluginDirectory() throws(CertificateProviderError) -> String? {
+    func pluginDirectory() throws(ProviderError) -> String? {
         try values([LogonSetting.pluginDirectory.descriptor])[LogonSetting.pluginDirectory]
     }
 
-    private mutating func read() throws(CertificateProviderError) -> LogonConfiguration {
+    private mutating func read() throws(ProviderError) -> LogonConfiguration {
         var configuration = LogonConfiguration()
         for setting in settings.all where setting.isKeyCertain {
             configuration.positions[setting.key] = setting.position
@@ -91,7 +91,7 @@ extension SettingsReader {
     }
 
     /// Returns the values of sections' settings.
-    private func values(_ declared: [ParameterDescriptor]) throws(CertificateProviderError) -> Parameters {
+    private func values(_ declared: [ParameterDescriptor]) throws(ProviderError) -> Parameters {
         var texts = ProviderParameters()
         for descriptor in declared {
             if let setting = settings[descriptor.name] {
@@ -102,7 +102,7 @@ extension SettingsReader {
             guard texts[descriptor.name] == nil else {
                 throw invalid(first, "and '\(descriptor.name)' exclude each other")
             }
-            let list = try members.map { member throws(CertificateProviderError) in try single(member) }
+            let list = try members.map { member throws(ProviderError) in try single(member) }
             texts[descriptor.name] = .init(list.joined(separator: ", "), origin: first.position.description)
         }
         return try Parameters(texts, of: declared, .propertyFile, keyStores: .none)
@@ -126,7 +126,7 @@ extension SettingsReader {
     /// Whether a setting is of a section.
     ///
     /// - Throws: `configurationInvalid` for an unknown key with the beginning of a section's.
-    private func isOfSection(_ setting: Setting) throws(CertificateProviderError) -> Bool {
+    private func isOfSection(_ setting: Setting) throws(ProviderError) -> Bool {
         let declared = sections.flatMap(\.settings)
         let isDeclared = members(of: sections).contains { one in
             one.name == setting.key || one.kind == .list && Self.number(of: setting.key, in: one.name) != nil
@@ -144,11 +144,11 @@ extension SettingsReader {
 // MARK: - Values
 
 extension SettingsReader {
-    private func invalid(_ setting: Setting, _ problem: String) -> CertificateProviderError {
+    private func invalid(_ setting: Setting, _ problem: String) -> ProviderError {
         setting.position.invalid("The key '\(setting.key.forDisplay)' \(problem).")
     }
 
-    private func single(_ setting: Setting) throws(CertificateProviderError) -> String {
+    private func single(_ setting: Setting) throws(ProviderError) -> String {
         guard let value = setting.value else { throw invalid(setting, "must have a single value, such as a string") }
         return value.trimmed
     }
@@ -166,14 +166,14 @@ extension SettingsReader {
     private var others: String { registry.whereabouts.map { "; \($0)" } ?? "" }
 
     /// Returns an installed provider. A plugin is looked up once.
-    private mutating func installedProvider(_ id: ProviderID) throws(CertificateProviderError) -> ProviderDescriptor? {
+    private mutating func installedProvider(_ id: ProviderID) throws(ProviderError) -> ProviderDescriptor? {
         if let known = known[id] { return known }
         let found = try registry.provider(id, configured(id.rawValue))
         known[id] = found
         return found
     }
 
-    private mutating func listedProviders() throws(CertificateProviderError) -> [ConfiguredProvider] {
+    private mutating func listedProviders() throws(ProviderError) -> [ConfiguredProvider] {
         guard let setting = settings[Self.namespace] else { return [] }
         var providers: [ConfiguredProvider] = []
         for (offset, name) in try single(setting).commaSeparated.enumerated() {
@@ -199,7 +199,7 @@ extension SettingsReader {
     /// - Parameter listed: Those that the file lists. A plugin that is not listed is not asked for its parameters.
     private mutating func parameter(
         _ setting: Setting, of listed: [ConfiguredProvider]
-    ) throws(CertificateProviderError) -> (ProviderID, name: String) {
+    ) throws(ProviderError) -> (ProviderID, name: String) {
         let parts = setting.key.split(separator: ".", maxSplits: 2, omittingEmptySubsequences: false)
         guard parts[0] == Self.namespace else {
             let isSpelling = parts[0].lowercased() == Self.namespace.lowercased()
@@ -246,7 +246,7 @@ extension SettingsReader {
     /// Splits `KeyStore.<scheme>.<parameter>`; returns `nil` for a key outside of that namespace.
     private func keyStoreParameter(
         _ setting: Setting
-    ) throws(CertificateProviderError) -> (scheme: String, name: String)? {
+    ) throws(ProviderError) -> (scheme: String, name: String)? {
         let parts = setting.key.split(separator: ".", maxSplits: 2, omittingEmptySubsequences: false)
         guard parts[0].lowercased() == Self.keyStoreNamespace.lowercased() else { return nil }
         guard parts[0] == Self.keyStoreNamespace else {

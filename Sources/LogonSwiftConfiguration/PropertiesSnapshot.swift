@@ -35,7 +35,7 @@ public struct PropertiesSnapshot: Sendable {
 extension PropertiesSnapshot: FileConfigSnapshot {
     /// Reads a property file.
     ///
-    /// - Throws: ``/CertificateProviding/CertificateProviderError`` `configurationInvalid`, with file and line.
+    /// - Throws: ``/CertificateProviding/ProviderError`` `configurationInvalid`, with file and line.
     public init(data: RawSpan, providerName: String, parsingOptions: ParsingOptions) throws {
         let bytes = data.withUnsafeBytes { Array($0) }
         self.settings = try PropertiesParser.settings(in: bytes, file: parsingOptions.fileName)
@@ -45,7 +45,7 @@ extension PropertiesSnapshot: FileConfigSnapshot {
 
     /// Returns the value of a key, converted to `type`; no value if the key is not set.
     ///
-    /// - Throws: ``/CertificateProviding/CertificateProviderError`` `configurationInvalid`, with file, line and key,
+    /// - Throws: ``/CertificateProviding/ProviderError`` `configurationInvalid`, with file, line and key,
     ///   for a value of another type.
     public func value(forKey key: AbsoluteConfigKey, type: ConfigType) throws -> LookupResult {
         let name = key.components.joined(separator: ".")

@@ -25,11 +25,11 @@ struct Message {
     ///   of the content.
     init(
         _ content: SigningContent, for pair: NamedKey, _ key: any IdentityKey, _ scheme: SignatureScheme
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         (self.pair, self.key, self.scheme) = (pair, key, scheme)
         guard key.signatureSchemes.contains(scheme) else {
             let others = key.signatureSchemes.map(\.description).joined(separator: ", ")
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "The private key of '\(pair.name.shown)' does not sign with \(scheme); its key store can do: \(others)."
             )
@@ -38,7 +38,7 @@ struct Message {
         if let algorithm = scheme.digestAlgorithm, let signer = key.digestSigner,
             signer.digestSchemes.contains(scheme)
         {
-            let digest = try content.digest(by: algorithm) { piece throws(CertificateProviderError) in
+            let digest = try content.digest(by: algorithm) { piece throws(ProviderError) in
                 size += piece.count
                 if pair.isConfirmed { shown.update(bufferPointer: piece) }
             }
@@ -54,7 +54,7 @@ struct Message {
     }
 
     /// Lets the private key sign, and verifies the signature.
-    func signature() async throws(CertificateProviderError) -> [UInt8] {
+    func signature() async throws(ProviderError) -> [UInt8] {
         let signature: [UInt8]
         let isValid: Bool
         switch form {
@@ -66,7 +66,7 @@ struct Message {
             isValid = pair.publicKey.isValidSignature(signature, for: bytes, using: scheme)
         }
         if isValid { return signature }
-        throw CertificateProviderError(
+        throw ProviderError(
             .keyMismatch,
             "The signature that the private key of '\(pair.name.shown)' has made does not verify with the public key, and is "
                 + "dropped; check the key store (\(DisplayText.visible(pair.uri))).")

@@ -30,7 +30,7 @@ public struct NamedKey: Sendable {
     /// - Parameter hash: Of an RSA key, SHA-512 or SHA-256; `nil` for SHA-512, and for the scheme of another key, which is its
     ///   own: that of the curve, or Ed25519.
     /// - Throws: `unsupportedAlgorithm` for another hash, and for a key without a scheme.
-    public func scheme(_ hash: DigestAlgorithm? = nil) throws(CertificateProviderError) -> SignatureScheme {
+    public func scheme(_ hash: DigestAlgorithm? = nil) throws(ProviderError) -> SignatureScheme {
         let scheme: SignatureScheme? =
             switch (publicKey.algorithm, publicKey.curve) {
             case (.rsa, _): publicKey.isRestrictedToPSS ? Self.pss[hash ?? .sha512] : Self.pkcs1[hash ?? .sha512]
@@ -41,7 +41,7 @@ public struct NamedKey: Sendable {
             default: nil
             }
         guard let scheme, hash == nil || scheme.digestAlgorithm == hash else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "The key pair '\(name.shown)' (\(publicKey.displayName)) does not sign with "
                     + "\(hash.map { "\($0)" } ?? "any scheme"); leave the hash out. Only an RSA key has a choice: SHA-512 or SHA-256."

@@ -45,35 +45,35 @@ public final class NamedKeys: Sendable {
     ///
     /// - Throws: `storeReadFailed` for a record that is damaged or that a newer version has written, `vaultLocked`, and other errors
     ///   of the storage.
-    public func list() async throws(CertificateProviderError) -> [NamedKey] {
+    public func list() async throws(ProviderError) -> [NamedKey] {
         try await reading().compactMap(\.pair).sorted { $0.name.description < $1.name.description }
     }
 
     /// Whether there is a pair of that name.
     ///
     /// - Throws: As ``list()``.
-    public func exists(_ name: KeyName) async throws(CertificateProviderError) -> Bool {
+    public func exists(_ name: KeyName) async throws(ProviderError) -> Bool {
         try await reading().contains { $0.pair?.name == name }
     }
 
     /// Returns the pair of that name, with its public key.
     ///
     /// - Throws: `notFound`, and as ``list()``.
-    public func pair(named name: KeyName) async throws(CertificateProviderError) -> NamedKey {
+    public func pair(named name: KeyName) async throws(ProviderError) -> NamedKey {
         if let pair = try await reading().lazy.compactMap(\.pair).first(where: { $0.name == name }) { return pair }
-        throw CertificateProviderError(
+        throw ProviderError(
             .notFound, "There is no key pair named '\(name.shown)'; see: certprov keys list")
     }
 
     /// Returns the pair of a public key; `nil` if the key is not that of a pair.
     ///
     /// - Throws: As ``list()``.
-    public func pair(of key: PublicKeyInfo) async throws(CertificateProviderError) -> NamedKey? {
+    public func pair(of key: PublicKeyInfo) async throws(ProviderError) -> NamedKey? {
         try await reading().lazy.compactMap(\.pair).first { $0.publicKey == key }
     }
 
     /// The URIs of all private keys, also of those that are to be destroyed.
-    package func keyURIs() async throws(CertificateProviderError) -> [String] { try await reading().map(\.key.uri) }
+    package func keyURIs() async throws(ProviderError) -> [String] { try await reading().map(\.key.uri) }
 
     // MARK: - Making
 
@@ -90,7 +90,7 @@ public final class NamedKeys: Sendable {
     @discardableResult public func create(
         _ name: KeyName, type: KeyType = .rsa2048, in store: String = defaultStore, isConfirmed: Bool = false,
         _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> NamedKey {
+    ) async throws(ProviderError) -> NamedKey {
         let store = try await configured(store)
         let guarantees = store.properties.guarantees.intersection([.neverExportable])
         let new = NewKey(type, label: name.description, use: .signing, guarantees: guarantees)
@@ -111,20 +111,20 @@ public final class NamedKeys: Sendable {
     @discardableResult public func importKey(
         _ name: KeyName, from pem: PEMFile, password: SecretBytes? = nil, in store: String = defaultStore,
         isConfirmed: Bool = false, notAmong identities: [PublicKeyInfo] = [], _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> NamedKey {
+    ) async throws(ProviderError) -> NamedKey {
         let blocks = pem.blocks.filter(\.isPrivateKey)
         guard let block = blocks.first, blocks.count == 1 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData,
                 "\(pem.name) has \(blocks.isEmpty ? "no private key" : "\(blocks.count) private keys") in PEM; name a file with one."
             )
         }
         let store = try await configured(store)
-        let key = try await environment.executor.run { () throws(CertificateProviderError) in
+        let key = try await environment.executor.run { () throws(ProviderError) in
             try OpenSSLLibrary().privateKey(of: block, in: pem.name, password: password)
         }
         guard !identities.contains(key.publicKey) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .alreadyExists,
                 "\(pem.name) has the private key of an identity of this host, which becomes no named pair; make another key."
             )
@@ -137,24 +137,24 @@ public final class NamedKeys: Sendable {
     private func make(
         _ name: KeyName, _ new: NewKey, in store: any KeyStore, isConfirmed: Bool,
         imported: PublicKeyInfo?, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> NamedKey {
-        _ = try await environment.executor.run { () throws(CertificateProviderError) in
+    ) async throws(ProviderError) -> NamedKey {
+        _ = try await environment.executor.run { () throws(ProviderError) in
             try store.properties.check(new)
         }
         // Before a PIN is asked for, and before others have to wait for that.
         try await requireFree(name)
         try await store.check(interaction)
-        return try await changing(interaction) { () async throws(CertificateProviderError) in
+        return try await changing(interaction) { () async throws(ProviderError) in
             try await requireFree(name)
             try await destroyLeftovers(interaction)
             if let imported { try await requireNew(imported, in: store) }
             let made: any IdentityKey
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 made = try await store.make(new, interaction) {
-                    [record, environment] key throws(CertificateProviderError) in
+                    [record, environment] key throws(ProviderError) in
                     let entry = PairRecord.Entry(
                         name: name.description, key: store.reference(to: key), confirm: isConfirmed, state: .making)
-                    try await environment.executor.run { () throws(CertificateProviderError) in
+                    try await environment.executor.run { () throws(ProviderError) in
                         try record.change { $0.append(entry) }
                     }
                 }
@@ -175,22 +175,22 @@ public final class NamedKeys: Sendable {
         }
     }
 
-    private func requireFree(_ name: KeyName) async throws(CertificateProviderError) {
+    private func requireFree(_ name: KeyName) async throws(ProviderError) {
         guard try await exists(name) else { return }
-        throw CertificateProviderError(
+        throw ProviderError(
             .alreadyExists,
             "A key pair named '\(name.shown)' exists already, and stays; use another name, or delete it first: "
                 + "certprov keys delete \(DisplayText.shellQuoted(name.description))")
     }
 
     /// An import must not share a key with another pair or an identity, whose deletion would destroy it.
-    private func requireNew(_ key: PublicKeyInfo, in store: any KeyStore) async throws(CertificateProviderError) {
+    private func requireNew(_ key: PublicKeyInfo, in store: any KeyStore) async throws(ProviderError) {
         if let pair = try await pair(of: key) {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .alreadyExists, "The private key is that of the key pair '\(pair.name.shown)' already.")
         }
         guard let known = try await store.list().first(where: { $0.reference.publicKey == key }) else { return }
-        throw CertificateProviderError(
+        throw ProviderError(
             .alreadyExists,
             "The key store has this private key already (\(DisplayText.visible(known.reference.uri))), for an identity or another "
                 + "use; a named pair needs a key of its own.")
@@ -215,18 +215,18 @@ public final class NamedKeys: Sendable {
     public func sign(
         _ content: SigningContent, with name: KeyName, hash: DigestAlgorithm? = nil,
         _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(ProviderError) -> [UInt8] {
         let pair = try await pair(named: name)
         let scheme = try pair.scheme(hash)
         if pair.isConfirmed { try requirePerson(interaction, pair) }
         let reference = KeyReference(publicKey: pair.publicKey, uri: pair.uri)
         guard let key = try await store(of: pair.uri).key(for: reference, interaction) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .notFound,
                 "The private key of '\(pair.name.shown)' is gone from its key store (\(DisplayText.visible(pair.uri))); delete the "
                     + "pair, and create it anew.")
         }
-        let message = try await environment.executor.run { () throws(CertificateProviderError) in
+        let message = try await environment.executor.run { () throws(ProviderError) in
             try Message(content, for: pair, key, scheme)
         }
         if pair.isConfirmed { try await confirm(message, pair, interaction) }
@@ -235,9 +235,9 @@ public final class NamedKeys: Sendable {
 
     private func requirePerson(
         _ interaction: any UserInteraction, _ pair: NamedKey
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         if interaction.canAsk { return }
-        throw CertificateProviderError(
+        throw ProviderError(
             .interactionRequired,
             "Each use of the key pair '\(pair.name.shown)' asks a person, and there is no terminal to ask at; sign at a terminal, or "
                 + "use a pair that was created without --confirm.")
@@ -245,12 +245,12 @@ public final class NamedKeys: Sendable {
 
     private func confirm(
         _ message: Message, _ pair: NamedKey, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let question =
             "Sign \(message.count) bytes with the key pair '\(pair.name.shown)'? Their SHA-256 is "
             + "\(DisplayText.hexadecimal(message.shownDigest))."
         guard try await interaction.confirm(question) else {
-            throw CertificateProviderError(.userCancelled, "The signature with '\(pair.name.shown)' was declined.")
+            throw ProviderError(.userCancelled, "The signature with '\(pair.name.shown)' was declined.")
         }
     }
 
@@ -267,7 +267,7 @@ public final class NamedKeys: Sendable {
     ///   `operationNotAllowed`, with the reason `busy`, while another process changes pairs for minutes; as ``list()``.
     @discardableResult public func delete(
         _ name: KeyName, keepingKey: Bool = false, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Bool {
+    ) async throws(ProviderError) -> Bool {
         let known = try await reading().filter { $0.isOf(name) }
         guard let entry = known.first(where: { $0.state == .made }) ?? known.first else { return false }
         let store = try await store(of: entry.key.uri)
@@ -275,7 +275,7 @@ public final class NamedKeys: Sendable {
         let isLeft = keepingKey && location != .store
         // Before others have to wait for a person, and before anything changes.
         if !isLeft, entry.state == .made { try await store.check(interaction) }
-        return try await changing(interaction) { () async throws(CertificateProviderError) in
+        return try await changing(interaction) { () async throws(ProviderError) in
             let entries = try await reading().filter { $0.isOf(name) }
             for entry in entries where isLeft || entry.state == .made {
                 if isLeft { try await cross(out: entry.key) } else { try await delete(entry.key, interaction) }
@@ -287,9 +287,9 @@ public final class NamedKeys: Sendable {
 
     private func delete(
         _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         try await setState(.deleting, of: key)
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let store = try await store(of: key.uri)
             try await store.destroy(key, interaction)
         } catch {
@@ -305,29 +305,29 @@ public final class NamedKeys: Sendable {
         try await cross(out: key)
     }
 
-    private func cross(out key: KeyReference) async throws(CertificateProviderError) {
-        try await environment.executor.run { [record] () throws(CertificateProviderError) in try record.remove(key) }
+    private func cross(out key: KeyReference) async throws(ProviderError) {
+        try await environment.executor.run { [record] () throws(ProviderError) in try record.remove(key) }
     }
 
     private func setState(
         _ state: PairRecord.Entry.State, of key: KeyReference
-    ) async throws(CertificateProviderError) {
-        try await environment.executor.run { [record] () throws(CertificateProviderError) in
+    ) async throws(ProviderError) {
+        try await environment.executor.run { [record] () throws(ProviderError) in
             try record.setState(state, of: key)
         }
     }
 
     /// Destroys the remains of killed processes. A key that cannot be destroyed now stays in the record, and keeps no pair from
     /// being changed: its store may be lost.
-    private func destroyLeftovers(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+    private func destroyLeftovers(_ interaction: any UserInteraction) async throws(ProviderError) {
         for left in try await reading() where left.state != .made {
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 if let open = try await openStore(of: left.key.uri) {
                     try await open.destroy(left.key, interaction)
                 } else {
                     // Nothing is asked about a store that the operation is not about, nor is its PIN sent there.
                     let other = try await new(left.key.uri, pinSource: nil)
-                    do throws(CertificateProviderError) {
+                    do throws(ProviderError) {
                         try await other.destroy(left.key, NoUserInteraction())
                     } catch {
                         await other.shutdown()
@@ -354,22 +354,22 @@ public final class NamedKeys: Sendable {
         for (_, store) in stores.withLock(\.self) { await store.shutdown() }
     }
 
-    private func reading() async throws(CertificateProviderError) -> [PairRecord.Entry] {
-        try await environment.executor.run { [record] () throws(CertificateProviderError) in try record.entries() }
+    private func reading() async throws(ProviderError) -> [PairRecord.Entry] {
+        try await environment.executor.run { [record] () throws(ProviderError) in try record.entries() }
     }
 
     /// Runs a change of pairs, and no other at the same time, in any process.
     private func changing<T>(
-        _ interaction: any UserInteraction, _ change: () async throws(CertificateProviderError) -> T
-    ) async throws(CertificateProviderError) -> T {
+        _ interaction: any UserInteraction, _ change: () async throws(ProviderError) -> T
+    ) async throws(ProviderError) -> T {
         for look in 0..<Self.looks {
             if let result = try await environment.withLease(of: PairRecord.name, change) { return result }
             if look == 0 { interaction.report("Waiting for another process that changes named key pairs") }
             do { try await environment.sleep(Self.pause) } catch {
-                throw CertificateProviderError(.userCancelled, "The change of a named key pair was cancelled.")
+                throw ProviderError(.userCancelled, "The change of a named key pair was cancelled.")
             }
         }
-        throw CertificateProviderError(
+        throw ProviderError(
             .operationNotAllowed,
             "Another process changes named key pairs, and takes long; try again when it has ended.",
             reason: .busy)
@@ -380,32 +380,32 @@ public final class NamedKeys: Sendable {
     private static let looks = 3600
 
     /// The store of a key that was made already. A plugin may be asked, which blocks.
-    private func openStore(of uri: String) async throws(CertificateProviderError) -> (any KeyStore)? {
+    private func openStore(of uri: String) async throws(ProviderError) -> (any KeyStore)? {
         let open = stores.withLock(\.self)
-        return try await environment.executor.run { () throws(CertificateProviderError) in
+        return try await environment.executor.run { () throws(ProviderError) in
             open.first { $0.store.holds(keyURI: uri) }?.store
         }
     }
 
-    private func configured(_ uri: String) async throws(CertificateProviderError) -> any KeyStore {
+    private func configured(_ uri: String) async throws(ProviderError) -> any KeyStore {
         if let known = stores.withLock(\.self).first(where: { $0.uri == uri }) { return known.store }
         return try await kept(uri)
     }
 
-    private func store(of uri: String) async throws(CertificateProviderError) -> any KeyStore {
+    private func store(of uri: String) async throws(ProviderError) -> any KeyStore {
         if let open = try await openStore(of: uri) { return open }
         return try await kept(uri)
     }
 
-    private func kept(_ uri: String) async throws(CertificateProviderError) -> any KeyStore {
+    private func kept(_ uri: String) async throws(ProviderError) -> any KeyStore {
         let store = try await new(uri, pinSource: pinSource)
         stores.withLock { $0.append((uri, store)) }
         return store
     }
 
-    private func new(_ uri: String, pinSource: SecretSource?) async throws(CertificateProviderError) -> any KeyStore {
+    private func new(_ uri: String, pinSource: SecretSource?) async throws(ProviderError) -> any KeyStore {
         let keyStores = environment.keyStores
-        return try await environment.executor.run { () throws(CertificateProviderError) in
+        return try await environment.executor.run { () throws(ProviderError) in
             try keyStores.store(uri, pinSource: pinSource, parameter: "key")
         }
     }

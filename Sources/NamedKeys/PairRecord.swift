@@ -44,40 +44,40 @@ struct PairRecord {
 
     let storage: any IdentityStorage
 
-    func entries() throws(CertificateProviderError) -> [Entry] { try Self.decode(try storage.record(named: Self.name)) }
+    func entries() throws(ProviderError) -> [Entry] { try Self.decode(try storage.record(named: Self.name)) }
 
-    func change(_ change: (inout [Entry]) -> Void) throws(CertificateProviderError) {
-        try storage.updateRecord(named: Self.name) { record throws(CertificateProviderError) in
+    func change(_ change: (inout [Entry]) -> Void) throws(ProviderError) {
+        try storage.updateRecord(named: Self.name) { record throws(ProviderError) in
             var entries = try Self.decode(record)
             change(&entries)
             if entries.isEmpty { return SecretBytes(copying: []) }
             do { return SecretBytes(copying: try JSONEncoder().encode(Contents(pairs: entries))) } catch {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .internal, "The record of named key pairs cannot be encoded.", underlying: error)
             }
         }
     }
 
-    func setState(_ state: Entry.State, of key: KeyReference) throws(CertificateProviderError) {
+    func setState(_ state: Entry.State, of key: KeyReference) throws(ProviderError) {
         try change { entries in
             for index in entries.indices where entries[index].has(key) { entries[index].state = state }
         }
     }
 
-    func remove(_ key: KeyReference) throws(CertificateProviderError) {
+    func remove(_ key: KeyReference) throws(ProviderError) {
         try change { $0.removeAll { $0.has(key) } }
     }
 
-    private static func decode(_ record: SecretBytes?) throws(CertificateProviderError) -> [Entry] {
+    private static func decode(_ record: SecretBytes?) throws(ProviderError) -> [Entry] {
         guard let record else { return [] }
         let data = record.withUnsafeBytes { Data($0) }
         if let found = try? JSONDecoder().decode(Version.self, from: data), found.version > Contents.version {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "The record of named key pairs was written by a newer version of certprov; update certprov.")
         }
         guard let contents = try? JSONDecoder().decode(Contents.self, from: data) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "The record of named key pairs is damaged; restore the state directory from a backup, or remove the record from it: "
                     + "records/\(NamedKeys.storageID)/\(name)", reason: .damaged)

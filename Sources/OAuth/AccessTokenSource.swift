@@ -22,7 +22,7 @@ public actor AccessTokenSource {
     private let now: @Sendable () -> ContinuousClock.Instant
     private var kept: Kept?
     private var refreshToken: SecretBytes?
-    private typealias Outcome = Result<AccessToken, CertificateProviderError>
+    private typealias Outcome = Result<AccessToken, ProviderError>
     /// The callers that wait for the current request; `nil` if there is no request.
     private var waiting: [UInt64: CheckedContinuation<Outcome, Never>]?
     private var callers: UInt64 = 0
@@ -30,11 +30,11 @@ public actor AccessTokenSource {
     /// When a token was last requested because a server had refused one.
     private var lastReplacement: ContinuousClock.Instant?
     /// The server's refusal of the password or the code, which is then not sent again.
-    private var passwordRefusal: CertificateProviderError?
+    private var passwordRefusal: ProviderError?
     /// Whether the grant is a code, and was sent.
     private var isCodeSpent = false
     /// As ``passwordRefusal``, of the client's secret.
-    private var clientRefusal: CertificateProviderError?
+    private var clientRefusal: ProviderError?
 
     /// The minimum time between two replacements of refused tokens.
     private static let replacementPause = Duration.seconds(60)
@@ -49,9 +49,9 @@ public actor AccessTokenSource {
     public init(
         _ endpoint: TokenEndpoint, client: OAuthClient, grant: OAuthGrant = .clientCredentials, scopes: [String] = [],
         now: @escaping @Sendable () -> ContinuousClock.Instant = { .now }
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard client.secret != nil || !grant.secrets.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The OAuth client '\(client.id.withVisibleControls)' has no secret, which the client-credentials "
                     + "grant needs; give it one.")
@@ -64,9 +64,9 @@ public actor AccessTokenSource {
     }
 
     /// Returns the parameter `scope`; empty for no scopes.
-    static func scope(_ scopes: [String]) throws(CertificateProviderError) -> String {
+    static func scope(_ scopes: [String]) throws(ProviderError) -> String {
         for scope in scopes where !isScope(scope) {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "'\(scope.withVisibleControls)' is not a valid OAuth scope: expected one word of printable ASCII "
                     + "without quotation marks and backslashes.")
@@ -90,12 +90,12 @@ public actor AccessTokenSource {
     ///   scope that it refuses, both with an ``OAuthRefusal`` as the underlying error; `rejected` for a code that was sent
     ///   before; `unavailable`, `timedOut` and
     ///   `protocolError` as with any server; `userCancelled` if the task is cancelled. No error contains a secret.
-    public func token() async throws(CertificateProviderError) -> AccessToken { try await token(within: nil) }
+    public func token() async throws(ProviderError) -> AccessToken { try await token(within: nil) }
 
     /// As ``token()``, with a timeout of this caller, which may be shorter than that of the request.
-    func token(within timeout: Duration?) async throws(CertificateProviderError) -> AccessToken {
+    func token(within timeout: Duration?) async throws(ProviderError) -> AccessToken {
         if let kept, now() < kept.renewal { return kept.token }
-        do throws(CertificateProviderError) { return try await newToken(within: timeout) } catch {
+        do throws(ProviderError) { return try await newToken(within: timeout) } catch {
             guard error.code != .userCancelled, var kept, now() < kept.expiry else { throw error }
             // Not with each call: the server has trouble enough.
             kept.renewal = now() + (kept.expiry - now()) / 4
@@ -110,19 +110,19 @@ public actor AccessTokenSource {
     ///
     /// - Throws: `rejected` if the last replacement of a refused token was less than a minute ago: the server refuses
     ///   new tokens as well. Otherwise as ``token()``.
-    public func token(insteadOf refused: AccessToken) async throws(CertificateProviderError) -> AccessToken {
+    public func token(insteadOf refused: AccessToken) async throws(ProviderError) -> AccessToken {
         try await token(insteadOf: refused, within: nil)
     }
 
     /// As ``token(insteadOf:)``, with a timeout of this caller, which may be shorter than that of the request.
     func token(
         insteadOf refused: AccessToken, within timeout: Duration?
-    ) async throws(CertificateProviderError) -> AccessToken {
+    ) async throws(ProviderError) -> AccessToken {
         // Another caller was sooner.
         guard let kept, kept.token.number == refused.number else { return try await token(within: timeout) }
         guard waiting == nil else { return try await newToken(within: timeout) }
         if let lastReplacement, now() < lastReplacement + Self.replacementPause {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .rejected,
                 "A token that \(endpoint.server.authority) has just issued is refused by the server that it is for; "
                     + "check its scope and audience.")
@@ -133,7 +133,7 @@ public actor AccessTokenSource {
     }
 
     /// Waits for the current request, or starts one.
-    private func newToken(within timeout: Duration?) async throws(CertificateProviderError) -> AccessToken {
+    private func newToken(within timeout: Duration?) async throws(ProviderError) -> AccessToken {
         callers += 1
         let caller = callers
         let authority = endpoint.server.authority
@@ -142,14 +142,14 @@ public actor AccessTokenSource {
                 try await Task.sleep(for: timeout)
                 giveUp(
                     caller,
-                    CertificateProviderError(
+                    ProviderError(
                         .timedOut,
                         "\(authority) did not issue a token in time; check whether it is overloaded, or increase "
                             + "'timeout'."))
             }
         }
         defer { timer?.cancel() }
-        let cancelled = CertificateProviderError(.userCancelled, "The request to \(authority) was cancelled.")
+        let cancelled = ProviderError(.userCancelled, "The request to \(authority) was cancelled.")
         return try await withTaskCancellationHandler {
             await withCheckedContinuation { (continuation: CheckedContinuation<Outcome, Never>) in
                 guard !Task.isCancelled else { return continuation.resume(returning: .failure(cancelled)) }
@@ -164,7 +164,7 @@ public actor AccessTokenSource {
         }.get()
     }
 
-    private func giveUp(_ caller: UInt64, _ error: CertificateProviderError) {
+    private func giveUp(_ caller: UInt64, _ error: ProviderError) {
         waiting?.removeValue(forKey: caller)?.resume(returning: .failure(error))
     }
 
@@ -178,7 +178,7 @@ public actor AccessTokenSource {
     private func newOutcome() async -> Outcome {
         // A lifetime begins before the answer is here.
         let start = now()
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let response = try await request()
             count += 1
             let token = AccessToken(
@@ -195,7 +195,7 @@ public actor AccessTokenSource {
 
     /// Requests a token with the refresh token, if there is one; otherwise, or if the server refuses it, with the
     /// grant.
-    private func request() async throws(CertificateProviderError) -> TokenResponse {
+    private func request() async throws(ProviderError) -> TokenResponse {
         var timeout = endpoint.timeout
         // While the current token is valid, it must be returned before it expires.
         if let kept, now() < kept.expiry { timeout = min(timeout, (kept.expiry - now()) / 2) }
@@ -205,7 +205,7 @@ public actor AccessTokenSource {
             var request = TokenRequest(endpoint: endpoint, client: client, secrets: [refreshToken])
             request.form.append("grant_type", "refresh_token")
             request.form.append("refresh_token", refreshToken)
-            do throws(CertificateProviderError) { return try await request.send(before: deadline) } catch {
+            do throws(ProviderError) { return try await request.send(before: deadline) } catch {
                 // Any of these codes: servers have many names for an expired refresh token. A refusal of the client
                 // itself would only be repeated.
                 guard [.rejected, .configurationInvalid].contains(error.code), !mayRefuseClient(error) else {
@@ -216,7 +216,7 @@ public actor AccessTokenSource {
         }
         if let passwordRefusal { throw passwordRefusal }
         guard !isCodeSpent else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .rejected,
                 "The authorisation code was sent to \(endpoint.server.authority) before, and is good once; ask the user "
                     + "to authorise again.")
@@ -226,21 +226,21 @@ public actor AccessTokenSource {
         grant.write(to: &request.form)
         // With a code, the scope is that of its request (section 4.1.3).
         if !scope.isEmpty, !grant.isCode { request.form.append("scope", scope) }
-        do throws(CertificateProviderError) { return try await request.send(before: deadline) } catch {
+        do throws(ProviderError) { return try await request.send(before: deadline) } catch {
             if !grant.secrets.isEmpty, error.mayRefusePassword { passwordRefusal = error }
             throw remembered(error)
         }
     }
 
     /// Notes a refusal of the client, so that its secret is not sent again.
-    private func remembered(_ error: CertificateProviderError) -> CertificateProviderError {
+    private func remembered(_ error: ProviderError) -> ProviderError {
         if client.secret != nil, mayRefuseClient(error) { clientRefusal = error }
         return error
     }
 
     /// Whether the token endpoint refuses the client, or says 401 to a client with a secret, and not that it means the refresh
     /// token.
-    private func mayRefuseClient(_ error: CertificateProviderError) -> Bool {
+    private func mayRefuseClient(_ error: ProviderError) -> Bool {
         guard let refusal = error.underlying as? OAuthRefusal else {
             return client.secret != nil && [.rejectedPassword, .rejectedProxyPassword].contains(error.reason)
         }
@@ -250,7 +250,7 @@ public actor AccessTokenSource {
     }
 }
 
-extension CertificateProviderError {
+extension ProviderError {
     /// Whether the token endpoint refuses the user's password, or says 401 and not that it means the client.
     fileprivate var mayRefusePassword: Bool {
         guard let refusal = underlying as? OAuthRefusal else { return reason == .rejectedPassword }
@@ -262,7 +262,7 @@ extension AccessTokenSource: BearerTokenSource {
     /// As ``token()``, with a timeout of this caller, which may be shorter than that of the request.
     ///
     /// - Throws: As ``token()``; `timedOut` if this caller's timeout is over. The request goes on for other callers.
-    public func token(within timeout: Duration) async throws(CertificateProviderError) -> SecretBytes {
+    public func token(within timeout: Duration) async throws(ProviderError) -> SecretBytes {
         let token: AccessToken = try await token(within: timeout as Duration?)
         return token.value
     }
@@ -272,7 +272,7 @@ extension AccessTokenSource: BearerTokenSource {
     /// - Throws: As ``token(insteadOf:)``; `timedOut` if this caller's timeout is over.
     public func token(
         insteadOf refused: SecretBytes, within timeout: Duration
-    ) async throws(CertificateProviderError) -> SecretBytes {
+    ) async throws(ProviderError) -> SecretBytes {
         // Another caller was sooner, unless it is still the current one.
         guard let kept, kept.token.value == refused else { return try await token(within: timeout) }
         return try await token(insteadOf: kept.token, within: timeout).value

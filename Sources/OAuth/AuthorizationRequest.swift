@@ -28,9 +28,9 @@ public struct AuthorizationRequest: Sendable {
     /// - Throws: `configurationInvalid` for an endpoint that is not an `https:` URL, and for an invalid scope.
     public init(
         at endpoint: String, client: OAuthClient, redirectURI: String, scopes: [String] = []
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard let server = ServerURL(endpoint), server.isSecure else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The URL of the authorization endpoint is not valid: expected https://HOST[:PORT]/PATH, without a user "
                     + "or a fragment.")

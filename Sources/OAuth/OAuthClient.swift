@@ -28,14 +28,14 @@ public struct OAuthClient: Sendable {
     /// - Throws: `configurationInvalid` for an empty identifier or secret.
     public init(
         _ id: String, secret: SecretBytes?, authentication: Authentication = .basic
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard !id.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The OAuth client has no identifier; set the one that the authorisation server has assigned.")
         }
         guard secret?.isEmpty != true else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The secret of the OAuth client '\(id.withVisibleControls)' is empty; correct its source.")
         }

@@ -31,16 +31,16 @@ public struct TokenEndpoint: Sendable {
         _ url: String, trust: ServerTrust, timeout: Duration = .seconds(60),
         date: @escaping @Sendable () -> Date = { Date() }, network: any Network = TCPNetwork(),
         executor: BlockingExecutor = .threads(maximum: 1)
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         // The URL is not shown, since it may contain a password.
         guard let server = ServerURL(url) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The URL of the token endpoint is not valid: expected https://HOST[:PORT]/PATH, without a user or a "
                     + "fragment.")
         }
         guard server.isSecure else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The token endpoint at \(server.authority) is not https:, and credentials are sent only over TLS (RFC "
                     + "6749, section 3.2).")
@@ -63,16 +63,16 @@ public struct TokenEndpoint: Sendable {
     /// - Throws: `configurationInvalid` for an invalid proxy or user name.
     public func through(
         proxy: String, user: String? = nil, password: SecretBytes? = nil
-    ) throws(CertificateProviderError) -> TokenEndpoint {
+    ) throws(ProviderError) -> TokenEndpoint {
         guard var next = HTTPProxy(proxy) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The proxy for the token endpoint at \(server.authority) is not valid: expected http://HOST:PORT, "
                     + "without a user.")
         }
         if let user {
             guard user.isUserName else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "The user name for the proxy \(next.server.authority) must not contain a colon or a control "
                         + "character (RFC 7617).")

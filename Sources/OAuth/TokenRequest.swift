@@ -17,7 +17,7 @@ struct TokenRequest: Sendable {
     /// Sends the request once. Redirections are not followed, since the secrets are for this server only.
     ///
     /// - Throws: The errors of ``refusal(_:_:_:)``, and those of the connection.
-    func send(before deadline: NIODeadline) async throws(CertificateProviderError) -> TokenResponse {
+    func send(before deadline: NIODeadline) async throws(ProviderError) -> TokenResponse {
         let server = endpoint.server
         var form = form
         var headers: HTTPHeaders = [
@@ -46,12 +46,12 @@ struct TokenRequest: Sendable {
 
     private func refusal(
         _ response: HTTPResponse, _ error: String, _ members: TokenMembers
-    ) -> CertificateProviderError {
+    ) -> ProviderError {
         let refusal = OAuthRefusal(
             error: response.excerpt(of: error, limit: 100),
             errorDescription: members.errorDescription.map { response.excerpt(of: $0, limit: 500) },
             errorURI: members.errorURI.map { response.excerpt(of: $0, limit: 300) }, status: response.status)
-        let (code, advice): (CertificateProviderError.Code, String) =
+        let (code, advice): (ProviderError.Code, String) =
             switch refusal.error {
             case "invalid_client": (.rejected, "check the client's identifier and secret")
             case "invalid_grant" where isCode: (.rejected, "ask the user to authorise again, since a code is good once")
@@ -69,14 +69,14 @@ struct TokenRequest: Sendable {
             case _ where response.status >= 500 || response.status == 429: (.unavailable, "try again later")
             default: (.rejected, "ask the server's administrator")
             }
-        return CertificateProviderError(
+        return ProviderError(
             code, "The token endpoint at \(endpoint.server.authority) issues no token: \(refusal); \(advice).",
             nativeCode: response.status, retryAfter: response.retryAfter(now: endpoint.date()), underlying: refusal)
     }
 
     /// Returns the error for a response that is not one of OAuth.
-    private func strange(_ response: HTTPResponse) -> CertificateProviderError {
-        let (code, advice): (CertificateProviderError.Code, String) =
+    private func strange(_ response: HTTPResponse) -> ProviderError {
+        let (code, advice): (ProviderError.Code, String) =
             switch response.status {
             case 200: (.protocolError, "the answer is not a JSON token response (RFC 6749, section 5.1); check its URL")
             case 300..<400: (.configurationInvalid, "credentials are sent only to the configured URL")
@@ -85,7 +85,7 @@ struct TokenRequest: Sendable {
             case 408, 429, 500...599: (.unavailable, "try again later")
             default: (.protocolError, "OAuth does not define this status; check its URL")
             }
-        return CertificateProviderError(
+        return ProviderError(
             code,
             "The token endpoint at \(endpoint.server.authority) answers with the status "
                 + "\(response.status)\(place(response)); \(advice).",

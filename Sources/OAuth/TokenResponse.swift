@@ -17,9 +17,9 @@ struct TokenResponse: Sendable {
     private static let maximumToken = 16 * 1024
 
     /// - Throws: `protocolError`, which quotes nothing of the answer.
-    init(_ members: TokenMembers, from server: String) throws(CertificateProviderError) {
-        func refuse(_ reason: String) -> CertificateProviderError {
-            CertificateProviderError(
+    init(_ members: TokenMembers, from server: String) throws(ProviderError) {
+        func refuse(_ reason: String) -> ProviderError {
+            ProviderError(
                 .protocolError,
                 "The answer of the token endpoint at \(server) cannot be used: \(reason). Ask its administrator.")
         }

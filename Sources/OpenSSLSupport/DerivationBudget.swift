@@ -13,15 +13,15 @@ package struct DerivationBudget {
 
     /// Spends the iterations of one key derivation.
     /// - Throws: `malformedData` if they exceed the limit, alone or with those before.
-    package mutating func spend(_ iterations: Int) throws(CertificateProviderError) {
+    package mutating func spend(_ iterations: Int) throws(ProviderError) {
         guard iterations > 0 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData,
                 "The file specifies \(iterations) iterations of key derivation; export it again with at least 1."
             )
         }
         guard iterations <= remaining else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData,
                 "The file requires more than \(Self.maximumIterations) iterations of key derivation; export it again "
                     + "with fewer.")

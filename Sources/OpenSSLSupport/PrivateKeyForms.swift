@@ -15,8 +15,8 @@ extension OpenSSLLibrary {
     /// reads it.
     ///
     /// - Throws: As ``/CertificateProviding/SoftwareKey/init(pkcs8:location:)``.
-    package func softwareKey(_ pkcs8: SecretBytes) throws(CertificateProviderError) -> SoftwareKey {
-        do throws(CertificateProviderError) { return try SoftwareKey(pkcs8: pkcs8, location: .file) } catch {
+    package func softwareKey(_ pkcs8: SecretBytes) throws(ProviderError) -> SoftwareKey {
+        do throws(ProviderError) { return try SoftwareKey(pkcs8: pkcs8, location: .file) } catch {
             guard error.code == .malformedData, let normalized = try? normalizedPKCS8(pkcs8) else { throw error }
             return try SoftwareKey(pkcs8: normalized, location: .file)
         }
@@ -32,7 +32,7 @@ extension OpenSSLLibrary {
     /// - Throws: `wrongPassword`, also for an encrypted key without a password; `malformedData`; `unsupportedAlgorithm`.
     package func privateKey(
         of block: PEMBlock, in name: String, password: SecretBytes?
-    ) throws(CertificateProviderError) -> SoftwareKey {
+    ) throws(ProviderError) -> SoftwareKey {
         guard let content = block.secret else { throw block.error(.malformedData, in: name, "is not a private key") }
         if block.isEncrypted, password == nil {
             throw block.error(.wrongPassword, in: name, "is encrypted, and no password is given")
@@ -59,7 +59,7 @@ extension OpenSSLLibrary {
                 .unsupportedAlgorithm, in: name,
                 "is a kind of key that is not supported; use an RSA, EC or Ed25519 key")
         }
-        do throws(CertificateProviderError) { return try softwareKey(pkcs8) } catch {
+        do throws(ProviderError) { return try softwareKey(pkcs8) } catch {
             let reason = "cannot be used: \(error.message)"
             throw block.error(error.code, in: name, reason.hasSuffix(".") ? String(reason.dropLast()) : reason)
         }
@@ -68,7 +68,7 @@ extension OpenSSLLibrary {
     /// Decrypts an `EncryptedPrivateKeyInfo` (RFC 5208, section 6).
     private func decrypted(
         _ content: SecretBytes, _ block: PEMBlock, _ name: String, _ password: SecretBytes
-    ) throws(CertificateProviderError) -> SecretBytes {
+    ) throws(ProviderError) -> SecretBytes {
         // The ciphertext is not secret.
         let bytes = content.withUnsafeBytes { Array($0) }
         let algorithm: ASN1Node
@@ -80,7 +80,7 @@ extension OpenSSLLibrary {
             }
             var budget = DerivationBudget()
             try budget.spend(onDecryptingWith: algorithm)
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             throw block.error(error.code, in: name, "is encrypted at too great a cost: \(error.message.dropLast())")
         } catch {
             throw block.error(.malformedData, in: name, "is damaged: it is not an encrypted PKCS#8 key; replace it")
@@ -105,14 +105,14 @@ extension OpenSSLLibrary {
         return plain
     }
 
-    private static func wrongPassword(_ block: PEMBlock, _ name: String) -> CertificateProviderError {
+    private static func wrongPassword(_ block: PEMBlock, _ name: String) -> ProviderError {
         block.error(.wrongPassword, in: name, "cannot be decrypted: the password is wrong, or the block is damaged")
     }
 
     /// Reads the older forms of RSA and EC keys, which OpenSSL decrypts itself (RFC 1421).
     private func olderForm(
         _ block: PEMBlock, _ content: SecretBytes, _ name: String, _ password: SecretBytes?
-    ) throws(CertificateProviderError) -> SecretBytes {
+    ) throws(ProviderError) -> SecretBytes {
         let text = block.text(content)
         do throws(OpenSSLError) {
             return try pkcs8(pem: text, password: password)

@@ -32,7 +32,7 @@ struct CrossReferences {
     var isHybrid = false
 
     /// The entry of a number, where there is one.
-    func entry(of number: Int, of reader: PDFReader) throws(CertificateProviderError) -> Entry? {
+    func entry(of number: Int, of reader: PDFReader) throws(ProviderError) -> Entry? {
         var (low, high) = (0, parts.count)
         while low < high {
             let middle = (low + high) / 2
@@ -78,7 +78,7 @@ private struct TableEntry {
 
 extension PDFReader {
     /// The start of the last section.
-    func startOfSections() throws(CertificateProviderError) -> Int {
+    func startOfSections() throws(ProviderError) -> Int {
         // As far as readers look.
         let end = try source.bytes((source.count - 1024)..<source.count)
         let word = Array("startxref".utf8)
@@ -94,7 +94,7 @@ extension PDFReader {
     /// Reads all sections, the newest first.
     ///
     /// - Throws: `documentNotSignable` for an encrypted document, whatever else may be wrong with it.
-    mutating func readSections() throws(CertificateProviderError) {
+    mutating func readSections() throws(ProviderError) {
         var (next, seen): (Int?, Set<Int>) = (try startOfSections(), [])
         while let offset = next {
             guard seen.insert(offset).inserted else { throw Self.damaged("its cross-reference sections are a loop") }
@@ -117,7 +117,7 @@ extension PDFReader {
         }
     }
 
-    private mutating func section(at offset: Int) throws(CertificateProviderError) -> CrossReferences {
+    private mutating func section(at offset: Int) throws(ProviderError) -> CrossReferences {
         let keyword = try scan(at: offset) { (scanner) throws(PDFScanFailure) in
             try scanner.take("xref") ? scanner.index : nil
         }
@@ -126,22 +126,22 @@ extension PDFReader {
     }
 
     /// An offset in a trailer, which must not be indirect: nothing can be looked up yet.
-    private static func offset(_ name: String, of trailer: PDFPlace) throws(CertificateProviderError) -> Int? {
+    private static func offset(_ name: String, of trailer: PDFPlace) throws(ProviderError) -> Int? {
         guard let value = try directEntry(name, of: trailer) else { return nil }
         guard case .integer(let offset) = value.content else { throw damaged("/\(name) of a trailer is not a number") }
         return offset
     }
 
-    private static func refuseEncrypted(_ trailer: PDFPlace) throws(CertificateProviderError) {
+    private static func refuseEncrypted(_ trailer: PDFPlace) throws(ProviderError) {
         guard let value = try directEntry("Encrypt", of: trailer) else { return }
         if case .null = value.content { return }
-        throw CertificateProviderError(
+        throw ProviderError(
             .documentNotSignable,
             "The PDF is encrypted. Sign it before it is encrypted, or decrypt it first, for example with "
                 + "qpdf --decrypt IN OUT.")
     }
 
-    private mutating func table(at offset: Int) throws(CertificateProviderError) -> CrossReferences {
+    private mutating func table(at offset: Int) throws(ProviderError) -> CrossReferences {
         var (index, parts): (Int, [CrossReferences.Part]) = (offset, [])
         while true {
             let (part, end) = try scan(at: index) { (scanner) throws(PDFScanFailure) in
@@ -180,7 +180,7 @@ extension PDFReader {
     }
 
     /// The length of the entries: 20 bytes, and one more or less in files that other readers read too.
-    private func width(ofEntriesAt offset: Int) throws(CertificateProviderError) -> Int {
+    private func width(ofEntriesAt offset: Int) throws(ProviderError) -> Int {
         let bytes = try source.bytes((start + offset)..<(start + offset + 32))
         guard bytes.count >= TableEntry.length, TableEntry(Array(bytes[..<TableEntry.length])) != nil else {
             throw Self.damaged("a cross-reference table has no entry at byte \(start + offset)")
@@ -189,7 +189,7 @@ extension PDFReader {
         return TableEntry.length + min(max(spaces, 1), 3)
     }
 
-    private mutating func stream(at offset: Int) throws(CertificateProviderError) -> CrossReferences {
+    private mutating func stream(at offset: Int) throws(ProviderError) -> CrossReferences {
         let object = try object(at: offset, nil)
         let trailer = PDFPlace(object)
         guard try entry("Type", of: trailer, as: .name)?.value == "XRef" else {
@@ -224,8 +224,8 @@ extension PDFReader {
         return CrossReferences(trailer: trailer, parts: try Self.sorted(parts), stream: (data, fields))
     }
 
-    mutating func integers(_ name: String, of place: PDFPlace) throws(CertificateProviderError) -> [Int]? {
-        try entry(name, of: place, as: .array)?.value.map { (value) throws(CertificateProviderError) in
+    mutating func integers(_ name: String, of place: PDFPlace) throws(ProviderError) -> [Int]? {
+        try entry(name, of: place, as: .array)?.value.map { (value) throws(ProviderError) in
             guard case .integer(let number) = value.content else {
                 throw Self.damaged(place.object, "/\(name) does not consist of integers")
             }
@@ -233,7 +233,7 @@ extension PDFReader {
         }
     }
 
-    private static func sorted(_ parts: [CrossReferences.Part]) throws(CertificateProviderError) -> [CrossReferences
+    private static func sorted(_ parts: [CrossReferences.Part]) throws(ProviderError) -> [CrossReferences
         .Part]
     {
         let sorted = parts.sorted { $0.numbers.lowerBound < $1.numbers.lowerBound }

@@ -31,7 +31,7 @@ struct FormFields {
     /// - Throws: `documentNotSignable` when an earlier signature permits no other one.
     init(
         _ form: PDFPlace?, of catalog: PDFPlace, wanted: String?, _ reader: inout PDFReader
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         self.wanted = wanted
         if let permissions = try reader.entry("Perms", of: catalog, as: .dictionary)?.place,
             let certification = try reader.entry("DocMDP", of: permissions, as: .dictionary)?.place
@@ -44,7 +44,7 @@ struct FormFields {
 
     private mutating func visit(
         _ value: PDFValue, in holder: PDFObject, _ parent: Inherited, depth: Int, _ reader: inout PDFReader
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard depth < Self.maximumDepth, isOpen.count < Self.maximumCount else {
             throw PDFReader.damaged(holder, "the tree of fields is too deep or too large")
         }
@@ -87,7 +87,7 @@ struct FormFields {
     /// Looks for what a signature forbids.
     private mutating func look(
         at signature: PDFPlace, in place: String, _ reader: inout PDFReader
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         if let end = try reader.integers("ByteRange", of: signature)?.suffix(2).reduce(
             0, { $0.addingReportingOverflow($1).partialValue }),
             end > reader.source.count
@@ -121,11 +121,11 @@ struct FormFields {
     /// The empty signature field that is asked for, if it takes such a signature.
     func field(
         _ name: String, for request: PDFSignatureRequest, _ reader: inout PDFReader
-    ) throws(CertificateProviderError) -> PDFPlace {
+    ) throws(ProviderError) -> PDFPlace {
         guard let found, !found.isSigned else {
             let reason =
                 found == nil ? "has no signature field \(name)" : "has a signature in the field \(name) already"
-            throw CertificateProviderError(
+            throw ProviderError(
                 .documentNotSignable, "The PDF \(reason). Name an empty signature field, or none for a new one.")
         }
         let field = found.field
@@ -133,7 +133,7 @@ struct FormFields {
             throw Self.closed("an earlier signature has locked the field \(name)")
         }
         guard try reader.entry("Lock", of: field, as: .dictionary) == nil else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .documentNotSignable,
                 "The signature field \(name) of the PDF has a lock: a signature in it would have to forbid changes. "
                     + "Name another field, or none for a new one.")
@@ -149,8 +149,8 @@ struct FormFields {
         (1...).lazy.map { "Signature\($0)" }.first { !names.contains($0) && !locked.contains($0) } ?? ""
     }
 
-    static func closed(_ reason: String) -> CertificateProviderError {
-        CertificateProviderError(
+    static func closed(_ reason: String) -> ProviderError {
+        ProviderError(
             .documentNotSignable,
             "The PDF permits no further signature: \(reason). Another one would make that invalid. Sign a copy without it, "
                 + "or the file as it is with certprov sign cms.")
@@ -179,7 +179,7 @@ enum SeedValues {
 
     static func check(
         _ seed: PDFPlace, for request: PDFSignatureRequest, of field: String, _ reader: inout PDFReader
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let required = try reader.entry("Ff", of: seed, as: .integer)?.value ?? 0
         for (bit, name) in flags where required >> bit & 1 == 1 {
             let isKept =
@@ -205,15 +205,15 @@ enum SeedValues {
     }
 
     /// A single full stop means that there must be no reason.
-    private static func isKept(_ reasons: [String], by reason: String?) throws(CertificateProviderError) -> Bool {
+    private static func isKept(_ reasons: [String], by reason: String?) throws(ProviderError) -> Bool {
         reasons.isEmpty || reasons == ["."] ? reason == nil : reason.map(reasons.contains) ?? false
     }
 
     private static func values(
         _ name: String, of seed: PDFPlace, _ reader: inout PDFReader
-    ) throws(CertificateProviderError) -> [String] {
+    ) throws(ProviderError) -> [String] {
         guard let list = try reader.entry(name, of: seed, as: .array) else { return [] }
-        return try list.value.map { (value) throws(CertificateProviderError) in
+        return try list.value.map { (value) throws(ProviderError) in
             switch try reader.resolve(value, in: list.place.object)?.value.content {
             case .name(let name): name
             case .string(let text): FormFields.text(text)
@@ -222,8 +222,8 @@ enum SeedValues {
         }
     }
 
-    private static func refusal(_ name: String, of field: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private static func refusal(_ name: String, of field: String) -> ProviderError {
+        ProviderError(
             .documentNotSignable,
             "The signature field \(field) of the PDF requires a seed value that this signature does not have: /\(name). "
                 + "Name another field, or none for a new one.")

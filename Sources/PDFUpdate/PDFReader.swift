@@ -17,7 +17,7 @@ struct PDFReader {
     /// The object streams that were read last.
     private var objectStreams: [Int: ObjectStream] = [:]
 
-    init(_ source: PDFSource) throws(CertificateProviderError) {
+    init(_ source: PDFSource) throws(ProviderError) {
         self.source = source
         work = source.count * 8 + (1 << 28)
         // Adobe's reader looks that far.
@@ -29,19 +29,19 @@ struct PDFReader {
     }
 
     /// The error for what another reader would have to repair.
-    static func damaged(_ reason: String) -> CertificateProviderError {
-        CertificateProviderError(
+    static func damaged(_ reason: String) -> ProviderError {
+        ProviderError(
             .malformedData,
             "The PDF is damaged: \(reason). Signing repairs nothing. Write the document anew, for example with "
                 + "qpdf IN OUT, look at the result, and sign that.")
     }
 
-    static func damaged(_ object: PDFObject, _ reason: String) -> CertificateProviderError {
+    static func damaged(_ object: PDFObject, _ reason: String) -> ProviderError {
         damaged("object \(object.reference): \(reason)")
     }
 
     /// Takes from what may still be read.
-    mutating func spend(_ bytes: Int) throws(CertificateProviderError) {
+    mutating func spend(_ bytes: Int) throws(ProviderError) {
         work -= bytes
         guard work >= 0 else { throw Self.damaged("its objects are read again and again") }
     }
@@ -49,7 +49,7 @@ struct PDFReader {
     /// Scans at an offset, with a window that grows as needed.
     mutating func scan<Result>(
         at offset: Int, _ body: (inout PDFScanner) throws(PDFScanFailure) -> Result
-    ) throws(CertificateProviderError) -> Result {
+    ) throws(ProviderError) -> Result {
         guard offset >= 0, offset < source.count - start else {
             throw Self.damaged("offset \(offset) is outside the file")
         }
@@ -77,7 +77,7 @@ struct PDFReader {
     // Objects
 
     /// The object that a reference names; `nil` for one that the document does not have, which counts as null.
-    mutating func object(_ reference: PDFReference) throws(CertificateProviderError) -> PDFObject? {
+    mutating func object(_ reference: PDFReference) throws(ProviderError) -> PDFObject? {
         switch try entry(of: reference.number) {
         case .free, nil: return nil
         case .offset(let offset, let generation):
@@ -96,7 +96,7 @@ struct PDFReader {
     }
 
     /// The entry of the newest section that has one.
-    mutating func entry(of number: Int) throws(CertificateProviderError) -> CrossReferences.Entry? {
+    mutating func entry(of number: Int) throws(ProviderError) -> CrossReferences.Entry? {
         for (index, section) in sections.enumerated() {
             try spend(16)
             guard let entry = try section.entry(of: number, of: self) else { continue }
@@ -110,7 +110,7 @@ struct PDFReader {
     }
 
     /// The object at an offset, which must be the expected one.
-    mutating func object(at offset: Int, _ expected: PDFReference?) throws(CertificateProviderError) -> PDFObject {
+    mutating func object(at offset: Int, _ expected: PDFReference?) throws(ProviderError) -> PDFObject {
         try scan(at: offset) { (scanner) throws(PDFScanFailure) in
             guard let reference = try scanner.header(), expected.map({ $0 == reference }) ?? true else {
                 throw scanner.malformed("object \(expected.map { "\($0) " } ?? "")is not where its entry says")
@@ -137,7 +137,7 @@ struct PDFReader {
     /// An entry of a dictionary, with the object that it refers to; `nil` where it is missing or null.
     mutating func entry<Value>(
         _ name: String, of place: PDFPlace, as kind: PDFKind<Value>
-    ) throws(CertificateProviderError) -> (value: Value, place: PDFPlace)? {
+    ) throws(ProviderError) -> (value: Value, place: PDFPlace)? {
         guard let direct = try Self.directEntry(name, of: place), let entry = try resolve(direct, in: place.object)
         else {
             return nil
@@ -149,7 +149,7 @@ struct PDFReader {
     }
 
     /// An entry as it stands there.
-    static func directEntry(_ name: String, of place: PDFPlace) throws(CertificateProviderError) -> PDFValue? {
+    static func directEntry(_ name: String, of place: PDFPlace) throws(ProviderError) -> PDFValue? {
         guard case .dictionary(let entries) = place.value.content else {
             throw damaged(place.object, "it is not a dictionary")
         }
@@ -159,7 +159,7 @@ struct PDFReader {
     }
 
     /// The object that a reference names, or the value itself; `nil` for null.
-    mutating func resolve(_ value: PDFValue, in object: PDFObject) throws(CertificateProviderError) -> PDFPlace? {
+    mutating func resolve(_ value: PDFValue, in object: PDFObject) throws(ProviderError) -> PDFPlace? {
         var place = PDFPlace(object, value)
         if case .reference(let reference) = value.content {
             guard let object = try self.object(reference) else { return nil }
@@ -173,7 +173,7 @@ struct PDFReader {
     // Streams
 
     /// The decoded stream of an object.
-    mutating func decodedStream(of object: PDFObject) throws(CertificateProviderError) -> [UInt8] {
+    mutating func decodedStream(of object: PDFObject) throws(ProviderError) -> [UInt8] {
         let place = PDFPlace(object)
         guard let stream = object.stream, let length = try entry("Length", of: place, as: .integer)?.value,
             length >= 0, length <= source.count - start - stream
@@ -203,13 +203,13 @@ struct PDFReader {
         } catch let error as PDFStreamFailure {
             throw Self.damaged(object, "its stream cannot be read: \(error.reason)")
         } catch {
-            throw error as? CertificateProviderError ?? Self.damaged(object, "\(error)")
+            throw error as? ProviderError ?? Self.damaged(object, "\(error)")
         }
     }
 
     private mutating func filter(
         of place: PDFPlace
-    ) throws(CertificateProviderError) -> (isCompressed: Bool, predictor: StreamDecoder.Predictor?) {
+    ) throws(ProviderError) -> (isCompressed: Bool, predictor: StreamDecoder.Predictor?) {
         guard let (filter, parameters) = try onlyFilter(of: place) else { return (false, nil) }
         // The short name is for images in pages. Readers take it here too.
         guard filter == "FlateDecode" || filter == "Fl" else {
@@ -230,7 +230,7 @@ struct PDFReader {
     /// The filter of a stream and its parameters; `nil` for none.
     private mutating func onlyFilter(
         of place: PDFPlace
-    ) throws(CertificateProviderError) -> (name: String, parameters: PDFPlace?)? {
+    ) throws(ProviderError) -> (name: String, parameters: PDFPlace?)? {
         guard let direct = try Self.directEntry("Filter", of: place), var filter = try resolve(direct, in: place.object)
         else {
             return nil
@@ -251,11 +251,11 @@ struct PDFReader {
             (holder, parameters) = (list.object, values.first)
         }
         return (
-            name, try parameters.flatMap { (value) throws(CertificateProviderError) in try resolve(value, in: holder) }
+            name, try parameters.flatMap { (value) throws(ProviderError) in try resolve(value, in: holder) }
         )
     }
 
-    private mutating func objectStream(_ number: Int) throws(CertificateProviderError) -> ObjectStream {
+    private mutating func objectStream(_ number: Int) throws(ProviderError) -> ObjectStream {
         if let known = objectStreams[number] { return known }
         guard case .offset(let offset, 0) = try entry(of: number) else {
             throw Self.damaged("the object stream \(number) 0 has no offset")
@@ -283,7 +283,7 @@ struct ObjectStream {
     /// The start of each object.
     let offsets: [Int: Int]
 
-    init(_ holder: PDFObject, _ bytes: [UInt8], count: Int, first: Int) throws(CertificateProviderError) {
+    init(_ holder: PDFObject, _ bytes: [UInt8], count: Int, first: Int) throws(ProviderError) {
         (self.holder, self.bytes) = (holder, bytes)
         var scanner = PDFScanner(bytes, isWhole: true)
         var offsets: [Int: Int] = [:]
@@ -298,7 +298,7 @@ struct ObjectStream {
         self.offsets = offsets
     }
 
-    func object(_ number: Int) throws(CertificateProviderError) -> PDFObject {
+    func object(_ number: Int) throws(ProviderError) -> PDFObject {
         guard let offset = offsets[number] else { throw PDFReader.damaged(holder, "object \(number) 0 is not in it") }
         var scanner = PDFScanner(bytes, isWhole: true)
         scanner.index = offset

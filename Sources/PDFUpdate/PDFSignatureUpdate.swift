@@ -19,7 +19,7 @@ package struct PDFSignatureUpdate: Sendable {
     ///   - date: The time of signing.
     ///   - room: The length of the longest signature, in bytes.
     /// - Throws: `documentNotSignable` when the result has too many bytes.
-    package init(of document: SignableDocument, date: Date, room: Int) throws(CertificateProviderError) {
+    package init(of document: SignableDocument, date: Date, room: Int) throws(ProviderError) {
         var writer = Writer(document)
         let number = document.nextNumber
         writer.begin(PDFReference(number: number, generation: 0))
@@ -64,10 +64,10 @@ package struct PDFSignatureUpdate: Sendable {
     /// The update with the signature.
     ///
     /// - Throws: `documentNotSignable` when there is no room for it.
-    package func filled(with signature: [UInt8]) throws(CertificateProviderError) -> [UInt8] {
+    package func filled(with signature: [UInt8]) throws(ProviderError) -> [UInt8] {
         let room = contents.count / 2 - 1
         guard signature.count <= room else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .documentNotSignable,
                 "The signature has \(signature.count) bytes, and there is room for \(room). A time stamp may have 16 KiB: "
                     + "use another time-stamp server.")

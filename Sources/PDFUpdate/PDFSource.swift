@@ -5,18 +5,18 @@ import Glibc
 package struct PDFSource: Sendable {
     /// The length in bytes.
     package let count: Int
-    private let read: @Sendable (_ range: Range<Int>) throws(CertificateProviderError) -> [UInt8]
+    private let read: @Sendable (_ range: Range<Int>) throws(ProviderError) -> [UInt8]
 
     /// A document in a file, which the caller keeps open and unchanged. The position in the file is left alone.
     ///
     /// - Throws: `malformedData` when it is not a regular file. Reads throw it when the file has become shorter.
-    package init(fileDescriptor: Int32) throws(CertificateProviderError) {
+    package init(fileDescriptor: Int32) throws(ProviderError) {
         var status = stat()
         guard fstat(fileDescriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
-            throw CertificateProviderError(.malformedData, "The PDF is not a regular file. Copy it into one.")
+            throw ProviderError(.malformedData, "The PDF is not a regular file. Copy it into one.")
         }
         count = Int(status.st_size)
-        read = { (range) throws(CertificateProviderError) in
+        read = { (range) throws(ProviderError) in
             var bytes = [UInt8](repeating: 0, count: range.count)
             var filled = 0
             while filled < bytes.count {
@@ -26,7 +26,7 @@ package struct PDFSource: Sendable {
                 if count < 0 && errno == EINTR { continue }
                 guard count > 0 else {
                     let reason = count == 0 ? "it has become shorter" : String(cString: strerror(errno))
-                    throw CertificateProviderError(.malformedData, "The PDF cannot be read: \(reason). Try again.")
+                    throw ProviderError(.malformedData, "The PDF cannot be read: \(reason). Try again.")
                 }
                 filled += count
             }
@@ -37,11 +37,11 @@ package struct PDFSource: Sendable {
     /// A document in memory.
     package init(_ bytes: [UInt8]) {
         count = bytes.count
-        read = { (range) throws(CertificateProviderError) in Array(bytes[range]) }
+        read = { (range) throws(ProviderError) in Array(bytes[range]) }
     }
 
     /// The bytes of a range, which is cut at the end of the document.
-    func bytes(_ range: Range<Int>) throws(CertificateProviderError) -> [UInt8] {
+    func bytes(_ range: Range<Int>) throws(ProviderError) -> [UInt8] {
         try read(range.clamped(to: 0..<count))
     }
 }

@@ -45,7 +45,7 @@ package struct SignableDocument: Sendable {
     /// Reads what the update needs, and decides whether the document can be signed. No key is needed for that.
     ///
     /// - Throws: `documentNotSignable` with the reason; `malformedData` for what another reader would have to repair.
-    package init(_ source: PDFSource, _ request: PDFSignatureRequest) throws(CertificateProviderError) {
+    package init(_ source: PDFSource, _ request: PDFSignatureRequest) throws(ProviderError) {
         guard source.count <= Self.maximumSize else { throw Self.tooLarge }
         var reader = try PDFReader(source)
         (size, self.request) = (source.count, request)
@@ -53,7 +53,7 @@ package struct SignableDocument: Sendable {
         try reader.readSections()
         try reader.checkHeader()
         let trailer = reader.sections[0].trailer
-        kept = try ["Root", "Info", "ID"].map { (name) throws(CertificateProviderError) in
+        kept = try ["Root", "Info", "ID"].map { (name) throws(ProviderError) in
             (name, try PDFReader.directEntry(name, of: trailer).map { trailer.object.bytes[$0.range] })
         }
         hasStreams = reader.sections[0].stream != nil
@@ -66,7 +66,7 @@ package struct SignableDocument: Sendable {
         if let form, try reader.entry("NeedsRendering", of: catalog, as: .boolean)?.value == true,
             try PDFReader.directEntry("XFA", of: form) != nil
         {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .documentNotSignable,
                 "The PDF is a dynamic XFA form, whose pages are made by the program that shows it. Print it to another PDF "
                     + "and sign that.")
@@ -78,7 +78,7 @@ package struct SignableDocument: Sendable {
         gaps = fields.isSigned ? [] : numbers.gaps
 
         var splices = Splices()
-        let flags = try form.flatMap { (form) throws(CertificateProviderError) in
+        let flags = try form.flatMap { (form) throws(ProviderError) in
             try reader.entry("SigFlags", of: form, as: .integer)?.value
         }
         let signature = Self.bytes(of: PDFReference(number: numbers.next, generation: 0))
@@ -107,8 +107,8 @@ package struct SignableDocument: Sendable {
         claimedPages = try? reader.claimedPages(of: catalog)
     }
 
-    static var tooLarge: CertificateProviderError {
-        CertificateProviderError(
+    static var tooLarge: ProviderError {
+        ProviderError(
             .documentNotSignable,
             "The PDF has more than \(maximumSize) bytes with its signature: its offsets would have more than ten digits. "
                 + "Sign it with certprov sign cms.")
@@ -126,7 +126,7 @@ private struct Numbers {
     var next: Int
     var gaps: [Range<Int>] = []
 
-    init(of reader: PDFReader, _ trailer: PDFPlace) throws(CertificateProviderError) {
+    init(of reader: PDFReader, _ trailer: PDFPlace) throws(ProviderError) {
         guard case .integer(let size)? = try PDFReader.directEntry("Size", of: trailer)?.content, size > 0,
             size <= CrossReferences.maximumNumber
         else { throw PDFReader.damaged("/Size in its trailer is missing or out of range") }
@@ -159,7 +159,7 @@ private struct Splices {
     }
 
     /// Gives an entry a value, which replaces another one.
-    mutating func set(_ name: String, to text: [UInt8], of place: PDFPlace) throws(CertificateProviderError) {
+    mutating func set(_ name: String, to text: [UInt8], of place: PDFPlace) throws(ProviderError) {
         guard place.object.stream == nil else { throw PDFReader.damaged(place.object, "it has a stream") }
         if let old = try PDFReader.directEntry(name, of: place) {
             let before = place.object.bytes[..<old.range.lowerBound].last ?? 0
@@ -173,7 +173,7 @@ private struct Splices {
     /// Appends a reference to an array, which may be an object of its own, or begins one.
     mutating func append(
         _ reference: [UInt8], to name: String, of place: PDFPlace, _ reader: inout PDFReader
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard let array = try reader.entry(name, of: place, as: .array)?.place else {
             return try set(name, to: Array("[".utf8) + reference + Array("]".utf8), of: place)
         }
@@ -197,7 +197,7 @@ private struct Splices {
 
 extension PDFReader {
     /// Refuses what only some readers find.
-    func checkHeader() throws(CertificateProviderError) {
+    func checkHeader() throws(ProviderError) {
         guard start == 0 else { throw Self.damaged("\(start) bytes stand before its header") }
         let version = try source.bytes(5..<8)
         guard version.count == 3, version[1] == UInt8(ascii: "."), PDFScanner.decimal([version[0], version[2]]) != nil
@@ -207,7 +207,7 @@ extension PDFReader {
     }
 
     /// `/Count` of the page tree's root.
-    mutating func claimedPages(of catalog: PDFPlace) throws(CertificateProviderError) -> Int? {
+    mutating func claimedPages(of catalog: PDFPlace) throws(ProviderError) -> Int? {
         guard case .reference(let root)? = try PDFReader.directEntry("Pages", of: catalog)?.content,
             let node = try object(root), let count = try entry("Count", of: PDFPlace(node), as: .integer)?.value,
             count > 0
@@ -216,7 +216,7 @@ extension PDFReader {
     }
 
     /// The first page, depth first.
-    mutating func firstPage(of catalog: PDFPlace) throws(CertificateProviderError) -> PDFObject {
+    mutating func firstPage(of catalog: PDFPlace) throws(ProviderError) -> PDFObject {
         guard let root = try PDFReader.directEntry("Pages", of: catalog) else {
             throw Self.damaged(catalog.object, "the catalog has no /Pages")
         }
@@ -242,7 +242,7 @@ extension PDFReader {
             }
             return node
         }
-        throw CertificateProviderError(
+        throw ProviderError(
             .documentNotSignable,
             "The PDF has no page, and a signature needs one for its field. Sign it with certprov sign cms.")
     }

@@ -30,34 +30,34 @@ struct ConfigurationStorage: IdentityStorage {
     }
 
     var entryDirectories: [String] { shared.entryDirectories }
-    func entryNames() throws(CertificateProviderError) -> [String] { own(try shared.entryNames()) }
-    func recordNames() throws(CertificateProviderError) -> [String] { own(try shared.recordNames()) }
+    func entryNames() throws(ProviderError) -> [String] { own(try shared.entryNames()) }
+    func recordNames() throws(ProviderError) -> [String] { own(try shared.recordNames()) }
 
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+    func entry(named name: String) throws(ProviderError) -> StoredIdentity? {
         try shared.entry(named: name + suffix)
     }
 
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(ProviderError) {
         try shared.setEntry(identity, named: name + suffix)
     }
 
-    func removeEntry(named name: String) throws(CertificateProviderError) {
+    func removeEntry(named name: String) throws(ProviderError) {
         try shared.removeEntry(named: name + suffix)
     }
 
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+    func record(named name: String) throws(ProviderError) -> SecretBytes? {
         try shared.record(named: name + suffix)
     }
 
     func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) { try shared.updateRecord(named: name + suffix, change) }
+        named name: String, _ change: (SecretBytes?) throws(ProviderError) -> SecretBytes?
+    ) throws(ProviderError) { try shared.updateRecord(named: name + suffix, change) }
 
-    func removeRecord(named name: String) throws(CertificateProviderError) {
+    func removeRecord(named name: String) throws(ProviderError) {
         try shared.removeRecord(named: name + suffix)
     }
 
-    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+    func leaseRecord(named name: String) throws(ProviderError) -> RecordLease? {
         try shared.leaseRecord(named: name + suffix)
     }
 }

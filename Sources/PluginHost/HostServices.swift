@@ -48,16 +48,16 @@ final class HostServices: Sendable {
                 }
                 return context.interaction
             },
-            permit: { uri throws(CertificateProviderError) in try stores.permit(uri) },
-            open: { request throws(CertificateProviderError) in
+            permit: { uri throws(ProviderError) in try stores.permit(uri) },
+            open: { request throws(ProviderError) in
                 guard let uri = request.store else {
-                    throw CertificateProviderError(.protocolError, "The field 'store' of a message is missing.")
+                    throw ProviderError(.protocolError, "The field 'store' of a message is missing.")
                 }
                 return try stores.store(uri, pinSource: request.pinSource, parameter: request.parameter)
             })
     }
 
-    static let unknownSource = CertificateProviderError(
+    static let unknownSource = ProviderError(
         .operationNotAllowed, "The plugin asks for a secret whose source the configuration does not name.")
 
     /// Lets the plugin read the PIN of its own key store.
@@ -69,7 +69,7 @@ final class HostServices: Sendable {
         keyStores.forget()
     }
 
-    func receive(notice name: String, _ message: Message) throws(CertificateProviderError) {
+    func receive(notice name: String, _ message: Message) throws(ProviderError) {
         switch name {
         case "updated": onUpdate()
         case "log":
@@ -109,7 +109,7 @@ final class HostServices: Sendable {
         if request.name == "secret" { return peer.answer(request) { secret($0, request, peer) } }
         if request.name == "storage.list" {
             return peer.answer(request) { (fields: StorageListRequest) in
-                peer.perform(request, on: executor) { [self] () throws(CertificateProviderError) in
+                peer.perform(request, on: executor) { [self] () throws(ProviderError) in
                     let part = part(isShared: fields.shared)
                     // Without those of configurations, where it is not one of them.
                     return StorageNames(
@@ -123,33 +123,33 @@ final class HostServices: Sendable {
         peer.answer(request) { (fields: StorageRequest) in
             guard ConfigurationStorage.isPermitted(fields.name) else {
                 return request.fail(
-                    CertificateProviderError(
+                    ProviderError(
                         .protocolError,
                         "A name in the store has 1 to 95 bytes, contains no '/' and no '@', and does not begin with a dot."
                     ))
             }
             guard fields.shared != true || !request.name.hasPrefix("entry.") else {
                 return request.fail(
-                    CertificateProviderError(
+                    ProviderError(
                         .protocolError,
                         "Entries are identities of one configuration; only records and leases are shared."))
             }
-            peer.perform(request, on: executor) { [self] () throws(CertificateProviderError) in
+            peer.perform(request, on: executor) { [self] () throws(ProviderError) in
                 guard !state.withLock(\.isClosed) else { throw closed }
                 return try work(self, part(isShared: fields.shared), fields)
             }
         }
     }
 
-    private var closed: CertificateProviderError {
-        CertificateProviderError(.unavailable, "The plugin '\(id)' has ended.", provider: id)
+    private var closed: ProviderError {
+        ProviderError(.unavailable, "The plugin '\(id)' has ended.", provider: id)
     }
 
     private func secret(_ fields: SecretRequest, _ request: IncomingRequest, _ peer: Peer) {
         guard let source = SecretSource(fields.source),
             sources.contains(source.description) || state.withLock({ $0.pinSources.contains(source.description) })
         else { return request.fail(Self.unknownSource) }
-        peer.perform(request, on: executor) { [environment] () throws(CertificateProviderError) in
+        peer.perform(request, on: executor) { [environment] () throws(ProviderError) in
             SecretAnswer(Secret(try environment.secrets.read(source)))
         }
     }
@@ -162,7 +162,7 @@ final class HostServices: Sendable {
     }
 
     private typealias Work =
-        @Sendable (HostServices, any IdentityStorage, StorageRequest) throws(CertificateProviderError) -> StorageAnswer
+        @Sendable (HostServices, any IdentityStorage, StorageRequest) throws(ProviderError) -> StorageAnswer
 
     private enum StorageAnswer: Encodable, Sendable {
         case nothing, record(RecordAnswer), written(Bool), entry(StoredIdentity?), lease(LeaseAnswer)
@@ -179,13 +179,13 @@ final class HostServices: Sendable {
     }
 
     private static let storage: [String: Work] = [
-        "record.read": { services, storage, fields throws(CertificateProviderError) in
+        "record.read": { services, storage, fields throws(ProviderError) in
             let record = try storage.record(named: fields.name)
             return .record(RecordAnswer(value: record.map(Secret.init), version: version(of: record)))
         },
-        "record.write": { services, storage, fields throws(CertificateProviderError) in
+        "record.write": { services, storage, fields throws(ProviderError) in
             guard let value = fields.value?.bytes else {
-                throw CertificateProviderError(.protocolError, "The field 'value' is missing.")
+                throw ProviderError(.protocolError, "The field 'value' is missing.")
             }
             if value.isEmpty, fields.version == nil {
                 try storage.removeRecord(named: fields.name)
@@ -199,12 +199,12 @@ final class HostServices: Sendable {
             }
             return .written(isWritten)
         },
-        "entry.read": { services, storage, fields throws(CertificateProviderError) in
+        "entry.read": { services, storage, fields throws(ProviderError) in
             .entry(try storage.entry(named: fields.name))
         },
-        "entry.write": { services, storage, fields throws(CertificateProviderError) in
+        "entry.write": { services, storage, fields throws(ProviderError) in
             guard let entry = fields.entry, !entry.chain.isEmpty else {
-                throw CertificateProviderError(.protocolError, "The field 'entry' is missing, or has no certificate.")
+                throw ProviderError(.protocolError, "The field 'entry' is missing, or has no certificate.")
             }
             let identity = try entry.entry()
             if let key = identity.privateKey {
@@ -216,14 +216,14 @@ final class HostServices: Sendable {
             try storage.setEntry(identity, named: fields.name)
             return .nothing
         },
-        "entry.remove": { services, storage, fields throws(CertificateProviderError) in
+        "entry.remove": { services, storage, fields throws(ProviderError) in
             try storage.removeEntry(named: fields.name)
             return .nothing
         },
-        "lease.take": { services, storage, fields throws(CertificateProviderError) in
+        "lease.take": { services, storage, fields throws(ProviderError) in
             let (isTaken, count) = services.state.withLock { ($0.leases[fields.lease] != nil, $0.leases.count) }
             guard count < maximumLeases else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .operationNotAllowed, "The plugin has \(count) leases; it must release one before it takes another."
                 )
             }
@@ -238,23 +238,23 @@ final class HostServices: Sendable {
             guard !isClosed else { throw services.closed }
             return .lease(LeaseAnswer(taken: true, unsettled: lease.isUnsettled))
         },
-        "lease.look": { services, storage, fields throws(CertificateProviderError) in
+        "lease.look": { services, storage, fields throws(ProviderError) in
             let lease = try services.lease(fields.lease)
             return .lease(LeaseAnswer(taken: true, unsettled: lease.isUnsettled, awaited: lease.isAwaited))
         },
-        "lease.note": { services, storage, fields throws(CertificateProviderError) in
+        "lease.note": { services, storage, fields throws(ProviderError) in
             try services.lease(fields.lease).isUnsettled = fields.unsettled ?? false
             return .nothing
         },
-        "lease.release": { services, storage, fields throws(CertificateProviderError) in
+        "lease.release": { services, storage, fields throws(ProviderError) in
             _ = services.state.withLock { $0.leases.removeValue(forKey: fields.lease) }
             return .nothing
         },
     ]
 
-    private func lease(_ name: String) throws(CertificateProviderError) -> RecordLease {
+    private func lease(_ name: String) throws(ProviderError) -> RecordLease {
         guard let lease = state.withLock({ $0.leases[name] }) else {
-            throw CertificateProviderError(.operationNotAllowed, "The plugin does not have the lease of this record.")
+            throw ProviderError(.operationNotAllowed, "The plugin does not have the lease of this record.")
         }
         return lease
     }

@@ -35,7 +35,7 @@ public struct PluginDescription: Sendable {
     /// - Throws: `protocolError` for a description that cannot be used.
     init(
         _ hello: Hello, _ plugin: InstalledPlugin, builtInSchemes: Set<String>
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         (protocolVersion, version) = (hello.version, hello.pluginVersion.map(\.line))
         let keyStores = (hello.keyStores ?? []).map {
             KeyStore(
@@ -49,8 +49,8 @@ public struct PluginDescription: Sendable {
                 parameters: provider.parameters ?? [], can: provider.can ?? [],
                 keyStore: keyStores.first { $0.scheme == provider.keyStore })
         }
-        func refuse(_ reason: String) -> CertificateProviderError {
-            CertificateProviderError(
+        func refuse(_ reason: String) -> ProviderError {
+            ProviderError(
                 .protocolError, "The plugin '\(plugin.id)' violates the plugin protocol. \(reason)", provider: plugin.id
             )
         }
@@ -114,20 +114,20 @@ struct DeclaredParameter: Sendable {
     private let store: (@Sendable (Parameters) -> any KeyStore)?
 
     /// - Throws: `protocolError` for a declaration that cannot be used.
-    init(_ wire: WireParameter, of plugin: InstalledPlugin) throws(CertificateProviderError) {
+    init(_ wire: WireParameter, of plugin: InstalledPlugin) throws(ProviderError) {
         let isName =
             (1...64).contains(wire.name.utf8.count)
             && wire.name.utf8.allSatisfy { (0x61...0x7a).contains($0) || (0x30...0x39).contains($0) || $0 == 0x2d }
         let reserved = [PluginOptions.environmentParameter.name, PluginOptions.digestParameter.name]
         guard isName, !reserved.contains(wire.name) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The plugin '\(plugin.id)' declares a parameter '\(wire.name.line)': a name has lower-case letters, digits and "
                     + "'-', and \(reserved.joined(separator: " and ")) are the host's.",
                 provider: plugin.id)
         }
         guard wire.distinguishes != true || wire.type != ParameterDescriptor.Kind.secretSource.rawValue else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The plugin '\(plugin.id)' declares that '\(wire.name)' distinguishes identities. The source of a secret never does; "
                     + "leave out 'distinguishes'.",
@@ -142,7 +142,7 @@ struct DeclaredParameter: Sendable {
         if kind == .keyStore {
             // The query chooses the library that this process loads, and the file with the PIN.
             guard wire.default?.contains("?") != true else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .protocolError,
                     "The plugin '\(plugin.id)' declares a default of '\(wire.name)' with a part after '?', which only the "
                         + "configuration may choose.",
@@ -263,7 +263,7 @@ struct PluginOptions: Sendable {
 
     init(
         _ parameters: Parameters, _ declared: [DeclaredParameter], of plugin: InstalledPlugin
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         timeout = parameters[Self.timeoutParameter]
         if let own = declared.first(where: { $0.descriptor.name == Self.timeoutParameter.name }) {
             let seconds = (own.value(parameters) ?? own.descriptor.defaultValue).flatMap { Int($0) } ?? 20
@@ -281,7 +281,7 @@ struct PluginOptions: Sendable {
     }
 
     /// Reads these parameters before the plugin is asked for its own, one of which `timeout` may be.
-    init(_ configured: ProviderParameters, of plugin: InstalledPlugin) throws(CertificateProviderError) {
+    init(_ configured: ProviderParameters, of plugin: InstalledPlugin) throws(ProviderError) {
         var own = ProviderParameters()
         for name in [Self.environmentParameter.name, Self.digestParameter.name] { own[name] = configured[name] }
         try self.init(
@@ -296,7 +296,7 @@ struct PluginOptions: Sendable {
 
 /// The answers of plugins to `hello`, by the digests of their executables.
 final class DescriptionCache: Sendable {
-    private let storage: (@Sendable () throws(CertificateProviderError) -> any IdentityStorage)?
+    private let storage: (@Sendable () throws(ProviderError) -> any IdentityStorage)?
     private let known = Mutex<[String: Hello]>([:])
     private let limits = Mutex<[ProviderID: StartLimit]>([:])
 
@@ -315,7 +315,7 @@ final class DescriptionCache: Sendable {
         }
     }
 
-    init(_ storage: (@Sendable () throws(CertificateProviderError) -> any IdentityStorage)?) { self.storage = storage }
+    init(_ storage: (@Sendable () throws(ProviderError) -> any IdentityStorage)?) { self.storage = storage }
 
     /// Bounds how often a plugin is started for its description.
     func limit(for id: ProviderID) -> StartLimit {
@@ -364,18 +364,18 @@ final class DescriptionCache: Sendable {
 
 /// The storage of a plugin that is only asked for its description.
 struct NoStorage: IdentityStorage {
-    private var unavailable: CertificateProviderError {
-        CertificateProviderError(.operationNotAllowed, "A plugin has no storage before it is configured.")
+    private var unavailable: ProviderError {
+        ProviderError(.operationNotAllowed, "A plugin has no storage before it is configured.")
     }
 
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? { throw unavailable }
-    func entryNames() throws(CertificateProviderError) -> [String] { throw unavailable }
-    func recordNames() throws(CertificateProviderError) -> [String] { throw unavailable }
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) { throw unavailable }
-    func removeEntry(named name: String) throws(CertificateProviderError) { throw unavailable }
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? { throw unavailable }
+    func entry(named name: String) throws(ProviderError) -> StoredIdentity? { throw unavailable }
+    func entryNames() throws(ProviderError) -> [String] { throw unavailable }
+    func recordNames() throws(ProviderError) -> [String] { throw unavailable }
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(ProviderError) { throw unavailable }
+    func removeEntry(named name: String) throws(ProviderError) { throw unavailable }
+    func record(named name: String) throws(ProviderError) -> SecretBytes? { throw unavailable }
     func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) { throw unavailable }
-    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? { throw unavailable }
+        named name: String, _ change: (SecretBytes?) throws(ProviderError) -> SecretBytes?
+    ) throws(ProviderError) { throw unavailable }
+    func leaseRecord(named name: String) throws(ProviderError) -> RecordLease? { throw unavailable }
 }

@@ -167,22 +167,22 @@ struct PluginProgram: Sendable {
     ///
     /// - Parameter expected: The digest in the configuration.
     /// - Throws: `configurationInvalid`.
-    init(_ plugin: InstalledPlugin, expected: String?) throws(CertificateProviderError) {
+    init(_ plugin: InstalledPlugin, expected: String?) throws(ProviderError) {
         (id, path) = (plugin.id, plugin.path)
         if plugin.isChecked, let refusal = InstalledPlugin.refusal(ofProgram: path) {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "The plugin '\(id)' is not used: \(refusal).", provider: id)
         }
         do throws(RegularFile.Failure) {
             digest = Array(SHA256.hash(data: try RegularFile.read(path, atMost: Self.maximumSize))).hexEncoded
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The plugin '\(id)' is not used: \(path.withVisibleControls) cannot be read: \(error).",
                 provider: id)
         }
         if let expected, expected.lowercased() != digest {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The plugin '\(id)' is not used: \(path.withVisibleControls) has the SHA-256 \(digest), and not the configured "
                     + "one. If the file is the right one, set CertificateProvider.\(id).sha256 to that.", provider: id)

@@ -38,7 +38,7 @@ public final class PluginHost: ProviderSource {
         _ directories: PluginDirectories = .standard, builtIn: [ProviderDescriptor] = [],
         builtInKeyStores: [KeyStoreDescriptor] = [], reservedSchemes: Set<String> = ["pkcs11", "store"],
         launcher: String? = nil, logger: Logger,
-        cache: (@Sendable () throws(CertificateProviderError) -> any IdentityStorage)? = nil,
+        cache: (@Sendable () throws(ProviderError) -> any IdentityStorage)? = nil,
         observer: (@Sendable (PluginEvent) -> Void)? = nil
     ) {
         self.init(
@@ -88,7 +88,7 @@ public final class PluginHost: ProviderSource {
     /// they are used. Call it before the program ends, so that plugins can end in order.
     public func shutdown() async {
         await processes.end(
-            CertificateProviderError(.operationNotAllowed, "The plugin was ended, since the program ends."))
+            ProviderError(.operationNotAllowed, "The plugin was ended, since the program ends."))
     }
 
     /// Ends all plugins at once, and everything that they have started, for a program that ends and has waited long enough for
@@ -117,17 +117,17 @@ public final class PluginHost: ProviderSource {
 
     public func provider(
         _ id: ProviderID, _ configured: ProviderParameters
-    ) throws(CertificateProviderError) -> ProviderDescriptor? {
+    ) throws(ProviderError) -> ProviderDescriptor? {
         guard let plugin = try usable(id) else { return nil }
         let options = try PluginOptions(configured, of: plugin)
         guard let provider = try description(plugin, options).provider else { return nil }
-        let declared = try provider.parameters.map { parameter throws(CertificateProviderError) in
+        let declared = try provider.parameters.map { parameter throws(ProviderError) in
             try DeclaredParameter(parameter, of: plugin)
         }
         return ProviderDescriptor(
             id: id, displayName: provider.displayName, summary: provider.summary,
             parameters: declared.map(\.descriptor) + PluginOptions.descriptors(beside: declared)
-        ) { [self] environment, parameters throws(CertificateProviderError) in
+        ) { [self] environment, parameters throws(ProviderError) in
             let options = try PluginOptions(parameters, declared, of: plugin)
             var stores: [String: any KeyStore] = [:]
             for parameter in declared {
@@ -148,22 +148,22 @@ public final class PluginHost: ProviderSource {
 
     public func keyStore(
         _ scheme: String, _ configured: ProviderParameters
-    ) throws(CertificateProviderError) -> KeyStoreDescriptor? {
+    ) throws(ProviderError) -> KeyStoreDescriptor? {
         // The name tells whose it is: no other plugin is started.
         let owner = installed.map(\.id).filter { $0.mayHave(scheme: scheme) }.max {
             $0.rawValue.count < $1.rawValue.count
         }
         guard let owner, let plugin = try usable(owner) else { return nil }
         let stores = try description(plugin, try PluginOptions(configured, of: plugin)).keyStores
-        return try stores.first { $0.scheme == scheme }.map { store throws(CertificateProviderError) in
+        return try stores.first { $0.scheme == scheme }.map { store throws(ProviderError) in
             try descriptor(plugin, store)
         }
     }
 
     private func descriptor(
         _ plugin: InstalledPlugin, _ store: PluginDescription.KeyStore
-    ) throws(CertificateProviderError) -> KeyStoreDescriptor {
-        let declared = try store.parameters.map { parameter throws(CertificateProviderError) in
+    ) throws(ProviderError) -> KeyStoreDescriptor {
+        let declared = try store.parameters.map { parameter throws(ProviderError) in
             try DeclaredParameter(parameter, of: plugin)
         }
         // One process for all places of the store.
@@ -171,7 +171,7 @@ public final class PluginHost: ProviderSource {
         return KeyStoreDescriptor(
             scheme: store.scheme, id: plugin.id, displayName: store.displayName, summary: store.summary,
             parameters: declared.map(\.descriptor) + PluginOptions.descriptors(beside: declared)
-        ) { [self] environment, location, parameters throws(CertificateProviderError) in
+        ) { [self] environment, location, parameters throws(ProviderError) in
             let options = try PluginOptions(parameters, declared, of: plugin)
             let texts = declared.texts(parameters)
             let instance = instances.withLock { instances in
@@ -206,7 +206,7 @@ public final class PluginHost: ProviderSource {
         }
     }
 
-    private func launcherPath() throws(CertificateProviderError) -> String {
+    private func launcherPath() throws(ProviderError) -> String {
         guard let launcher else { return try PluginLauncher.find() }
         return try PluginLauncher.checked(launcher)
     }
@@ -216,20 +216,20 @@ public final class PluginHost: ProviderSource {
     ) -> PluginInstance.Plan {
         PluginInstance.Plan(
             path: plugin.path,
-            program: { () throws(CertificateProviderError) in
+            program: { () throws(ProviderError) in
                 try PluginProgram(plugin, expected: options.digest)
             },
-            launcher: { [self] () throws(CertificateProviderError) in try launcherPath() },
+            launcher: { [self] () throws(ProviderError) in try launcherPath() },
             variables: options.variables, configuration: configuration, timeout: options.timeout,
             processes: processes, observer: observer, sendsUnknown: sendsUnknown, limit: limit,
             idleTime: idleTime)
     }
 
     /// Returns the plugin with this id; nil if there is none.
-    private func usable(_ id: ProviderID) throws(CertificateProviderError) -> InstalledPlugin? {
+    private func usable(_ id: ProviderID) throws(ProviderError) -> InstalledPlugin? {
         guard let plugin = installed.first(where: { $0.id == id }) else { return nil }
         if let refusal = plugin.refusal {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "The plugin '\(id)' is not used: \(refusal).", provider: id)
         }
         return plugin
@@ -242,7 +242,7 @@ public final class PluginHost: ProviderSource {
     /// - Throws: `configurationInvalid` for a plugin that is not used, and errors of its start.
     public func describe(
         _ id: ProviderID, _ configured: ProviderParameters = ProviderParameters()
-    ) throws(CertificateProviderError) -> PluginDescription? {
+    ) throws(ProviderError) -> PluginDescription? {
         guard let plugin = try usable(id) else { return nil }
         return try description(plugin, try PluginOptions(configured, of: plugin))
     }
@@ -250,7 +250,7 @@ public final class PluginHost: ProviderSource {
     /// As ``describe(_:_:)``, but asks the plugin: its answer may depend on more than the file, such as a library of it.
     package func describeAnew(
         _ id: ProviderID, _ configured: ProviderParameters
-    ) throws(CertificateProviderError) -> PluginDescription? {
+    ) throws(ProviderError) -> PluginDescription? {
         guard let plugin = try usable(id) else { return nil }
         let options = try PluginOptions(configured, of: plugin)
         return try ask(plugin, options, try PluginProgram(plugin, expected: options.digest))
@@ -259,9 +259,9 @@ public final class PluginHost: ProviderSource {
     /// Starts an installed plugin, and sends it nothing.
     package func session(
         _ id: ProviderID, variables: [String]
-    ) throws(CertificateProviderError) -> PluginSession {
+    ) throws(ProviderError) -> PluginSession {
         guard let plugin = try usable(id) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "The plugin '\(id)' is not installed; \(whereabouts).",
                 provider: id)
         }
@@ -280,7 +280,7 @@ public final class PluginHost: ProviderSource {
 
     private func description(
         _ plugin: InstalledPlugin, _ options: PluginOptions
-    ) throws(CertificateProviderError) -> PluginDescription {
+    ) throws(ProviderError) -> PluginDescription {
         let program = try PluginProgram(plugin, expected: options.digest)
         // One file may be installed under two names.
         if let cached = cache[program.digest], cached.id == plugin.id.rawValue {
@@ -291,7 +291,7 @@ public final class PluginHost: ProviderSource {
 
     private func ask(
         _ plugin: InstalledPlugin, _ options: PluginOptions, _ program: PluginProgram
-    ) throws(CertificateProviderError) -> PluginDescription {
+    ) throws(ProviderError) -> PluginDescription {
         let instance = PluginInstance(plugin.id, plan(plugin, options, nil, cache.limit(for: plugin.id))) {
             [self] _ in noServices(for: plugin)
         }
@@ -319,11 +319,11 @@ private final class PluginStoreSource: PeerSource {
     func beginUse() { instance.beginUse() }
     func endUse() { instance.endUse() }
 
-    func describing(_ error: CertificateProviderError) -> CertificateProviderError { instance.describing(error) }
+    func describing(_ error: ProviderError) -> ProviderError { instance.describing(error) }
 
-    func peer() throws(CertificateProviderError) -> Peer {
+    func peer() throws(ProviderError) -> Peer {
         guard !isShutDown.withLock(\.self) else {
-            throw CertificateProviderError(.operationNotAllowed, "The key store has been shut down; make a new one.")
+            throw ProviderError(.operationNotAllowed, "The key store has been shut down; make a new one.")
         }
         return try instance.peer()
     }

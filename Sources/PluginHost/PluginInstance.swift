@@ -10,8 +10,8 @@ final class PluginInstance: PeerSource {
     struct Plan: Sendable {
         /// The path of its program, for errors.
         let path: String
-        let program: @Sendable () throws(CertificateProviderError) -> PluginProgram
-        let launcher: @Sendable () throws(CertificateProviderError) -> String
+        let program: @Sendable () throws(ProviderError) -> PluginProgram
+        let launcher: @Sendable () throws(ProviderError) -> String
         /// The variables that the plugin gets beside the usual ones, by name.
         let variables: [String]
         /// Sent before everything else; nil for an instance that is asked for its description only.
@@ -41,7 +41,7 @@ final class PluginInstance: PeerSource {
         var isShutDown = false
         /// How many starts have come to an end, and the error of the last one.
         var attempts = 0
-        var failure: CertificateProviderError?
+        var failure: ProviderError?
         /// How many uses have begun, and how many have not ended.
         var uses = 0
         var users = 0
@@ -63,7 +63,7 @@ final class PluginInstance: PeerSource {
         self.services = services
     }
 
-    func describing(_ error: CertificateProviderError) -> CertificateProviderError {
+    func describing(_ error: ProviderError) -> ProviderError {
         var error = error
         if error.code == .unsupportedRequest {
             plan.processes.note(unsupported: error.message)
@@ -137,8 +137,8 @@ final class PluginInstance: PeerSource {
             return state.isKeptRunning
         }
         guard isNeeded else { return false }
-        do throws(CertificateProviderError) {
-            _ = try await executor.run { [self] () throws(CertificateProviderError) in try peer() }
+        do throws(ProviderError) {
+            _ = try await executor.run { [self] () throws(ProviderError) in try peer() }
         } catch {}
         return true
     }
@@ -158,11 +158,11 @@ final class PluginInstance: PeerSource {
         services?.permit(pinSource: pinSource.description)
     }
 
-    func peer() throws(CertificateProviderError) -> Peer {
+    func peer() throws(ProviderError) -> Peer {
         if let live = livePeer { return live }
         let attempts = state.withLock { $0.attempts }
         let result = starting.withLock { _ in
-            Result { () throws(CertificateProviderError) -> Peer in
+            Result { () throws(ProviderError) -> Peer in
                 if let live = livePeer { return live }
                 // Another thread has tried since: its error is this one's too.
                 let failure = state.withLock { $0.attempts == attempts ? nil : $0.failure }
@@ -174,8 +174,8 @@ final class PluginInstance: PeerSource {
     }
 
     /// Starts the plugin, and returns its description of itself.
-    private func start() throws(CertificateProviderError) -> (Peer, Hello) {
-        let result = Result { () throws(CertificateProviderError) in
+    private func start() throws(ProviderError) -> (Peer, Hello) {
+        let result = Result { () throws(ProviderError) in
             // Leases of the former process are free after its end.
             processes.wait()
             let program = try plan.program()
@@ -190,8 +190,8 @@ final class PluginInstance: PeerSource {
         return try result.get()
     }
 
-    private func start(_ program: PluginProgram) throws(CertificateProviderError) -> (Peer, Hello) {
-        do throws(CertificateProviderError) {
+    private func start(_ program: PluginProgram) throws(ProviderError) -> (Peer, Hello) {
+        do throws(ProviderError) {
             let services = services(self)
             for source in state.withLock({ $0.pinSources }) { services.permit(pinSource: source) }
             let process = try launch(program, services)
@@ -202,7 +202,7 @@ final class PluginInstance: PeerSource {
             }
             if isShutDown { process.end(describing(Self.shutDown)) }
             let peer = try process.connect()
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 let hello = try greet(peer)
                 if let configuration = plan.configuration {
                     let _: Nothing = try peer.call("configure", configuration, .total(timeout))
@@ -210,7 +210,7 @@ final class PluginInstance: PeerSource {
                 peer.channel.limitConcurrency(to: hello.concurrency ?? 1)
                 if hello.shutdown == true { process.willAnswerShutdown() }
                 if plan.configuration != nil, plan.sendsUnknown() { try sendUnknown(to: peer) }
-                let failure = state.withLock { state -> CertificateProviderError? in
+                let failure = state.withLock { state -> ProviderError? in
                     if state.isShutDown { return Self.shutDown }
                     // It may have ended just now.
                     guard state.process === process else { return plan.limit.lastFailure ?? Self.shutDown }
@@ -231,18 +231,18 @@ final class PluginInstance: PeerSource {
         }
     }
 
-    private static let shutDown = CertificateProviderError(
+    private static let shutDown = ProviderError(
         .operationNotAllowed, "The provider has been shut down; make a new one.")
 
     /// Sends a notice and a request that no version of the protocol has, so that plugins stay tolerant. Any answer will do.
-    private func sendUnknown(to peer: Peer) throws(CertificateProviderError) {
+    private func sendUnknown(to peer: Peer) throws(ProviderError) {
         let name = "x-unknown-\(UInt16.random(in: 0...UInt16.max))"
         peer.channel.notify(name, Nothing())
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let _: Nothing = try peer.call(name, Nothing(), .total(timeout))
         } catch {
             guard error.code == .timedOut else { return }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "It did not answer a request that it does not know within \(timeout.components.seconds) seconds; check it with "
                     + "'certprov plugin verify'.")
@@ -251,7 +251,7 @@ final class PluginInstance: PeerSource {
 
     private func launch(
         _ program: PluginProgram, _ services: HostServices
-    ) throws(CertificateProviderError) -> PluginProcess {
+    ) throws(ProviderError) -> PluginProcess {
         let process = try PluginProcess(
             program, launcher: try plan.launcher(), environment: PluginLauncher.environment(with: plan.variables),
             services,
@@ -264,17 +264,17 @@ final class PluginInstance: PeerSource {
         return process
     }
 
-    private func greet(_ peer: Peer) throws(CertificateProviderError) -> Hello {
+    private func greet(_ peer: Peer) throws(ProviderError) -> Hello {
         let hello: Hello = try peer.call(
             "hello", Hello.Request(versions: Hello.versions, host: "certprov"), .total(timeout))
         guard Hello.versions.contains(hello.version) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "It speaks version \(hello.version) of the plugin protocol; this host knows "
                     + Hello.versions.map(String.init).joined(separator: ", ") + ".")
         }
         guard hello.id == id.rawValue else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "It calls itself '\(hello.id.withVisibleControls.prefix(64))'; its file must be called "
                     + "\(PluginDirectories.prefix) and that name.")
@@ -283,11 +283,11 @@ final class PluginInstance: PeerSource {
     }
 
     /// Starts the plugin and ends it again.
-    func describe() throws(CertificateProviderError) -> Hello {
+    func describe() throws(ProviderError) -> Hello {
         let result = starting.withLock { _ in
-            Result { () throws(CertificateProviderError) in try start() }
+            Result { () throws(ProviderError) in try start() }
         }
-        end(CertificateProviderError(.operationNotAllowed, "It was started for its description only."))
+        end(ProviderError(.operationNotAllowed, "It was started for its description only."))
         return try result.get().1
     }
 
@@ -297,7 +297,7 @@ final class PluginInstance: PeerSource {
         peer.channel.after(plan.idleTime) { [weak self] in
             guard let self else {
                 return process.finish(
-                    CertificateProviderError(.operationNotAllowed, "The provider is not used any more."))
+                    ProviderError(.operationNotAllowed, "The provider is not used any more."))
             }
             let isIdle = state.withLock { state in
                 guard state.uses == uses, state.users == 0, state.followers.isEmpty, peer.channel.isIdle else {
@@ -307,12 +307,12 @@ final class PluginInstance: PeerSource {
                 return true
             }
             guard isIdle else { return watch(peer, process) }
-            process.finish(describing(CertificateProviderError(.unavailable, "It was ended, since it was idle.")))
+            process.finish(describing(ProviderError(.unavailable, "It was ended, since it was idle.")))
         }
     }
 
     /// The process answers no more requests. The next use starts another one.
-    private func lose(_ process: PluginProcess, _ error: CertificateProviderError) {
+    private func lose(_ process: PluginProcess, _ error: ProviderError) {
         let isLost = state.withLock { state in
             guard state.process === process else { return false }
             (state.process, state.peer, state.services) = (nil, nil, nil)
@@ -325,7 +325,7 @@ final class PluginInstance: PeerSource {
     }
 
     /// Ends the process. The next use starts another one.
-    func end(_ reason: CertificateProviderError) {
+    func end(_ reason: ProviderError) {
         let process = state.withLock { state in
             state.peer = nil
             return state.process
@@ -343,12 +343,12 @@ final class PluginInstance: PeerSource {
         for follower in followers { follower.finish() }
         await processes.end(describing(Self.shutDown))
         // A thread that was about to start a process.
-        do throws(CertificateProviderError) { try await executor.run { [self] in starting.withLock { _ in } } } catch {}
+        do throws(ProviderError) { try await executor.run { [self] in starting.withLock { _ in } } } catch {}
         await processes.end(describing(Self.shutDown))
     }
 
     deinit {
         state.withLock { $0.process }?.finish(
-            CertificateProviderError(.operationNotAllowed, "The provider is not used any more.", provider: id))
+            ProviderError(.operationNotAllowed, "The provider is not used any more.", provider: id))
     }
 }

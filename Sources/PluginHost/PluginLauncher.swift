@@ -18,7 +18,7 @@ enum PluginLauncher {
     /// `/usr`, or in `/usr/lib/certprov`.
     ///
     /// - Throws: `unavailable` with the places; `configurationInvalid` for one that others may change.
-    static func find() throws(CertificateProviderError) -> String {
+    static func find() throws(ProviderError) -> String {
         var places: [String] = []
         if let program = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe") {
             let directory = URL(filePath: program).deletingLastPathComponent()
@@ -32,7 +32,7 @@ enum PluginLauncher {
         }
         places += ["/usr/local/libexec/certprov", "/usr/libexec/certprov", "/usr/lib/certprov"]
         for place in places where access("\(place)/\(name)", X_OK) == 0 { return try checked("\(place)/\(name)") }
-        throw CertificateProviderError(
+        throw ProviderError(
             .unavailable,
             "The program '\(name)', which starts plugins, is not installed; it is searched in "
                 + places.map(\.withVisibleControls).joined(separator: ", ") + ".")
@@ -46,9 +46,9 @@ enum PluginLauncher {
         _ check: (String) throws(TrustedPath.Refusal) -> Void = { path throws(TrustedPath.Refusal) in
             _ = try TrustedPath.check(path, .program)
         }
-    ) throws(CertificateProviderError) -> String {
+    ) throws(ProviderError) -> String {
         do throws(TrustedPath.Refusal) { try check(path) } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "The program '\(name)', which starts plugins, is not used: \(error.reason).")
         }
         return path
@@ -78,7 +78,7 @@ struct LaunchedPlugin: Sendable {
     ///
     /// - Parameter environment: The variables of the plugin, and no others.
     /// - Throws: `unavailable`.
-    init(_ program: PluginProgram, launcher: String, environment: [String: String]) throws(CertificateProviderError) {
+    init(_ program: PluginProgram, launcher: String, environment: [String: String]) throws(ProviderError) {
         // The plugin gets it as its HOME, which must be absolute.
         let temporary = getenv("TMPDIR").map { String(cString: $0) } ?? ""
         let name = (0..<4).map { _ in String(UInt32.random(in: 0...UInt32.max), radix: 36) }.joined()
@@ -107,7 +107,7 @@ struct LaunchedPlugin: Sendable {
                 Glibc.kill(pid, SIGKILL)
                 waitpid(pid, nil, 0)
             }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unavailable, "The plugin '\(program.id)' cannot be started: \(String(cString: strerror(code))).",
                 provider: program.id)
         }

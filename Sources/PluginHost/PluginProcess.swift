@@ -13,7 +13,7 @@ final class PluginProcess: PeerServices {
         var tail: [UInt8] = []
         var errors = LineBuffer()
         /// Why this side has ended it; nil where the plugin did.
-        var reason: CertificateProviderError?
+        var reason: ProviderError?
         var hasEnded = false
         var ignored: String?
         /// Whether the plugin answers `shutdown`.
@@ -25,7 +25,7 @@ final class PluginProcess: PeerServices {
     }
     private let state = BlockingMutex(State())
     private let observer: PluginObserver?
-    private let onLoss: @Sendable (PluginProcess, CertificateProviderError) -> Void
+    private let onLoss: @Sendable (PluginProcess, ProviderError) -> Void
     private let onEnd: @Sendable (PluginProcess) -> Void
     private let peerBox = BlockingMutex<Peer?>(nil)
 
@@ -43,9 +43,9 @@ final class PluginProcess: PeerServices {
     init(
         _ program: PluginProgram, launcher: String, environment: [String: String], _ services: HostServices,
         observer: PluginObserver?,
-        onLoss: @escaping @Sendable (PluginProcess, CertificateProviderError) -> Void,
+        onLoss: @escaping @Sendable (PluginProcess, ProviderError) -> Void,
         onEnd: @escaping @Sendable (PluginProcess) -> Void
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         (self.program, self.services, self.onLoss, self.onEnd) = (program, services, onLoss, onEnd)
         self.observer = observer
         observer?(PluginEvent(program.id, .start, program.path.withVisibleControls))
@@ -59,9 +59,9 @@ final class PluginProcess: PeerServices {
     }
 
     /// Connects to the plugin.
-    func connect() throws(CertificateProviderError) -> Peer {
+    func connect() throws(ProviderError) -> Peer {
         let channel: MessageChannel
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             channel = try MessageChannel(
                 input: launched.output, output: launched.input, others: [launched.errors],
                 peer: "The plugin '\(program.id)'",
@@ -87,7 +87,7 @@ final class PluginProcess: PeerServices {
     private static let shutdownTime = Duration.seconds(2)
 
     /// Ends the process when it has finished what must not be cut off, for which the host still works. Returns at once.
-    func finish(_ reason: CertificateProviderError) {
+    func finish(_ reason: ProviderError) {
         let (isFinishing, isAsked) = state.withLock { state in
             defer { state.isFinishing = true }
             return (state.isFinishing, state.answersShutdown && state.reason == nil)
@@ -98,7 +98,7 @@ final class PluginProcess: PeerServices {
     }
 
     /// Ends the process. Its requests fail with `reason`. Returns at once.
-    func end(_ reason: CertificateProviderError) {
+    func end(_ reason: ProviderError) {
         state.withLock { if $0.reason == nil { $0.reason = reason } }
         peerBox.withLock { $0 }?.channel.end(reason)
     }
@@ -127,7 +127,7 @@ final class PluginProcess: PeerServices {
 
     func receive(_ request: IncomingRequest, from peer: Peer) { services.receive(request, from: peer) }
 
-    func receive(notice name: String, _ message: Message, from peer: Peer) throws(CertificateProviderError) {
+    func receive(notice name: String, _ message: Message, from peer: Peer) throws(ProviderError) {
         try services.receive(notice: name, message)
     }
 
@@ -144,7 +144,7 @@ final class PluginProcess: PeerServices {
     }
 
     func cancellationWasIgnored(_ request: String) {
-        let error = CertificateProviderError(
+        let error = ProviderError(
             .unavailable,
             "The plugin '\(program.id)' was ended: it did not answer the request '\(request)', nor its cancellation. "
                 + "Look at its messages with 'certprov plugin trace'.",
@@ -158,13 +158,13 @@ final class PluginProcess: PeerServices {
     /// The first request that it did not answer, nor its cancellation.
     var ignoredCancellation: String? { state.withLock(\.ignored) }
 
-    func explain(_ error: CertificateProviderError) -> CertificateProviderError {
+    func explain(_ error: ProviderError) -> ProviderError {
         let reason = reason(for: error)
         onLoss(self, reason)
         return reason
     }
 
-    private func reason(for error: CertificateProviderError) -> CertificateProviderError {
+    private func reason(for error: ProviderError) -> ProviderError {
         if let reason = state.withLock({ $0.reason }) { return reason }
         if error.code == .protocolError { return error }
         let end = launched.wait(atMost: Self.endTime)
@@ -181,7 +181,7 @@ final class PluginProcess: PeerServices {
         case nil: how = "has closed its standard output"
         }
         let tail = tail
-        return CertificateProviderError(
+        return ProviderError(
             .unavailable,
             "The plugin '\(program.id)' \(how)."
                 + (tail.isEmpty ? " It wrote nothing to standard error." : " The end of its standard error: \(tail)")
@@ -204,7 +204,7 @@ final class PluginProcess: PeerServices {
             .joined(separator: " | ").withVisibleControls
     }
 
-    func ended(_ error: CertificateProviderError) {
+    func ended(_ error: ProviderError) {
         if launched.isStopped {
             // It does not end the plugin.
         } else if let end = launched.wait(atMost: Self.endTime) {
@@ -279,7 +279,7 @@ final class PluginProcesses: Sendable {
     func kill() { for process in all.withLock(\.self) { process.kill() } }
 
     /// Ends all of them in order, and waits for that.
-    func end(_ reason: CertificateProviderError) async {
+    func end(_ reason: ProviderError) async {
         let processes = all.withLock(\.self)
         for process in processes { process.finish(reason) }
         for process in processes { await process.waitForEnd() }

@@ -20,9 +20,9 @@ final class PluginProvider: CertificateProvider {
         keyStore = description.keyStore.map { RemoteKeyStore(ofProviderWith: $0.details, source: instance) }
     }
 
-    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
-        do throws(CertificateProviderError) {
-            return try await instance.withReadyPeer { peer throws(CertificateProviderError) in
+    func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
+        do throws(ProviderError) {
+            return try await instance.withReadyPeer { peer throws(ProviderError) in
                 try await obtain(from: peer, interaction)
             }
         } catch { throw instance.describing(error) }
@@ -30,32 +30,32 @@ final class PluginProvider: CertificateProvider {
 
     private func obtain(
         from peer: Peer, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
+    ) async throws(ProviderError) -> Identity {
         let answer: IdentityAnswer = try await peer.request(
             "obtain", MayAsk(interaction.canAsk), .silence(instance.timeout, mayAsk: interaction.canAsk),
             RequestContext(interaction))
         guard let wire = answer.identity else {
-            throw CertificateProviderError(.protocolError, "The answer to 'obtain' has no identity.")
+            throw ProviderError(.protocolError, "The answer to 'obtain' has no identity.")
         }
         return try await identity(wire, peer, interaction)
     }
 
-    func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
-        do throws(CertificateProviderError) {
-            return try instance.withPeer { peer throws(CertificateProviderError) in
+    func getStoredCertificate() throws(ProviderError) -> Identity? {
+        do throws(ProviderError) {
+            return try instance.withPeer { peer throws(ProviderError) in
                 guard let wire = try stored(peer) else { return nil }
                 return try storedIdentity(wire, peer)
             }
         } catch { throw instance.describing(error) }
     }
 
-    private func stored(_ peer: Peer) throws(CertificateProviderError) -> WireIdentity? {
+    private func stored(_ peer: Peer) throws(ProviderError) -> WireIdentity? {
         try peer.call("stored", Nothing(), .total(instance.timeout), as: IdentityAnswer.self).identity
     }
 
-    func deleteStoredCertificate() throws(CertificateProviderError) {
-        do throws(CertificateProviderError) {
-            let _: Nothing = try instance.withPeer { peer throws(CertificateProviderError) in
+    func deleteStoredCertificate() throws(ProviderError) {
+        do throws(ProviderError) {
+            let _: Nothing = try instance.withPeer { peer throws(ProviderError) in
                 try peer.call("forget", Nothing(), .total(instance.timeout))
             }
         } catch { throw instance.describing(error) }
@@ -74,7 +74,7 @@ final class PluginProvider: CertificateProvider {
 
     // MARK: - Identities
 
-    private func storedIdentity(_ wire: WireIdentity, _ peer: Peer) throws(CertificateProviderError) -> Identity {
+    private func storedIdentity(_ wire: WireIdentity, _ peer: Peer) throws(ProviderError) -> Identity {
         if let key = try ownKey(wire.key, peer) {
             let identity = try identity(wire, key)
             if proven.withLock(\.self) != identity.certificate.derRepresentation { try prove(identity, mayAsk: false) }
@@ -86,11 +86,11 @@ final class PluginProvider: CertificateProvider {
     }
 
     /// Lets a key of the plugin sign a probe. Blocks: as long as the key asks for only if there is a person to touch it.
-    private func prove(_ identity: Identity, mayAsk: Bool) throws(CertificateProviderError) {
+    private func prove(_ identity: Identity, mayAsk: Bool) throws(ProviderError) {
         let leaf = identity.certificate
         guard let signer = identity.key.callbackSigner else { return }
         guard let scheme = identity.key.signatureSchemes.first else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm, "The key of '\(leaf.subject)' supports no signature scheme.")
         }
         let (probe, signature) = (Identity.possessionProbe(), BlockingResult<[UInt8]>())
@@ -99,11 +99,11 @@ final class PluginProvider: CertificateProvider {
         let limit = (mayAsk ? identity.key.signatureTimeout : nil) ?? instance.timeout
         let time = max(limit, instance.timeout) + MessageChannel.margin
         guard let signature = try signature.wait(atMost: time)?.get() else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .timedOut, "The key of '\(leaf.subject)' did not sign within \(time.components.seconds) seconds.")
         }
         guard leaf.publicKey.isValidSignature(signature, for: probe, using: scheme) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .keyMismatch, "The key of '\(leaf.subject)' does not sign for its certificate; obtain a new identity.")
         }
         proven.withLock { $0 = leaf.derRepresentation }
@@ -111,16 +111,16 @@ final class PluginProvider: CertificateProvider {
 
     private func identity(
         _ wire: WireIdentity, _ peer: Peer, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
+    ) async throws(ProviderError) -> Identity {
         if let key = try ownKey(wire.key, peer) {
             let identity = try identity(wire, key)
             if key.callbackSigner == nil { try await identity.verifyPossession() }
-            try await instance.executor.run { [self] () throws(CertificateProviderError) in
+            try await instance.executor.run { [self] () throws(ProviderError) in
                 try prove(identity, mayAsk: interaction.canAsk)
             }
             return identity
         }
-        let (store, reference) = try await instance.executor.run { [self] () throws(CertificateProviderError) in
+        let (store, reference) = try await instance.executor.run { [self] () throws(ProviderError) in
             try hostKey(wire.key)
         }
         guard let key = try await store.key(for: reference, interaction) else { throw Self.missing(reference) }
@@ -129,8 +129,8 @@ final class PluginProvider: CertificateProvider {
         return identity
     }
 
-    private static func missing(_ key: KeyReference) -> CertificateProviderError {
-        CertificateProviderError(
+    private static func missing(_ key: KeyReference) -> ProviderError {
+        ProviderError(
             .notFound,
             "The private key \(key.uri.withVisibleControls), which belongs to the identity, is not in its key store; have a new "
                 + "identity made: certprov fetch --force.")
@@ -138,14 +138,14 @@ final class PluginProvider: CertificateProvider {
 
     private func identity(
         _ wire: WireIdentity, _ key: any IdentityKey
-    ) throws(CertificateProviderError) -> Identity {
+    ) throws(ProviderError) -> Identity {
         let chain = try wire.chain.certificates()
         // Not "notFound", after which the next provider would be asked.
         guard !chain.isEmpty else {
-            throw CertificateProviderError(.malformedData, "The chain of its identity has no certificate.")
+            throw ProviderError(.malformedData, "The chain of its identity has no certificate.")
         }
         for (certificate, issuer) in zip(chain, chain.dropFirst()) where certificate.issuerName != issuer.subjectName {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData,
                 "The chain is not in order: '\(issuer.subject)' follows '\(certificate.subject)', and is not its issuer."
             )
@@ -157,10 +157,10 @@ final class PluginProvider: CertificateProvider {
                 provider: id, alias: wire.alias.map(\.shortened), source: wire.source.map(\.shortened)))
     }
 
-    private static func usage(_ word: String?) throws(CertificateProviderError) -> IdentityUsage {
+    private static func usage(_ word: String?) throws(ProviderError) -> IdentityUsage {
         guard let word else { return .client }
         guard let usage = IdentityUsage(rawValue: word) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The 'usage' of an identity is '\(word.withVisibleControls.prefix(64))'; it must be client, server, both or signature."
             )
@@ -169,13 +169,13 @@ final class PluginProvider: CertificateProvider {
     }
 
     /// Returns a key that the plugin has, or gives away.
-    private func ownKey(_ wire: WireKey, _ peer: Peer) throws(CertificateProviderError) -> (any IdentityKey)? {
+    private func ownKey(_ wire: WireKey, _ peer: Peer) throws(ProviderError) -> (any IdentityKey)? {
         if let pkcs8 = wire.pkcs8 {
             return try SoftwareKey(
                 pkcs8: pkcs8.bytes, location: KeyLocation(wire: wire.location))
         }
         guard wire.schemes != nil else { return nil }
-        return try RemoteKey(wire, instance, knownTo: peer) { [self] key, peer throws(CertificateProviderError) in
+        return try RemoteKey(wire, instance, knownTo: peer) { [self] key, peer throws(ProviderError) in
             // A new process names the keys of its identity again.
             guard let wire = try stored(peer)?.key, let encoded = wire.publicKey,
                 try PublicKeyInfo(derRepresentation: encoded) == key.publicKey
@@ -185,9 +185,9 @@ final class PluginProvider: CertificateProvider {
     }
 
     /// Blocks where the key is in a key store of another plugin.
-    private func hostKey(_ wire: WireKey) throws(CertificateProviderError) -> (any KeyStore, KeyReference) {
+    private func hostKey(_ wire: WireKey) throws(ProviderError) -> (any KeyStore, KeyReference) {
         guard let uri = wire.uri, let encoded = wire.publicKey else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The key of an identity has neither 'pkcs8' nor 'schemes', nor 'uri' and 'publicKey' for a key of the host."
             )
@@ -203,38 +203,38 @@ extension PluginProvider: UpdateAnnouncing {
 
 extension PluginProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityDiscarding {
     func listIdentities() async -> IdentityList {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             guard can.contains("list") else {
-                let stored = try await instance.executor.run { [self] () throws(CertificateProviderError) in
+                let stored = try await instance.executor.run { [self] () throws(ProviderError) in
                     try getStoredCertificate()
                 }
                 return IdentityList(identities: stored.map { [ListedIdentity($0, isStored: true)] } ?? [])
             }
-            let wire: WireList = try await instance.withReadyPeer { peer throws(CertificateProviderError) in
+            let wire: WireList = try await instance.withReadyPeer { peer throws(ProviderError) in
                 try await peer.request("list", Nothing(), .silence(instance.timeout, mayAsk: false))
             }
             return try list(wire)
         } catch { return IdentityList(failures: [instance.describing(error)]) }
     }
 
-    private func list(_ wire: WireList) throws(CertificateProviderError) -> IdentityList {
+    private func list(_ wire: WireList) throws(ProviderError) -> IdentityList {
         IdentityList(
             identities: try wire.identities.map(listed), failures: (wire.failures ?? []).map(failure),
             remarks: (wire.remarks ?? []).map(\.shortened), otherObjects: (wire.otherObjects ?? []).map(\.shortened),
-            choice: try wire.choice.map { choice throws(CertificateProviderError) in
+            choice: try wire.choice.map { choice throws(ProviderError) in
                 if let error = choice.error { return .failure(failure(error)) }
                 guard let identity = choice.identity else {
-                    throw CertificateProviderError(.protocolError, "A choice has neither 'identity' nor 'error'.")
+                    throw ProviderError(.protocolError, "A choice has neither 'identity' nor 'error'.")
                 }
                 return .success(try listed(identity))
             })
     }
 
-    private func failure(_ error: WireError) -> CertificateProviderError {
-        instance.describing(CertificateProviderError(error, of: "The plugin '\(id)'"))
+    private func failure(_ error: WireError) -> ProviderError {
+        instance.describing(ProviderError(error, of: "The plugin '\(id)'"))
     }
 
-    private func listed(_ wire: WireListedIdentity) throws(CertificateProviderError) -> ListedIdentity {
+    private func listed(_ wire: WireListedIdentity) throws(ProviderError) -> ListedIdentity {
         ListedIdentity(
             provider: id, alias: wire.alias.map(\.shortened), isStored: wire.stored ?? false,
             certificateChain: try wire.chain.certificates(),
@@ -243,9 +243,9 @@ extension PluginProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityD
             usage: try Self.usage(wire.usage))
     }
 
-    func announcedDeletions() async throws(CertificateProviderError) -> [String] {
-        do throws(CertificateProviderError) {
-            return try await instance.withReadyPeer { peer throws(CertificateProviderError) in
+    func announcedDeletions() async throws(ProviderError) -> [String] {
+        do throws(ProviderError) {
+            return try await instance.withReadyPeer { peer throws(ProviderError) in
                 try await peer.request(
                     "announceDeletions", Nothing(), .silence(instance.timeout, mayAsk: false), as: Sentences.self)
             }
@@ -255,9 +255,9 @@ extension PluginProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityD
 
     func discardReplaced(
         by identity: Identity, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
-        do throws(CertificateProviderError) {
-            let _: Nothing = try await instance.withReadyPeer { peer throws(CertificateProviderError) in
+    ) async throws(ProviderError) {
+        do throws(ProviderError) {
+            let _: Nothing = try await instance.withReadyPeer { peer throws(ProviderError) in
                 try await peer.request(
                     "discardReplaced",
                     DiscardReplaced(

@@ -10,7 +10,7 @@ package final class PluginSession: Sendable {
     init(
         _ program: PluginProgram, launcher: String, variables: [String], _ services: HostServices,
         _ processes: PluginProcesses, _ observer: PluginObserver?
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         process = try PluginProcess(
             program, launcher: launcher, environment: PluginLauncher.environment(with: variables), services,
             observer: observer, onLoss: { _, _ in }, onEnd: { processes.remove($0) })
@@ -23,7 +23,7 @@ package final class PluginSession: Sendable {
     /// - Returns: Whether it has ended by itself.
     package func end() async -> Bool {
         process.end(
-            CertificateProviderError(.operationNotAllowed, "The check of the plugin is over."))
+            ProviderError(.operationNotAllowed, "The check of the plugin is over."))
         await process.waitForEnd()
         return process.hasEndedByItself
     }

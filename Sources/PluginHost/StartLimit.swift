@@ -4,7 +4,7 @@ import CertificateProviding
 final class StartLimit: Sendable {
     private struct State {
         var starts: [ContinuousClock.Instant] = []
-        var lastFailure: CertificateProviderError?
+        var lastFailure: ProviderError?
     }
     private let id: ProviderID
     private let state = BlockingMutex(State())
@@ -15,13 +15,13 @@ final class StartLimit: Sendable {
     init(_ id: ProviderID) { self.id = id }
 
     /// Why the plugin failed last.
-    var lastFailure: CertificateProviderError? { state.withLock(\.lastFailure) }
+    var lastFailure: ProviderError? { state.withLock(\.lastFailure) }
 
-    func note(_ failure: CertificateProviderError) { state.withLock { $0.lastFailure = failure } }
+    func note(_ failure: ProviderError) { state.withLock { $0.lastFailure = failure } }
 
     /// Counts a start.
     /// - Throws: The code of the last failure, or `unavailable`, if it is one too many.
-    func count() throws(CertificateProviderError) {
+    func count() throws(ProviderError) {
         let now = ContinuousClock.now
         let (isTooOften, failure) = state.withLock { state in
             state.starts.removeAll { now - $0 > .seconds(60) }
@@ -30,7 +30,7 @@ final class StartLimit: Sendable {
             return (isTooOften, state.lastFailure)
         }
         guard isTooOften else { return }
-        throw CertificateProviderError(
+        throw ProviderError(
             failure?.code ?? .unavailable,
             "The plugin '\(id)' was started \(Self.maximumStarts) times within a minute, and is not started again before that "
                 + "is over. " + (failure.map { "The last error: \($0.message)" } ?? "Each time it ended."), provider: id

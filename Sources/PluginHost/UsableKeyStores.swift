@@ -30,13 +30,13 @@ final class UsableKeyStores: Sendable {
     /// - Throws: `operationNotAllowed` for a place that the plugin must not choose, and as ``KeyStores/store(_:pinSource:parameter:)``.
     func store(
         _ uri: String, pinSource: String? = nil, parameter: String? = nil
-    ) throws(CertificateProviderError) -> any KeyStore {
+    ) throws(ProviderError) -> any KeyStore {
         if pinSource == nil {
             if let known = configured[uri] { return known }
             if let known = configured.values.first(where: { $0.holds(keyURI: uri) }) { return known }
         }
         guard !uri.contains("?") || texts.contains(uri) else { throw Self.notConfigured }
-        let source = try pinSource.map { text throws(CertificateProviderError) in
+        let source = try pinSource.map { text throws(ProviderError) in
             guard let source = SecretSource(text), sources.contains(source.description) else {
                 throw HostServices.unknownSource
             }
@@ -55,14 +55,14 @@ final class UsableKeyStores: Sendable {
     /// Permits the URI of an identity in one of the stores. A store gives each of its keys the query component of its own URI.
     ///
     /// - Throws: `operationNotAllowed` for one with a query component that the configuration does not have.
-    func permit(_ uri: String) throws(CertificateProviderError) {
+    func permit(_ uri: String) throws(ProviderError) {
         let query = uri.drop { $0 != "?" }
         guard query.isEmpty || texts.contains(where: { $0.drop { $0 != "?" } == query }) else {
             throw Self.notConfigured
         }
     }
 
-    private static let notConfigured = CertificateProviderError(
+    private static let notConfigured = ProviderError(
         .operationNotAllowed,
         "The plugin asked for a key store URI with a query ('?…'). Only the property file may set one. Give the plugin a "
             + "parameter of the type key-store, and set it to this URI.")

@@ -13,14 +13,14 @@ final class HostSource: PeerSource {
     init(_ host: Peer) { self.host = host }
 
     var livePeer: Peer? { host }
-    func peer() throws(CertificateProviderError) -> Peer { host }
-    func describing(_ error: CertificateProviderError) -> CertificateProviderError { error }
+    func peer() throws(ProviderError) -> Peer { host }
+    func describing(_ error: ProviderError) -> ProviderError { error }
     var currentRequest: UInt64? { Peer.current }
     let isHost = true
 
     /// The key stores of the host.
     var keyStores: KeyStores {
-        KeyStores(schemes: []) { [self] location throws(CertificateProviderError) in
+        KeyStores(schemes: []) { [self] location throws(ProviderError) in
             try RemoteKeyStore.open(location, at: host, source: self)
         }
     }
@@ -36,22 +36,22 @@ struct RemoteInteraction: UserInteraction {
         (self.host, self.request, self.canAsk) = (host, request, canAsk)
     }
 
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+    func requestSecret(_ prompt: String) async throws(ProviderError) -> SecretBytes {
         guard let secret = try await ask("secret", prompt).secret else { throw Self.incomplete }
         return secret.bytes
     }
 
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
+    func confirm(_ question: String) async throws(ProviderError) -> Bool {
         guard let isConfirmed = try await ask("confirm", question).confirmed else { throw Self.incomplete }
         return isConfirmed
     }
 
-    func requestText(_ prompt: String) async throws(CertificateProviderError) -> String {
+    func requestText(_ prompt: String) async throws(ProviderError) -> String {
         guard let text = try await ask("text", prompt).text else { throw Self.incomplete }
         return text
     }
 
-    func choose(_ question: String, among choices: [String]) async throws(CertificateProviderError) -> Int {
+    func choose(_ question: String, among choices: [String]) async throws(ProviderError) -> Int {
         guard let choice = try await ask("choice", question, choices).choice, choices.indices.contains(choice) else {
             throw Self.incomplete
         }
@@ -64,12 +64,12 @@ struct RemoteInteraction: UserInteraction {
         host.channel.notify("progress", Progress(for: request, text: progress, remaining: remaining / .seconds(1)))
     }
 
-    private static let incomplete = CertificateProviderError(
+    private static let incomplete = ProviderError(
         .protocolError, "The host's answer to a question is not complete.")
 
     private func ask(
         _ kind: String, _ text: String, _ choices: [String]? = nil
-    ) async throws(CertificateProviderError) -> PromptAnswer {
+    ) async throws(ProviderError) -> PromptAnswer {
         guard canAsk else { return try await NoUserInteraction().refuse(text) }
         return try await host.request(
             "prompt", Prompt(for: request, kind: kind, text: text, choices: choices), .unlimited)
@@ -77,7 +77,7 @@ struct RemoteInteraction: UserInteraction {
 }
 
 extension NoUserInteraction {
-    fileprivate func refuse(_ question: String) async throws(CertificateProviderError) -> PromptAnswer {
+    fileprivate func refuse(_ question: String) async throws(ProviderError) -> PromptAnswer {
         PromptAnswer(confirmed: try await confirm(question))
     }
 }
@@ -95,41 +95,41 @@ struct RemoteStorage: IdentityStorage {
     private func call<Answer: Decodable & Sendable>(
         _ name: String, _ record: String, as type: Answer.Type = Answer.self,
         _ change: (inout StorageRequest) -> Void = { _ in }
-    ) throws(CertificateProviderError) -> Answer {
+    ) throws(ProviderError) -> Answer {
         var request = StorageRequest(record)
         if isShared { request.shared = true }
         change(&request)
         return try host.call(name, request, .unlimited)
     }
 
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+    func entry(named name: String) throws(ProviderError) -> StoredIdentity? {
         let answer: EntryAnswer = try call("entry.read", name)
-        return try answer.entry.map { entry throws(CertificateProviderError) in try entry.entry() }
+        return try answer.entry.map { entry throws(ProviderError) in try entry.entry() }
     }
 
-    func entryNames() throws(CertificateProviderError) -> [String] { try names().entries }
+    func entryNames() throws(ProviderError) -> [String] { try names().entries }
 
-    func recordNames() throws(CertificateProviderError) -> [String] { try names().records }
+    func recordNames() throws(ProviderError) -> [String] { try names().records }
 
-    private func names() throws(CertificateProviderError) -> StorageNames {
+    private func names() throws(ProviderError) -> StorageNames {
         try host.call("storage.list", StorageListRequest(shared: isShared ? true : nil), .unlimited)
     }
 
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(ProviderError) {
         let _: Nothing = try call("entry.write", name) { $0.entry = WireEntry(identity) }
     }
 
-    func removeEntry(named name: String) throws(CertificateProviderError) {
+    func removeEntry(named name: String) throws(ProviderError) {
         let _: Nothing = try call("entry.remove", name)
     }
 
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+    func record(named name: String) throws(ProviderError) -> SecretBytes? {
         try call("record.read", name, as: RecordAnswer.self).value?.bytes
     }
 
     func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) {
+        named name: String, _ change: (SecretBytes?) throws(ProviderError) -> SecretBytes?
+    ) throws(ProviderError) {
         // Others change it seldom.
         for _ in 0..<100 {
             let old: RecordAnswer = try call("record.read", name)
@@ -139,16 +139,16 @@ struct RemoteStorage: IdentityStorage {
             }
             if answer.written { return }
         }
-        throw CertificateProviderError(
+        throw ProviderError(
             .storeWriteFailed,
             "The record was changed by other processes each time that it was to be written; try again.")
     }
 
-    func removeRecord(named name: String) throws(CertificateProviderError) {
+    func removeRecord(named name: String) throws(ProviderError) {
         let _: WriteAnswer = try call("record.write", name) { $0.value = Secret(SecretBytes(copying: [])) }
     }
 
-    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+    func leaseRecord(named name: String) throws(ProviderError) -> RecordLease? {
         let answer: LeaseAnswer = try call("lease.take", name)
         guard answer.taken else { return nil }
         let held = HeldLease { let _: Nothing? = try? call("lease.release", name) }

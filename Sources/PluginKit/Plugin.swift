@@ -52,7 +52,7 @@ public struct Plugin: Sendable {
         guard input >= 0, output >= 0, Self.releaseStandardStreams() else {
             return Self.note("A plugin needs standard input and output.")
         }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let server = PluginServer(hello: hello, provider, keyStores)
             let channel = try MessageChannel(input: input, output: output, peer: "The host")
             let end = await server.serve(channel)

@@ -14,8 +14,8 @@ final class PluginServer: PeerServices {
         var keyStore: (KeyStoreDescriptor, ProviderEnvironment, Parameters)?
         /// By URI and source of the PIN.
         var places: [String: any KeyStore] = [:]
-        var waiter: CheckedContinuation<CertificateProviderError, Never>?
-        var end: CertificateProviderError?
+        var waiter: CheckedContinuation<ProviderError, Never>?
+        var end: ProviderError?
     }
     private let state = BlockingMutex(State())
     private let keys = BlockingMutex<KeyStoreService?>(nil)
@@ -26,14 +26,14 @@ final class PluginServer: PeerServices {
 
     /// Serves until the host closes the connection, and shuts the provider down.
     /// - Returns: Why the connection has ended.
-    func serve(_ channel: MessageChannel) async -> CertificateProviderError {
+    func serve(_ channel: MessageChannel) async -> ProviderError {
         let peer = Peer(channel, self)
         let service = KeyStoreService(
             executor: executor,
             interaction: { fields, request, peer in
                 RemoteInteraction(peer, request: request.id, canAsk: fields.mayAsk ?? false)
             },
-            open: { [self] request throws(CertificateProviderError) in try place(request) })
+            open: { [self] request throws(ProviderError) in try place(request) })
         keys.withLock { $0 = service }
         peer.start()
         let reason = await withCheckedContinuation { continuation in
@@ -55,7 +55,7 @@ final class PluginServer: PeerServices {
         for place in places { await place.shutdown() }
     }
 
-    func ended(_ error: CertificateProviderError) {
+    func ended(_ error: ProviderError) {
         let waiter = state.withLock { state in
             state.end = error
             defer { state.waiter = nil }
@@ -64,7 +64,7 @@ final class PluginServer: PeerServices {
         waiter?.resume(returning: error)
     }
 
-    func receive(notice name: String, _ message: Message, from peer: Peer) throws(CertificateProviderError) {}
+    func receive(notice name: String, _ message: Message, from peer: Peer) throws(ProviderError) {}
 
     func receive(_ request: IncomingRequest, from peer: Peer) {
         if let keys = keys.withLock({ $0 }), keys.answer(request, from: peer) { return }
@@ -73,7 +73,7 @@ final class PluginServer: PeerServices {
             peer.answer(request) { (fields: Hello.Request) in
                 guard fields.versions.contains(hello.version) else {
                     return request.fail(
-                        CertificateProviderError(
+                        ProviderError(
                             .protocolError,
                             "The plugin speaks version \(hello.version) of the protocol; install a certprov that does too."
                         ))
@@ -82,46 +82,46 @@ final class PluginServer: PeerServices {
             }
         case "configure":
             peer.answer(request) { (fields: Configure) in
-                peer.perform(request, on: executor) { [self] () throws(CertificateProviderError) in
+                peer.perform(request, on: executor) { [self] () throws(ProviderError) in
                     try configure(fields, peer)
                 }
             }
         case "obtain":
-            perform(request, peer) { (provider, fields: MayAsk, keys) async throws(CertificateProviderError) in
+            perform(request, peer) { (provider, fields: MayAsk, keys) async throws(ProviderError) in
                 let person = RemoteInteraction(peer, request: request.id, canAsk: fields.mayAsk ?? false)
                 return IdentityAnswer(try keys.wire(try await provider.getCertificate(person)))
             }
         case "stored":
-            block(request, peer) { (provider, keys) throws(CertificateProviderError) in
+            block(request, peer) { (provider, keys) throws(ProviderError) in
                 IdentityAnswer(
-                    try provider.getStoredCertificate().map { identity throws(CertificateProviderError) in
+                    try provider.getStoredCertificate().map { identity throws(ProviderError) in
                         try keys.wire(identity)
                     })
             }
         case "forget":
-            block(request, peer) { (provider, _) throws(CertificateProviderError) in
+            block(request, peer) { (provider, _) throws(ProviderError) in
                 try provider.deleteStoredCertificate()
                 return Nothing()
             }
         case "list":
-            perform(request, peer) { [executor] (provider, _: Nothing, _) async throws(CertificateProviderError) in
+            perform(request, peer) { [executor] (provider, _: Nothing, _) async throws(ProviderError) in
                 if let listing = provider.listing { return WireList(await listing.listIdentities()) }
                 // As the host does for a plugin that does not list.
-                let stored = try await executor.run { () throws(CertificateProviderError) in
+                let stored = try await executor.run { () throws(ProviderError) in
                     try provider.getStoredCertificate()
                 }
                 return WireList(IdentityList(identities: stored.map { [ListedIdentity($0, isStored: true)] } ?? []))
             }
         case "announceDeletions":
-            perform(request, peer) { (provider, _: Nothing, _) async throws(CertificateProviderError) in
+            perform(request, peer) { (provider, _: Nothing, _) async throws(ProviderError) in
                 Sentences(try await provider.deletions?.announcedDeletions() ?? [])
             }
         case "discardReplaced":
             perform(request, peer) {
-                [executor] (provider, fields: DiscardReplaced, _) async throws(CertificateProviderError) in
+                [executor] (provider, fields: DiscardReplaced, _) async throws(ProviderError) in
                 guard let replacement = provider.replacement else { return Nothing() }
                 let chain = try fields.chain.certificates()
-                let stored = try await executor.run { () throws(CertificateProviderError) in
+                let stored = try await executor.run { () throws(ProviderError) in
                     try provider.getStoredCertificate()
                 }
                 // The host says which identity is in use; the provider has that, or another one by now.
@@ -134,7 +134,7 @@ final class PluginServer: PeerServices {
                 return Nothing()
             }
         case "shutdown":
-            peer.perform(request) { () async throws(CertificateProviderError) in
+            peer.perform(request) { () async throws(ProviderError) in
                 await self.shutDown()
                 return Nothing()
             }
@@ -147,14 +147,14 @@ final class PluginServer: PeerServices {
         _ request: IncomingRequest, _ peer: Peer,
         _ work:
             @escaping @Sendable (any CertificateProvider, Fields, KeyStoreService)
-            async throws(CertificateProviderError)
+            async throws(ProviderError)
             -> Answer
     ) {
         peer.answer(request) { (fields: Fields) in
             guard let provider = state.withLock({ $0.provider }), let keys = keys.withLock({ $0 }) else {
                 return request.fail(Self.unconfigured)
             }
-            peer.perform(request) { () async throws(CertificateProviderError) in try await work(provider, fields, keys)
+            peer.perform(request) { () async throws(ProviderError) in try await work(provider, fields, keys)
             }
         }
     }
@@ -163,23 +163,23 @@ final class PluginServer: PeerServices {
     private func block<Answer: Encodable & Sendable>(
         _ request: IncomingRequest, _ peer: Peer,
         _ work:
-            @escaping @Sendable (any CertificateProvider, KeyStoreService) throws(CertificateProviderError) -> Answer
+            @escaping @Sendable (any CertificateProvider, KeyStoreService) throws(ProviderError) -> Answer
     ) {
         guard let provider = state.withLock({ $0.provider }), let keys = keys.withLock({ $0 }) else {
             return request.fail(Self.unconfigured)
         }
-        peer.perform(request, on: executor) { () throws(CertificateProviderError) in try work(provider, keys) }
+        peer.perform(request, on: executor) { () throws(ProviderError) in try work(provider, keys) }
     }
 
-    private static let unconfigured = CertificateProviderError(
+    private static let unconfigured = ProviderError(
         .protocolError, "The plugin's provider is not configured; the request 'configure' comes first.")
 
     // MARK: - Making
 
-    private func configure(_ fields: Configure, _ peer: Peer) throws(CertificateProviderError) -> Nothing {
+    private func configure(_ fields: Configure, _ peer: Peer) throws(ProviderError) -> Nothing {
         let environment = ProviderEnvironment(
             storage: RemoteStorage(peer),
-            secrets: SecretReader { source throws(CertificateProviderError) in
+            secrets: SecretReader { source throws(ProviderError) in
                 try peer.call(
                     "secret", SecretRequest(source: source.description), .unlimited, as: SecretAnswer.self
                 ).value.bytes
@@ -188,14 +188,14 @@ final class PluginServer: PeerServices {
         let texts = ProviderParameters(fields.parameters.mapValues { ProviderParameters.Value($0) })
         if let scheme = fields.scheme {
             guard let store = stores.first(where: { $0.scheme == scheme }) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .protocolError, "The plugin has no key store with the scheme '\(scheme.withVisibleControls)'.")
             }
             let parameters = try Parameters(
                 texts, of: store.parameters, owner: store.id, keyStores: environment.keyStores)
             state.withLock { $0.keyStore = (store, environment, parameters) }
         } else {
-            guard let descriptor else { throw CertificateProviderError(.protocolError, "The plugin has no provider.") }
+            guard let descriptor else { throw ProviderError(.protocolError, "The plugin has no provider.") }
             let provider = try descriptor.makeProvider(environment, texts)
             state.withLock { $0.provider = provider }
             if hello.provider?.can?.contains("updated") == true, let updates = provider.updates {
@@ -206,10 +206,10 @@ final class PluginServer: PeerServices {
         return Nothing()
     }
 
-    private func place(_ request: KeyRequest) throws(CertificateProviderError) -> any KeyStore {
+    private func place(_ request: KeyRequest) throws(ProviderError) -> any KeyStore {
         if request.store == nil, let provider = state.withLock({ $0.provider }) {
             guard let own = provider.keyStore else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .operationNotAllowed, "The provider '\(provider.id)' has no key store of its own.")
             }
             return own
@@ -218,13 +218,13 @@ final class PluginServer: PeerServices {
             let location = KeyStoreLocation(
                 uri: uri, pinSource: request.pinSource.flatMap { SecretSource($0) }, parameter: request.parameter)
         else {
-            throw CertificateProviderError(.protocolError, "The field 'store' of a message is not the URI of a store.")
+            throw ProviderError(.protocolError, "The field 'store' of a message is not the URI of a store.")
         }
         let name = "\(uri)\0\(request.pinSource ?? "")\0\(request.parameter ?? "")"
         let (known, keyStore) = state.withLock { ($0.places[name], $0.keyStore) }
         if let known { return known }
         guard let (descriptor, environment, parameters) = keyStore, descriptor.scheme == location.scheme else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError, "The plugin's key store is not configured; the request 'configure' comes first.")
         }
         let new = try descriptor.make(environment, location, parameters)
@@ -239,7 +239,7 @@ final class PluginServer: PeerServices {
 extension KeyStoreService {
     /// Returns an identity as the host gets it. A key of the host's own stores goes back as its URI, one that can be exported as
     /// PKCS#8, and any other one stays here and signs here.
-    fileprivate func wire(_ identity: Identity) throws(CertificateProviderError) -> WireIdentity {
+    fileprivate func wire(_ identity: Identity) throws(ProviderError) -> WireIdentity {
         let key: WireKey
         if let host = identity.key.hostKey {
             key = WireKey(uri: host.uri, publicKey: Data(host.publicKey.derRepresentation))

@@ -16,19 +16,19 @@ package struct IncomingRequest: Sendable {
     package func answer(_ result: some Encodable) {
         guard let line = Message.result(id, result) else {
             return fail(
-                WireError(code: CertificateProviderError.Code.internal.rawValue, message: "The answer is too long."))
+                WireError(code: ProviderError.Code.internal.rawValue, message: "The answer is too long."))
         }
         channel.respond(id, number: number, line)
     }
 
-    package func answer(_ result: Result<some Encodable, CertificateProviderError>) {
+    package func answer(_ result: Result<some Encodable, ProviderError>) {
         switch result {
         case .success(let value): answer(value)
         case .failure(let error): fail(error)
         }
     }
 
-    package func fail(_ error: CertificateProviderError) { fail(WireError(error)) }
+    package func fail(_ error: ProviderError) { fail(WireError(error)) }
 
     /// Says that this side does not know the request.
     package func refuse() {
@@ -52,7 +52,7 @@ package protocol MessageHandler: AnyObject, Sendable {
     /// A request was cancelled, and the other side has not answered within ``MessageChannel/grace``.
     func cancellationWasIgnored(_ request: String)
     /// The channel has failed. Returns the error for the requests that wait, and may look for the reason for a short time.
-    func explain(_ error: CertificateProviderError) -> CertificateProviderError
+    func explain(_ error: ProviderError) -> ProviderError
     /// The last call. The descriptors are closed, but for the further ones.
-    func ended(_ error: CertificateProviderError)
+    func ended(_ error: ProviderError)
 }

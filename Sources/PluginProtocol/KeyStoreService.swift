@@ -37,8 +37,8 @@ enum KeyOperation: String, CaseIterable, Sendable {
 
 /// Answers the requests `key.…` with the key stores of this side.
 package final class KeyStoreService: Sendable {
-    private let open: @Sendable (KeyRequest) throws(CertificateProviderError) -> any KeyStore
-    private let permit: @Sendable (String) throws(CertificateProviderError) -> Void
+    private let open: @Sendable (KeyRequest) throws(ProviderError) -> any KeyStore
+    private let permit: @Sendable (String) throws(ProviderError) -> Void
     private let executor: BlockingExecutor
     private let interaction: @Sendable (KeyRequest, IncomingRequest, Peer) -> any UserInteraction
     private struct Keys {
@@ -58,8 +58,8 @@ package final class KeyStoreService: Sendable {
     package init(
         executor: BlockingExecutor,
         interaction: @escaping @Sendable (KeyRequest, IncomingRequest, Peer) -> any UserInteraction,
-        permit: @escaping @Sendable (String) throws(CertificateProviderError) -> Void = { _ in },
-        open: @escaping @Sendable (KeyRequest) throws(CertificateProviderError) -> any KeyStore
+        permit: @escaping @Sendable (String) throws(ProviderError) -> Void = { _ in },
+        open: @escaping @Sendable (KeyRequest) throws(ProviderError) -> any KeyStore
     ) {
         (self.executor, self.interaction, self.permit, self.open) = (executor, interaction, permit, open)
     }
@@ -99,17 +99,17 @@ package final class KeyStoreService: Sendable {
         case let operation?:
             peer.answer(request) { (fields: KeyRequest) in
                 if operation.blocks(mayAsk: fields.mayAsk == true) {
-                    return peer.perform(request, on: executor) { [self] () throws(CertificateProviderError) in
+                    return peer.perform(request, on: executor) { [self] () throws(ProviderError) in
                         AnyAnswer(body: try answer(operation, fields, try open(fields)))
                     }
                 }
                 let person = interaction(fields, request, peer)
-                peer.perform(request) { [self] () async throws(CertificateProviderError) in
-                    let store = try await executor.run { [open] () throws(CertificateProviderError) in try open(fields)
+                peer.perform(request) { [self] () async throws(ProviderError) in
+                    let store = try await executor.run { [open] () throws(ProviderError) in try open(fields)
                     }
                     return AnyAnswer(
                         body: try await answer(operation, fields, store, person) {
-                            key throws(CertificateProviderError) in
+                            key throws(ProviderError) in
                             let _: Nothing = try await peer.request(
                                 "remember", Remember(for: request.id, key: self.name(key)), .total(Self.rememberTime),
                                 isAwaited: true)
@@ -122,7 +122,7 @@ package final class KeyStoreService: Sendable {
 
     private func answer(
         _ operation: KeyOperation, _ fields: KeyRequest, _ store: any KeyStore
-    ) throws(CertificateProviderError) -> any Encodable & Sendable {
+    ) throws(ProviderError) -> any Encodable & Sendable {
         switch operation {
         case .open: return KeyStoreAnswer(store)
         case .holds: return HoldsAnswer(holds: store.holds(keyURI: try fields.required(\.uri, "uri")))
@@ -136,8 +136,8 @@ package final class KeyStoreService: Sendable {
 
     private func answer(
         _ operation: KeyOperation, _ fields: KeyRequest, _ store: any KeyStore, _ person: any UserInteraction,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any Encodable & Sendable {
+        remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
+    ) async throws(ProviderError) -> any Encodable & Sendable {
         switch operation {
         case .check: try await store.check(person)
         case .make, .importing:
@@ -165,12 +165,12 @@ package final class KeyStoreService: Sendable {
             var key = keys.withLock { keys in keys.byID.values.first { $0.publicKey == reference.publicKey } }
             if key == nil { key = try await store.key(for: reference, person) }
             guard let key else {
-                throw CertificateProviderError(.notFound, "The key of the chain is not in the key store.")
+                throw ProviderError(.notFound, "The key of the chain is not in the key store.")
             }
             try await store.storeChain(chain, for: key, person)
         case .keepOnly:
             guard let leaf = try (fields.chain ?? []).certificates().first else {
-                throw CertificateProviderError(.protocolError, "The field 'chain' has no certificate.")
+                throw ProviderError(.protocolError, "The field 'chain' has no certificate.")
             }
             try await store.certificates?.removeOtherCertificates(
                 than: leaf, of: try fields.required(\.key, "key"), person)
@@ -179,8 +179,8 @@ package final class KeyStoreService: Sendable {
         return Nothing()
     }
 
-    private static func unsupported(_ operation: KeyOperation) -> CertificateProviderError {
-        CertificateProviderError(.unsupportedRequest, "The request '\(operation.rawValue)' is not answered here.")
+    private static func unsupported(_ operation: KeyOperation) -> ProviderError {
+        ProviderError(.unsupportedRequest, "The request '\(operation.rawValue)' is not answered here.")
     }
 
     private func named(_ key: (any IdentityKey)?) -> KeyAnswer { KeyAnswer(key: key.map { name($0) }) }
@@ -190,16 +190,16 @@ package final class KeyStoreService: Sendable {
         return DestroyAnswer(destroyed: wasThere)
     }
 
-    private func key(_ id: String) throws(CertificateProviderError) -> any IdentityKey {
+    private func key(_ id: String) throws(ProviderError) -> any IdentityKey {
         guard let key = keys.withLock({ $0.byID[id] }) else {
-            throw CertificateProviderError(.notFound, "This side has named no key '\(id.withVisibleControls)'.")
+            throw ProviderError(.notFound, "This side has named no key '\(id.withVisibleControls)'.")
         }
         return key
     }
 
     private func sign(_ fields: Sign, _ request: IncomingRequest, _ peer: Peer) {
         let (key, scheme): (any IdentityKey, SignatureScheme)
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             (key, scheme) = (try self.key(fields.key), try Self.scheme(fields.scheme))
         } catch { return request.fail(error) }
         let message = [UInt8](fields.message)
@@ -208,26 +208,26 @@ package final class KeyStoreService: Sendable {
                 request.answer(result.map { SignatureAnswer(signature: Data($0)) })
             }
         } else {
-            peer.perform(request) { () async throws(CertificateProviderError) in
+            peer.perform(request) { () async throws(ProviderError) in
                 SignatureAnswer(signature: Data(try await key.signature(for: message, using: scheme)))
             }
         }
     }
 
-    private static func scheme(_ name: String) throws(CertificateProviderError) -> SignatureScheme {
+    private static func scheme(_ name: String) throws(ProviderError) -> SignatureScheme {
         guard let scheme = SignatureScheme(name) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm, "The signature scheme '\(name.withVisibleControls)' is unknown.")
         }
         return scheme
     }
 
     private func signDigest(_ fields: SignDigest, _ request: IncomingRequest, _ peer: Peer) {
-        peer.perform(request) { [self] () async throws(CertificateProviderError) in
+        peer.perform(request) { [self] () async throws(ProviderError) in
             let key = try key(fields.key)
             let scheme = try Self.scheme(fields.scheme)
             guard let signer = key.digestSigner else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .unsupportedAlgorithm, "The key signs messages only, and no digests; send the message.")
             }
             return SignatureAnswer(
@@ -236,10 +236,10 @@ package final class KeyStoreService: Sendable {
     }
 
     private func decrypt(_ fields: Decrypt, _ request: IncomingRequest, _ peer: Peer) {
-        peer.perform(request) { [self] () async throws(CertificateProviderError) in
+        peer.perform(request) { [self] () async throws(ProviderError) in
             let key = try key(fields.key)
             guard let decrypter = key.decrypter else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .unsupportedAlgorithm, "The key was made without decryption; make another one for it.")
             }
             let scheme = fields.scheme.map(DecryptionScheme.init(rawValue:)) ?? .rsaPKCS1
@@ -256,7 +256,7 @@ private struct AnyAnswer: Encodable, Sendable {
 }
 
 extension NewKey {
-    fileprivate init(_ operation: KeyOperation, _ fields: KeyRequest) throws(CertificateProviderError) {
+    fileprivate init(_ operation: KeyOperation, _ fields: KeyRequest) throws(ProviderError) {
         let label = try fields.required(\.label, "label")
         let guarantees = Set((fields.guarantees ?? []).map(KeyGuarantee.init))
         if operation == .importing {
@@ -264,12 +264,12 @@ extension NewKey {
             return
         }
         guard let type = KeyType(rawValue: try fields.required(\.type, "type")) else {
-            throw CertificateProviderError(.unsupportedAlgorithm, "The type of key is unknown.")
+            throw ProviderError(.unsupportedAlgorithm, "The type of key is unknown.")
         }
         let uses = fields.use ?? ["sign"]
         let use = KeyUse(names: uses)
         guard Set(use.names) == Set(uses) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "One of the uses \(uses.joined(separator: ", ").withVisibleControls) is unknown; ask for "
                     + "those that the store makes.")
@@ -281,9 +281,9 @@ extension NewKey {
 extension KeyRequest {
     fileprivate func required<Value>(
         _ field: KeyPath<KeyRequest, Value?>, _ name: String
-    ) throws(CertificateProviderError) -> Value {
+    ) throws(ProviderError) -> Value {
         guard let value = self[keyPath: field] else {
-            throw CertificateProviderError(.protocolError, "The field '\(name)' of a message is missing.")
+            throw ProviderError(.protocolError, "The field '\(name)' of a message is missing.")
         }
         return value
     }

@@ -29,12 +29,12 @@ final class LineReader {
     ///   There is nothing to read after that.
     func read(
         _ bytes: ArraySlice<UInt8>, at now: ContinuousClock.Instant,
-        _ body: ([UInt8]) throws(CertificateProviderError) -> Bool
-    ) throws(CertificateProviderError) {
+        _ body: ([UInt8]) throws(ProviderError) -> Bool
+    ) throws(ProviderError) {
         if now - minute > .seconds(60) { (minute, unanswered) = (now, 0) }
         unanswered += bytes.count
         guard unanswered <= maximumUnanswered else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "It sends more than \(maximumUnanswered >> 20) MiB within a minute without an answer.")
         }
@@ -55,9 +55,9 @@ final class LineReader {
         return line
     }
 
-    private func add(_ bytes: ArraySlice<UInt8>) throws(CertificateProviderError) {
+    private func add(_ bytes: ArraySlice<UInt8>) throws(ProviderError) {
         guard line.count + bytes.count <= Message.maximumSize else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError, "A line is longer than \(Message.maximumSize) bytes.")
         }
         line += bytes

@@ -25,13 +25,13 @@ package struct Message: Sendable {
 
     /// Reads a line without its end. Unknown fields are ignored.
     /// - Throws: `protocolError` for a line that is not such an object.
-    package init(line: [UInt8]) throws(CertificateProviderError) {
+    package init(line: [UInt8]) throws(ProviderError) {
         self.line = Data(line)
         let head: Head
         do { head = try JSONDecoder().decode(Head.self, from: self.line) } catch {
             // The parser's error may quote the line, and so a secret.
             guard (try? JSONDecoder().decode(AnyObject.self, from: self.line)) != nil else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .protocolError, "A line is not a message: expected a JSON object with 'id' or 'notice'.")
             }
             throw Self.malformed(error)
@@ -42,7 +42,7 @@ package struct Message: Sendable {
         case (let id?, nil, nil, nil): form = .result(id: id)
         case (nil, nil, let name?, nil): form = .notice(name)
         default:
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError, "A message is neither a request nor an answer nor a notice.")
         }
     }
@@ -51,7 +51,7 @@ package struct Message: Sendable {
     /// - Throws: `protocolError`, without any value.
     package func params<Params: Decodable>(
         as type: Params.Type = Params.self
-    ) throws(CertificateProviderError) -> Params {
+    ) throws(ProviderError) -> Params {
         do {
             if let fields = try JSONDecoder().decode(Body<Params>.self, from: line).params { return fields }
             return try JSONDecoder().decode(Params.self, from: Data("{}".utf8))
@@ -62,16 +62,16 @@ package struct Message: Sendable {
     /// - Throws: `protocolError`, without any value.
     package func result<Result: Decodable>(
         as type: Result.Type = Result.self
-    ) throws(CertificateProviderError) -> Result {
+    ) throws(ProviderError) -> Result {
         do {
             if let fields = try JSONDecoder().decode(Answer<Result>.self, from: line).result { return fields }
             return try JSONDecoder().decode(Result.self, from: Data("{}".utf8))
         } catch { throw Self.malformed(error) }
     }
 
-    private static func malformed(_ error: any Error) -> CertificateProviderError {
-        if let error = error as? CertificateProviderError {
-            return CertificateProviderError(.protocolError, "A field of a message is not valid. \(error.message)")
+    private static func malformed(_ error: any Error) -> ProviderError {
+        if let error = error as? ProviderError {
+            return ProviderError(.protocolError, "A field of a message is not valid. \(error.message)")
         }
         let (path, reason): ([any CodingKey], String) =
             switch error {
@@ -83,12 +83,12 @@ package struct Message: Sendable {
             }
         // The decoder does not say where.
         guard !path.isEmpty else {
-            return CertificateProviderError(
+            return ProviderError(
                 .protocolError,
                 "A number in a message is too large, negative or not whole, or a text is not UTF-8.")
         }
         let name = path.map { $0.intValue.map(String.init) ?? $0.stringValue }.joined(separator: ".")
-        return CertificateProviderError(
+        return ProviderError(
             .protocolError, "The field '\(name.withVisibleControls)' of a message \(reason).")
     }
 
@@ -163,7 +163,7 @@ package struct WireError: Codable, Sendable, Error {
     /// In seconds.
     package var retryAfter: Double?
     package var nativeCode: Int?
-    /// `damaged` or `busy`: ``CertificateProviderError/Reason``.
+    /// `damaged` or `busy`: ``ProviderError/Reason``.
     package var reason: String?
 
     /// The code of an answer to a request that the receiver does not know.
@@ -176,7 +176,7 @@ package struct WireError: Codable, Sendable, Error {
         self.nativeCode = nativeCode
     }
 
-    package init(_ error: CertificateProviderError) {
+    package init(_ error: ProviderError) {
         self.init(
             code: error.code.rawValue, message: error.message,
             retryAfter: error.retryAfter.map { $0 / .seconds(1) }, nativeCode: error.nativeCode)

@@ -49,9 +49,9 @@ package final class MessageChannel: Sendable {
         /// When the thread looks at the clock again by itself.
         var wakes: ContinuousClock.Instant?
         /// Why it ends, from when that is known. Nothing is written any more.
-        var ending: CertificateProviderError?
+        var ending: ProviderError?
         /// The handler's version of that, which callers get.
-        var failure: CertificateProviderError?
+        var failure: ProviderError?
     }
 
     private let state: BlockingMutex<State>
@@ -76,7 +76,7 @@ package final class MessageChannel: Sendable {
     /// - Throws: `unavailable` if the process has no descriptors left.
     package init(
         input: Int32, output: Int32, others: [Int32] = [], peer: String, trace: Trace? = nil
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         (self.input, self.output, self.others, self.peer, self.trace) = (input, output, others, peer, trace)
         state = BlockingMutex(State())
         event = certprov_event()
@@ -84,7 +84,7 @@ package final class MessageChannel: Sendable {
             let reason = String(cString: strerror(errno))
             // `deinit` closes the other one.
             for descriptor in [input, output] + others where descriptor >= 0 { close(descriptor) }
-            throw CertificateProviderError(.unavailable, "\(peer) cannot be reached: \(reason).")
+            throw ProviderError(.unavailable, "\(peer) cannot be reached: \(reason).")
         }
     }
 
@@ -97,7 +97,7 @@ package final class MessageChannel: Sendable {
             // The caller waits for answers, which no thread would read.
             if pthread_equal(caller, pthread_self()) != 0 {
                 end(
-                    CertificateProviderError(
+                    ProviderError(
                         .unavailable, "\(peer) cannot be reached: this process cannot start a thread; raise its limit.")
                 )
             }
@@ -106,7 +106,7 @@ package final class MessageChannel: Sendable {
     }
 
     /// Ends the channel: every request fails with `error`. Returns at once.
-    package func end(_ error: CertificateProviderError) {
+    package func end(_ error: ProviderError) {
         state.withLock { if $0.ending == nil { $0.ending = error } }
         wake()
     }
@@ -138,7 +138,7 @@ extension MessageChannel {
     package func send(
         _ name: String, _ params: some Encodable, _ limit: Limit, isAwaited: Bool = false,
         starting: (UInt64) -> Void = { _ in },
-        completion: @escaping @Sendable (Result<Message, CertificateProviderError>) -> Void
+        completion: @escaping @Sendable (Result<Message, ProviderError>) -> Void
     ) {
         let id = state.withLock { $0.requests.makeID() }
         starting(id)
@@ -147,19 +147,19 @@ extension MessageChannel {
 
     private func send(
         _ id: UInt64, _ name: String, _ params: some Encodable, _ limit: Limit, isAwaited: Bool,
-        _ completion: @escaping @Sendable (Result<Message, CertificateProviderError>) -> Void
+        _ completion: @escaping @Sendable (Result<Message, ProviderError>) -> Void
     ) {
         let now = clock.now
         guard let line = Message.request(id, name, params) else {
             return completion(
                 .failure(
-                    CertificateProviderError(
+                    ProviderError(
                         .malformedData,
                         "The request '\(name)' to a plugin is larger than \(Message.maximumSize) bytes; use less data.")
                 ))
         }
         let request = OutgoingRequests.Request(name, limit, counts: !isAwaited, at: now, complete: completion)
-        let (failure, wakes) = state.withLock { state -> (CertificateProviderError?, Bool) in
+        let (failure, wakes) = state.withLock { state -> (ProviderError?, Bool) in
             if let failure = state.failure { return (failure, false) }
             state.requests.add(id, request, line: line)
             let needsHelp = sendQueued(&state, at: now)
@@ -174,7 +174,7 @@ extension MessageChannel {
     package func call<Answer: Decodable & Sendable>(
         _ name: String, _ params: some Encodable, _ limit: Limit, as type: Answer.Type = Answer.self,
         starting: (UInt64) -> Void = { _ in }
-    ) throws(CertificateProviderError) -> Answer {
+    ) throws(ProviderError) -> Answer {
         let done = BlockingResult<Message>()
         send(name, params, limit, starting: starting) { done.set($0) }
         return try done.wait().get().result()
@@ -185,7 +185,7 @@ extension MessageChannel {
     package func request<Answer: Decodable & Sendable>(
         _ name: String, _ params: some Encodable, _ limit: Limit, isAwaited: Bool = false,
         as type: Answer.Type = Answer.self, starting: (UInt64) -> Void = { _ in }
-    ) async throws(CertificateProviderError) -> Answer {
+    ) async throws(ProviderError) -> Answer {
         let id = state.withLock { $0.requests.makeID() }
         starting(id)
         let result = await withTaskCancellationHandler {
@@ -279,7 +279,7 @@ extension MessageChannel {
         }
         guard written < line.count else { return false }
         guard state.outgoing.count + line.count <= Self.maximumOutgoing else {
-            state.ending = CertificateProviderError(
+            state.ending = ProviderError(
                 .unavailable, "\(peer) does not read its requests; \(Self.maximumOutgoing >> 20) MiB wait.")
             return true
         }
@@ -326,11 +326,11 @@ extension MessageChannel {
             if count < 0 && (errno == EAGAIN || errno == EINTR) { continue }
             guard count > 0 else {
                 missing = missingEnd(reader)
-                end(CertificateProviderError(.unavailable, "\(peer) has ended its side of the connection."))
+                end(ProviderError(.unavailable, "\(peer) has ended its side of the connection."))
                 continue
             }
-            do throws(CertificateProviderError) {
-                try reader.read(buffer[..<count], at: clock.now) { line throws(CertificateProviderError) in
+            do throws(ProviderError) {
+                try reader.read(buffer[..<count], at: clock.now) { line throws(ProviderError) in
                     try receive(line, handler)
                 }
             } catch {
@@ -343,13 +343,13 @@ extension MessageChannel {
     /// Ends requests whose time is over, and runs timers.
     private func turn(
         _ handler: any MessageHandler, _ reader: LineReader
-    ) -> (ending: CertificateProviderError?, wantsToWrite: Bool, timeout: Int32) {
+    ) -> (ending: ProviderError?, wantsToWrite: Bool, timeout: Int32) {
         let now = clock.now
         var late: [(id: UInt64, request: OutgoingRequests.Request)] = []
         var ignored: [String] = []
         var unanswered: [(id: UInt64, number: UInt64)] = []
         var jobs: [@Sendable () -> Void] = []
-        let (ending, wantsToWrite, timeout) = state.withLock { state -> (CertificateProviderError?, Bool, Int32) in
+        let (ending, wantsToWrite, timeout) = state.withLock { state -> (ProviderError?, Bool, Int32) in
             (late, ignored) = state.requests.expire(at: now, grace: Self.grace)
             unanswered = state.cancelled.filter { $0.value.at <= now }.map { ($0.key, $0.value.number) }
             jobs = state.timers.filter { $0.at <= now }.map(\.job)
@@ -371,7 +371,7 @@ extension MessageChannel {
             request.complete(.failure(request.isCancelled ? Self.cancelled(request.name) : timedOut(request, missing)))
         }
         for (id, number) in unanswered {
-            let error = CertificateProviderError(.userCancelled, "The request was cancelled.")
+            let error = ProviderError(.userCancelled, "The request was cancelled.")
             respond(id, number: number, Message.failure(id, WireError(error)))
         }
         for job in jobs { job() }
@@ -379,12 +379,12 @@ extension MessageChannel {
         return (ending, wantsToWrite, isDone ? timeout : 0)
     }
 
-    private static func cancelled(_ name: String) -> CertificateProviderError {
-        CertificateProviderError(.userCancelled, "The request '\(name)' to a plugin was cancelled.")
+    private static func cancelled(_ name: String) -> ProviderError {
+        ProviderError(.userCancelled, "The request '\(name)' to a plugin was cancelled.")
     }
 
-    private func timedOut(_ request: OutgoingRequests.Request, _ missing: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private func timedOut(_ request: OutgoingRequests.Request, _ missing: String) -> ProviderError {
+        ProviderError(
             .timedOut,
             "\(peer) did not answer the request '\(request.name)' within \(request.allowedTime.components.seconds) seconds."
                 + missing)
@@ -407,12 +407,12 @@ extension MessageChannel {
     }
 
     /// Returns the error for a violation of the protocol.
-    package func violation(_ what: String) -> CertificateProviderError {
-        CertificateProviderError(.protocolError, "\(peer) violates the plugin protocol. \(what)")
+    package func violation(_ what: String) -> ProviderError {
+        ProviderError(.protocolError, "\(peer) violates the plugin protocol. \(what)")
     }
 
     /// - Returns: Whether the line answers a request.
-    private func receive(_ line: [UInt8], _ handler: any MessageHandler) throws(CertificateProviderError) -> Bool {
+    private func receive(_ line: [UInt8], _ handler: any MessageHandler) throws(ProviderError) -> Bool {
         if let trace { state.withLock { _ in trace(false, MessageTrace.text(of: line)) } }
         let message = try Message(line: line)
         switch message.form {
@@ -427,7 +427,7 @@ extension MessageChannel {
                 return state.received
             }
             guard let number else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .protocolError,
                     "A request has the id of one that is not answered yet, or more than \(Self.maximumIncoming) wait.")
             }
@@ -444,7 +444,7 @@ extension MessageChannel {
 
     private func complete(
         _ id: UInt64, _ result: Result<Message, WireError>
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let now = clock.now
         let answered = state.withLock { state in
             let answered = state.requests.answer(id)
@@ -454,18 +454,18 @@ extension MessageChannel {
         }
         switch (answered, result) {
         case (.none, _):
-            throw CertificateProviderError(.protocolError, "An answer has the id of no request that waits for one.")
+            throw ProviderError(.protocolError, "An answer has the id of no request that waits for one.")
         case (.abandoned, _): break
         // An identity that was obtained all the same is not lost.
         case (.request(let request), .failure) where request.isCancelled:
             request.complete(.failure(Self.cancelled(request.name)))
         case (.request(let request), .failure(let error)):
-            request.complete(.failure(CertificateProviderError(error, of: peer, request: request.name)))
+            request.complete(.failure(ProviderError(error, of: peer, request: request.name)))
         case (.request(let request), .success(let message)): request.complete(.success(message))
         }
     }
 
-    private func finish(_ ending: CertificateProviderError, _ missing: String, _ handler: any MessageHandler) {
+    private func finish(_ ending: ProviderError, _ missing: String, _ handler: any MessageHandler) {
         var failure = handler.explain(ending)
         failure.message += missing
         let requests = state.withLock { state in

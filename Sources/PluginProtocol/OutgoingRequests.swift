@@ -12,7 +12,7 @@ struct OutgoingRequests {
         let limit: MessageChannel.Limit
         /// Whether it counts among those that the other side takes at a time.
         let counts: Bool
-        let complete: @Sendable (Result<Message, CertificateProviderError>) -> Void
+        let complete: @Sendable (Result<Message, ProviderError>) -> Void
         fileprivate(set) var deadline: Instant?
         /// How long the other side may be silent, or take in all, as the request stands now.
         fileprivate(set) var allowedTime = Duration.zero
@@ -30,7 +30,7 @@ struct OutgoingRequests {
 
         init(
             _ name: String, _ limit: MessageChannel.Limit, counts: Bool, at now: Instant,
-            complete: @escaping @Sendable (Result<Message, CertificateProviderError>) -> Void
+            complete: @escaping @Sendable (Result<Message, ProviderError>) -> Void
         ) {
             (self.name, self.limit, self.counts, self.complete) = (name, limit, counts, complete)
             switch limit {

@@ -39,7 +39,7 @@ package final class Peer: MessageHandler {
     package func request<Answer: Decodable & Sendable>(
         _ name: String, _ params: some Encodable, _ limit: MessageChannel.Limit, _ context: RequestContext? = nil,
         isAwaited: Bool = false, as type: Answer.Type = Answer.self
-    ) async throws(CertificateProviderError) -> Answer {
+    ) async throws(ProviderError) -> Answer {
         var started: UInt64?
         defer { if let started { end(started) } }
         return try await channel.request(name, params, limit, isAwaited: isAwaited) { id in
@@ -51,7 +51,7 @@ package final class Peer: MessageHandler {
     /// Sends a request of this side, and blocks until its end.
     package func call<Answer: Decodable & Sendable>(
         _ name: String, _ params: some Encodable, _ limit: MessageChannel.Limit, as type: Answer.Type = Answer.self
-    ) throws(CertificateProviderError) -> Answer {
+    ) throws(ProviderError) -> Answer {
         try channel.call(name, params, limit)
     }
 
@@ -87,12 +87,12 @@ package final class Peer: MessageHandler {
     /// Answers a request with the result of `work`, in a task that ends when the request is cancelled.
     package func perform<Answer: Encodable & Sendable>(
         _ request: IncomingRequest,
-        _ work: @escaping @Sendable () async throws(CertificateProviderError) -> Answer
+        _ work: @escaping @Sendable () async throws(ProviderError) -> Answer
     ) {
         let task = Task {
             let result = await Self.$current.withValue(request.id) {
-                () async -> Result<Answer, CertificateProviderError> in
-                do throws(CertificateProviderError) { return .success(try await work()) } catch {
+                () async -> Result<Answer, ProviderError> in
+                do throws(ProviderError) { return .success(try await work()) } catch {
                     return .failure(error)
                 }
             }
@@ -112,11 +112,11 @@ package final class Peer: MessageHandler {
     /// threads on which tasks run.
     package func perform<Answer: Encodable & Sendable>(
         _ request: IncomingRequest, on executor: BlockingExecutor,
-        _ work: @escaping @Sendable () throws(CertificateProviderError) -> Answer
+        _ work: @escaping @Sendable () throws(ProviderError) -> Answer
     ) {
         executor.submit {
             Self.$current.withValue(request.id) {
-                request.answer(Result { () throws(CertificateProviderError) in try work() })
+                request.answer(Result { () throws(ProviderError) in try work() })
             }
         }
     }
@@ -137,7 +137,7 @@ package final class Peer: MessageHandler {
                         channel.violation("It asks more than \(Self.maximumQuestions) questions for one request."))
                 }
                 channel.note(prompt.for, questions: 1)
-                perform(request) { () async throws(CertificateProviderError) in
+                perform(request) { () async throws(ProviderError) in
                     defer {
                         self.channel.note(prompt.for, questions: -1)
                         _ = self.state.withLock { $0.open[prompt.for]?.prompts.remove(request.number) }
@@ -153,7 +153,7 @@ package final class Peer: MessageHandler {
                 guard let context = context(of: remember.for), let action = context.remember else {
                     return request.fail(Self.unknownRequest)
                 }
-                perform(request) { () async throws(CertificateProviderError) in
+                perform(request) { () async throws(ProviderError) in
                     try await action(remember.key)
                     return Nothing()
                 }
@@ -165,17 +165,17 @@ package final class Peer: MessageHandler {
     /// Reads the fields of a request, and answers it with an error where they cannot be read.
     package func answer<Params: Decodable>(_ request: IncomingRequest, _ body: (Params) -> Void) {
         let params: Params
-        do throws(CertificateProviderError) { params = try request.message.params() } catch {
+        do throws(ProviderError) { params = try request.message.params() } catch {
             return request.fail(error)
         }
         body(params)
     }
 
-    private static let unknownRequest = CertificateProviderError(
+    private static let unknownRequest = ProviderError(
         .protocolError, "The field 'for' does not name a request that waits and may ask.")
 
     package func receive(notice name: String, _ message: Message) {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             switch name {
             case "cancel":
                 let id = try message.params(as: MessageChannel.Cancel.self).request
@@ -203,9 +203,9 @@ package final class Peer: MessageHandler {
 
     package func cancellationWasIgnored(_ request: String) { services.cancellationWasIgnored(request) }
 
-    package func explain(_ error: CertificateProviderError) -> CertificateProviderError { services.explain(error) }
+    package func explain(_ error: ProviderError) -> ProviderError { services.explain(error) }
 
-    package func ended(_ error: CertificateProviderError) {
+    package func ended(_ error: ProviderError) {
         let tasks = state.withLock { state in
             defer { state.tasks = [:] }
             return state.tasks.values
@@ -219,28 +219,28 @@ package final class Peer: MessageHandler {
 package protocol PeerServices: AnyObject, Sendable {
     func receive(_ request: IncomingRequest, from peer: Peer)
     /// - Throws: `protocolError` for a malformed notice. Unknown ones are ignored.
-    func receive(notice name: String, _ message: Message, from peer: Peer) throws(CertificateProviderError)
+    func receive(notice name: String, _ message: Message, from peer: Peer) throws(ProviderError)
     func read(_ bytes: ArraySlice<UInt8>, from descriptor: Int32)
     func cancellationWasIgnored(_ request: String)
-    func explain(_ error: CertificateProviderError) -> CertificateProviderError
-    func ended(_ error: CertificateProviderError)
+    func explain(_ error: ProviderError) -> ProviderError
+    func ended(_ error: ProviderError)
 }
 
 extension PeerServices {
     package func read(_ bytes: ArraySlice<UInt8>, from descriptor: Int32) {}
     package func cancellationWasIgnored(_ request: String) {}
-    package func explain(_ error: CertificateProviderError) -> CertificateProviderError { error }
+    package func explain(_ error: ProviderError) -> ProviderError { error }
 }
 
 /// The context of a request of this side, for the questions of the other one.
 package struct RequestContext: Sendable {
     package let interaction: any UserInteraction
     /// Of a request that makes a key.
-    package let remember: (@Sendable (WireKey) async throws(CertificateProviderError) -> Void)?
+    package let remember: (@Sendable (WireKey) async throws(ProviderError) -> Void)?
 
     package init(
         _ interaction: any UserInteraction,
-        remember: (@Sendable (WireKey) async throws(CertificateProviderError) -> Void)? = nil
+        remember: (@Sendable (WireKey) async throws(ProviderError) -> Void)? = nil
     ) {
         (self.interaction, self.remember) = (interaction, remember)
     }
@@ -252,7 +252,7 @@ extension UserInteraction {
     /// - Parameter peer: The other side, such as `The plugin 'vault'`: a person must not take its question for one of the host.
     fileprivate func answer(
         _ prompt: Prompt, of peer: String
-    ) async throws(CertificateProviderError) -> PromptAnswer {
+    ) async throws(ProviderError) -> PromptAnswer {
         let text = "\(peer) asks: \(prompt.text.withVisibleControls.prefix(1024))"
         switch prompt.kind {
         case "secret": return PromptAnswer(secret: Secret(try await requestSecret(text)))
@@ -261,11 +261,11 @@ extension UserInteraction {
         case "choice":
             let choices = (prompt.choices ?? []).map { String($0.withVisibleControls.prefix(256)) }
             guard (1...64).contains(choices.count) else {
-                throw CertificateProviderError(.protocolError, "The field 'choices' of a question has 1 to 64 texts.")
+                throw ProviderError(.protocolError, "The field 'choices' of a question has 1 to 64 texts.")
             }
             return PromptAnswer(choice: try await choose(text, among: choices))
         default:
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedRequest, "Questions of the kind '\(prompt.kind.withVisibleControls)' cannot be asked.")
         }
     }

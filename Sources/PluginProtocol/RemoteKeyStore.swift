@@ -7,7 +7,7 @@ package protocol PeerSource: Sendable {
     var livePeer: Peer? { get }
     /// The other side. Blocks while it starts, for a bounded time.
     /// - Throws: `unavailable`, and errors of the start.
-    func peer() throws(CertificateProviderError) -> Peer
+    func peer() throws(ProviderError) -> Peer
     /// Between both calls, the other side is not ended for being idle: from before a peer is looked for until its request is sent.
     func beginUse()
     func endUse()
@@ -16,7 +16,7 @@ package protocol PeerSource: Sendable {
     /// Runs calls that block.
     var executor: BlockingExecutor { get }
     /// Returns the error as users see it.
-    func describing(_ error: CertificateProviderError) -> CertificateProviderError
+    func describing(_ error: ProviderError) -> ProviderError
     /// The request of the other side for which this side works now.
     var currentRequest: UInt64? { get }
     /// Whether the other side is the host of this plugin.
@@ -34,18 +34,18 @@ extension PeerSource {
 
     /// Uses the other side. It is started on ``executor`` if it is not there.
     package func withReadyPeer<T>(
-        _ body: (Peer) async throws(CertificateProviderError) -> T
-    ) async throws(CertificateProviderError) -> T {
+        _ body: (Peer) async throws(ProviderError) -> T
+    ) async throws(ProviderError) -> T {
         beginUse()
         defer { endUse() }
         if let live = livePeer { return try await body(live) }
-        return try await body(try await executor.run { () throws(CertificateProviderError) in try peer() })
+        return try await body(try await executor.run { () throws(ProviderError) in try peer() })
     }
 
     /// Uses the other side. Blocks while it starts.
     package func withPeer<T>(
-        _ body: (Peer) throws(CertificateProviderError) -> T
-    ) throws(CertificateProviderError) -> T {
+        _ body: (Peer) throws(ProviderError) -> T
+    ) throws(ProviderError) -> T {
         beginUse()
         defer { endUse() }
         return try body(try peer())
@@ -109,7 +109,7 @@ package final class RemoteKeyStore: KeyStore {
     /// Returns the key store of the other side for a place. Blocks for its answer.
     package static func open(
         _ place: KeyStoreLocation, at peer: Peer, source: any PeerSource
-    ) throws(CertificateProviderError) -> RemoteKeyStore {
+    ) throws(ProviderError) -> RemoteKeyStore {
         let request = KeyRequest(
             store: place.uri, pinSource: place.pinSource?.description, parameter: place.parameter)
         let answer: KeyStoreAnswer = try peer.call(KeyOperation.open.rawValue, request, .unlimited)
@@ -128,13 +128,13 @@ package final class RemoteKeyStore: KeyStore {
     }
 
     /// Blocks for the other side, once.
-    private func details() throws(CertificateProviderError) -> Details {
+    private func details() throws(ProviderError) -> Details {
         if let current { return current }
         return note(try call(.open))
     }
 
     /// As ``details()``, for functions that must not block.
-    private func known() async throws(CertificateProviderError) -> Details {
+    private func known() async throws(ProviderError) -> Details {
         if let current { return current }
         return note(try await send(.open))
     }
@@ -159,14 +159,14 @@ package final class RemoteKeyStore: KeyStore {
     private func send<Answer: Decodable & Sendable>(
         _ operation: KeyOperation, _ interaction: (any UserInteraction)? = nil,
         _ change: (inout KeyRequest) -> Void = { _ in },
-        remember: (@Sendable (WireKey) async throws(CertificateProviderError) -> Void)? = nil
-    ) async throws(CertificateProviderError) -> Answer {
+        remember: (@Sendable (WireKey) async throws(ProviderError) -> Void)? = nil
+    ) async throws(ProviderError) -> Answer {
         var request = request
         request.mayAsk = interaction?.canAsk
         change(&request)
         let (fields, context) = (request, interaction.map { RequestContext($0, remember: remember) })
-        do throws(CertificateProviderError) {
-            return try await source.withReadyPeer { peer throws(CertificateProviderError) in
+        do throws(ProviderError) {
+            return try await source.withReadyPeer { peer throws(ProviderError) in
                 try await peer.request(
                     operation.rawValue, fields, .silence(source.timeout, mayAsk: fields.mayAsk ?? false), context)
             }
@@ -175,11 +175,11 @@ package final class RemoteKeyStore: KeyStore {
 
     private func call<Answer: Decodable & Sendable>(
         _ operation: KeyOperation, _ change: (inout KeyRequest) -> Void = { _ in }
-    ) throws(CertificateProviderError) -> Answer {
+    ) throws(ProviderError) -> Answer {
         var request = request
         change(&request)
-        do throws(CertificateProviderError) {
-            return try source.withPeer { peer throws(CertificateProviderError) in
+        do throws(ProviderError) {
+            return try source.withPeer { peer throws(ProviderError) in
                 try peer.call(operation.rawValue, request, .total(source.timeout))
             }
         } catch { throw source.describing(error) }
@@ -195,7 +195,7 @@ package final class RemoteKeyStore: KeyStore {
         return answer?.holds ?? true
     }
 
-    package func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+    package func check(_ interaction: any UserInteraction) async throws(ProviderError) {
         guard try await known().answers(.check) else {
             // Whatever keeps the store from being used keeps it from looking for a key, too.
             let unknown = try SoftwareKey.generate(.p256, location: .store).publicKey
@@ -207,18 +207,18 @@ package final class RemoteKeyStore: KeyStore {
 
     package func make(
         _ new: NewKey, _ interaction: any UserInteraction,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey {
+        remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
+    ) async throws(ProviderError) -> any IdentityKey {
         let type = try await known().properties.check(new)
         let remembered = BlockingMutex<(any IdentityKey)?>(nil)
         let answer: KeyAnswer = try await send(type == nil ? .importing : .make, interaction) { request in
             (request.type, request.label, request.pkcs8) = (type?.rawValue, new.label, new.pkcs8.map(Secret.init))
             if type != nil { request.use = new.use.names }
             if !new.guarantees.isEmpty { request.guarantees = new.guarantees.map(\.rawValue).sorted() }
-        } remember: { [self] wire throws(CertificateProviderError) in
+        } remember: { [self] wire throws(ProviderError) in
             let key = try key(wire, nil)
             if let type, !type.fits(key.publicKey) {
-                throw CertificateProviderError(.protocolError, "The key that was made is not of the type \(type).")
+                throw ProviderError(.protocolError, "The key that was made is not of the type \(type).")
             }
             try await remember(key)
             remembered.withLock { $0 = key }
@@ -227,7 +227,7 @@ package final class RemoteKeyStore: KeyStore {
             made.publicKey == remembered.publicKey
         else {
             throw source.describing(
-                CertificateProviderError(
+                ProviderError(
                     .protocolError, "The key store answers with a key that it did not have written down."))
         }
         return made
@@ -235,30 +235,30 @@ package final class RemoteKeyStore: KeyStore {
 
     package func key(
         for key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (any IdentityKey)? {
+    ) async throws(ProviderError) -> (any IdentityKey)? {
         try found(try await send(.find, interaction) { $0.key = key }, key)
     }
 
-    package func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
+    package func storedKey(for key: KeyReference) throws(ProviderError) -> (any IdentityKey)? {
         try found(try call(.find) { ($0.key, $0.mayAsk) = (key, false) }, key)
     }
 
     private func found(
         _ answer: KeyAnswer, _ reference: KeyReference
-    ) throws(CertificateProviderError) -> (any IdentityKey)? {
+    ) throws(ProviderError) -> (any IdentityKey)? {
         guard let wire = answer.key else { return nil }
         let key = try key(wire, source.livePeer)
         guard key.publicKey == reference.publicKey else {
             throw source.describing(
-                CertificateProviderError(.protocolError, "The key store answers with another key than was asked for."))
+                ProviderError(.protocolError, "The key store answers with another key than was asked for."))
         }
         return key
     }
 
     /// - Parameter peer: The one that knows the key already.
-    private func key(_ wire: WireKey, _ peer: Peer?) throws(CertificateProviderError) -> RemoteKey {
+    private func key(_ wire: WireKey, _ peer: Peer?) throws(ProviderError) -> RemoteKey {
         try RemoteKey(wire, source, knownTo: peer ?? source.livePeer) {
-            [self] key, peer throws(CertificateProviderError) in
+            [self] key, peer throws(ProviderError) in
             var request = request
             (request.key, request.mayAsk) = (KeyReference(publicKey: key.publicKey, uri: key.uri ?? ""), false)
             let answer: KeyAnswer = try peer.call(KeyOperation.find.rawValue, request, .total(source.timeout))
@@ -266,13 +266,13 @@ package final class RemoteKeyStore: KeyStore {
         }
     }
 
-    package func list() async throws(CertificateProviderError) -> [KeyDescription] {
+    package func list() async throws(ProviderError) -> [KeyDescription] {
         let location = try await known().properties.location
         let answer: KeysAnswer = try await send(.list)
-        do throws(CertificateProviderError) {
-            return try answer.keys.map { wire throws(CertificateProviderError) in
+        do throws(ProviderError) {
+            return try answer.keys.map { wire throws(ProviderError) in
                 guard let uri = wire.uri, let encoded = wire.publicKey else {
-                    throw CertificateProviderError(.protocolError, "A key of a list has no 'uri' or no 'publicKey'.")
+                    throw ProviderError(.protocolError, "A key of a list has no 'uri' or no 'publicKey'.")
                 }
                 return KeyDescription(
                     KeyReference(publicKey: try PublicKeyInfo(derRepresentation: encoded), uri: uri), label: wire.label,
@@ -283,17 +283,17 @@ package final class RemoteKeyStore: KeyStore {
 
     package func destroy(
         _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Bool {
+    ) async throws(ProviderError) -> Bool {
         let answer: DestroyAnswer = try await send(.destroy, interaction) { $0.key = key }
         return answer.destroyed ?? true
     }
 
-    package func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
+    package func destroyStored(_ key: KeyReference) throws(ProviderError) -> Bool {
         let answer: DestroyAnswer = try call(.destroy) { ($0.key, $0.mayAsk) = (key, false) }
         return answer.destroyed ?? true
     }
 
-    package func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
+    package func announceDestruction(of key: KeyReference) async throws(ProviderError) -> [String] {
         guard try await known().answers(.announce) else { return [] }
         let answer: Sentences = try await send(.announce) { $0.key = key }
         return answer.sentences.map { String($0.withVisibleControls.prefix(1024)) }
@@ -305,16 +305,16 @@ package final class RemoteKeyStore: KeyStore {
 extension RemoteKeyStore: CertificateStoring {
     package func identity(
         _ uri: String, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
+    ) async throws(ProviderError) -> Identity {
         guard try await known().answers(.identity) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .notFound, "The key store '\(scheme):' keeps no certificates, and so has no identity of its own.")
         }
         let answer: IdentityAnswer = try await send(.identity, interaction) { $0.uri = uri }
         guard let wire = answer.identity else {
-            throw source.describing(CertificateProviderError(.notFound, "The identity is not in the key store."))
+            throw source.describing(ProviderError(.notFound, "The identity is not in the key store."))
         }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             return try Identity(
                 certificateChain: try wire.chain.certificates(), key: try key(wire.key, source.livePeer),
                 provenance: .init(provider: provider, alias: wire.alias, source: wire.source))
@@ -325,7 +325,7 @@ extension RemoteKeyStore: CertificateStoring {
 
     package func storeChain(
         _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let _: Nothing = try await send(.storeChain, interaction) { request in
             request.key = KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")
             request.chain = chain.map { Data($0.derRepresentation) }
@@ -334,7 +334,7 @@ extension RemoteKeyStore: CertificateStoring {
 
     package func removeOtherCertificates(
         than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         guard try await known().answers(.keepOnly) else { return }
         let _: Nothing = try await send(.keepOnly, interaction) { request in
             (request.key, request.chain) = (key, [Data(leaf.derRepresentation)])
@@ -354,7 +354,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
     package let decryptionSchemes: [DecryptionScheme]
     private let source: any PeerSource
     /// Asks a new process of the other side for the key.
-    private let find: @Sendable (RemoteKey, Peer) throws(CertificateProviderError) -> WireKey?
+    private let find: @Sendable (RemoteKey, Peer) throws(ProviderError) -> WireKey?
     private struct Known {
         var peer: Peer?
         var id: String
@@ -365,10 +365,10 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
     /// - Throws: `protocolError`, `malformedData`.
     package init(
         _ wire: WireKey, _ source: any PeerSource, knownTo peer: Peer?,
-        find: @escaping @Sendable (RemoteKey, Peer) throws(CertificateProviderError) -> WireKey?
-    ) throws(CertificateProviderError) {
+        find: @escaping @Sendable (RemoteKey, Peer) throws(ProviderError) -> WireKey?
+    ) throws(ProviderError) {
         guard let encoded = wire.publicKey, let id = wire.id ?? wire.uri, let schemes = wire.schemes else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError, "A key has no 'publicKey', no 'schemes', or neither 'id' nor 'uri'.")
         }
         publicKey = try PublicKeyInfo(derRepresentation: encoded)
@@ -406,11 +406,11 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
     /// The message stays on this side if the key signs digests: however long it is, the request is short.
     package func sign(
         _ message: [UInt8], using scheme: SignatureScheme,
-        completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void
+        completion: @escaping @Sendable (Result<[UInt8], ProviderError>) -> Void
     ) {
         guard signatureSchemes.contains(scheme) else {
             return completion(
-                .failure(CertificateProviderError(.unsupportedAlgorithm, "The key cannot sign with \(scheme).")))
+                .failure(ProviderError(.unsupportedAlgorithm, "The key cannot sign with \(scheme).")))
         }
         if digestSchemes.contains(scheme), let algorithm = scheme.digestAlgorithm {
             return sign(digest: algorithm.digest(of: message), using: scheme, completion: completion)
@@ -422,7 +422,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
 
     private func sign(
         digest: [UInt8], using scheme: SignatureScheme,
-        completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void
+        completion: @escaping @Sendable (Result<[UInt8], ProviderError>) -> Void
     ) {
         request(.signDigest, completion) { id in
             SignDigest(key: id, scheme: scheme.description, digest: Data(digest))
@@ -434,7 +434,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
     /// - Parameter fields: Returns those of the request, from the key's name.
     private func request<Fields: Encodable & Sendable>(
         _ operation: KeyOperation,
-        _ completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void,
+        _ completion: @escaping @Sendable (Result<[UInt8], ProviderError>) -> Void,
         _ fields: @escaping @Sendable (_ id: String) -> Fields
     ) {
         let limit = MessageChannel.Limit.total(signatureTimeout ?? source.timeout)
@@ -444,8 +444,8 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
             case .success(let (peer, id)):
                 peer.channel.send(operation.rawValue, fields(id), limit) { answer in
                     completion(
-                        Result { () throws(CertificateProviderError) in
-                            do throws(CertificateProviderError) {
+                        Result { () throws(ProviderError) in
+                            do throws(ProviderError) {
                                 return [UInt8](try answer.get().result(as: SignatureAnswer.self).signature)
                             } catch { throw source.describing(error) }
                         })
@@ -455,7 +455,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
     }
 
     /// Calls back with the process that knows the key: at once, or from a thread that has started it.
-    private func withPeer(_ body: @escaping @Sendable (Result<(Peer, String), CertificateProviderError>) -> Void) {
+    private func withPeer(_ body: @escaping @Sendable (Result<(Peer, String), ProviderError>) -> Void) {
         let known = known.withLock { $0 }
         source.beginUse()
         if let peer = known.peer, peer === source.livePeer {
@@ -463,17 +463,17 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
             return source.endUse()
         }
         source.executor.submit { [self] in
-            body(Result { () throws(CertificateProviderError) in try refound() })
+            body(Result { () throws(ProviderError) in try refound() })
             source.endUse()
         }
     }
 
-    private func refound() throws(CertificateProviderError) -> (Peer, String) {
+    private func refound() throws(ProviderError) -> (Peer, String) {
         let peer = try source.peer()
         guard let wire = try find(self, peer), let id = wire.id ?? wire.uri, let encoded = wire.publicKey,
             try PublicKeyInfo(derRepresentation: encoded) == publicKey
         else {
-            throw CertificateProviderError(.notFound, "The key is not there any more; obtain a new identity.")
+            throw ProviderError(.notFound, "The key is not there any more; obtain a new identity.")
         }
         known.withLock { $0 = Known(peer: peer, id: id) }
         return (peer, id)
@@ -483,7 +483,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
 extension RemoteKey: DigestSigning {
     package func signature(
         forDigest digest: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(ProviderError) -> [UInt8] {
         try requireDigest(digest, for: scheme)
         return try await withCheckedContinuation { continuation in
             sign(digest: digest, using: scheme) { continuation.resume(returning: $0) }
@@ -494,9 +494,9 @@ extension RemoteKey: DigestSigning {
 extension RemoteKey: KeyDecrypting {
     package func decrypt(
         _ ciphertext: [UInt8], using scheme: DecryptionScheme
-    ) async throws(CertificateProviderError) -> SecretBytes {
+    ) async throws(ProviderError) -> SecretBytes {
         guard decryptionSchemes.contains(scheme) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "The key does not decrypt by \(scheme.rawValue.withVisibleControls); use one of: "
                     + "\(decryptionSchemes.map(\.rawValue.withVisibleControls).joined(separator: ", ")).")
@@ -504,7 +504,7 @@ extension RemoteKey: KeyDecrypting {
         // The request is sent by this task, after the callback.
         source.beginUse()
         defer { source.endUse() }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let (peer, id) = try await withCheckedContinuation { continuation in
                 withPeer { continuation.resume(returning: $0) }
             }.get()

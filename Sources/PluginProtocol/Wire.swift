@@ -481,7 +481,7 @@ package struct WireEntry: Codable, Sendable {
     }
 
     /// - Throws: `malformedData` for a certificate that is none.
-    package func entry() throws(CertificateProviderError) -> StoredIdentity {
+    package func entry() throws(ProviderError) -> StoredIdentity {
         StoredIdentity(
             certificateChain: try chain.certificates(), privateKey: privateKey?.bytes,
             trust: TrustBundle(try (trust ?? []).certificates()), attributes: attributes ?? [:])
@@ -513,12 +513,12 @@ extension [Data] {
 
     /// Reads certificates, DER.
     /// - Throws: `malformedData`.
-    package func certificates() throws(CertificateProviderError) -> [X509Certificate] {
+    package func certificates() throws(ProviderError) -> [X509Certificate] {
         guard count <= Self.maximum else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData, "A chain has \(count) certificates; at most \(Self.maximum) are accepted.")
         }
-        return try map { data throws(CertificateProviderError) in try X509Certificate(derRepresentation: data) }
+        return try map { data throws(ProviderError) in try X509Certificate(derRepresentation: data) }
     }
 }
 

@@ -24,7 +24,7 @@ public struct RenewalBackoff: Sendable, Hashable {
     static let longestRetryAfter = Duration.seconds(86_400)
 
     /// Failures that need the user. Frequent retries are useless, and may lock an account.
-    private static let needsAPerson: Set<CertificateProviderError.Code> = [
+    private static let needsAPerson: Set<ProviderError.Code> = [
         .wrongPassword, .pinIncorrect, .pinFinalTry, .pinLocked, .rejected, .interactionRequired, .userCancelled,
         .vaultLocked, .vaultDestroyed, .configurationMissing, .configurationInvalid, .unsupportedParameter,
         .noCertificateProvider, .serverNotTrusted,
@@ -39,7 +39,7 @@ public struct RenewalBackoff: Sendable, Hashable {
     ///     expired: then as long as the longest pause after a failure.
     ///   - draw: A random number from 0 to 1.
     func delay(
-        after error: CertificateProviderError, failures: Int, window: Duration, longestDelay: Duration?, draw: Double
+        after error: ProviderError, failures: Int, window: Duration, longestDelay: Duration?, draw: Double
     ) -> Duration {
         let limit = min(ceiling, longestDelay == nil ? max(window / 16, base) : window / 16)
         if let retryAfter = error.retryAfter {

@@ -39,7 +39,7 @@ struct RenewalMetrics: Sendable {
         ).increment()
     }
 
-    func countFailure(_ code: CertificateProviderError.Code) {
+    func countFailure(_ code: ProviderError.Code) {
         Counter(
             label: "certprov_renewal_failures_total", dimensions: dimensions + [("code", code.rawValue)],
             factory: factory

@@ -83,7 +83,7 @@ package struct RenewalPlan: Sendable {
         if isSameCertificate { update = former.update }
     }
 
-    package mutating func fail(with error: CertificateProviderError, at moment: Moment, draw: Double) {
+    package mutating func fail(with error: ProviderError, at moment: Moment, draw: Double) {
         failures = min(failures, 1000) + 1
         // A source on this host announces again what has not been taken.
         if isLocal { endUpdate() }

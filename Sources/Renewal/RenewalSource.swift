@@ -4,8 +4,8 @@ import Logon
 
 /// The source of new identities for a ``RenewingIdentity``: a manager or a provider.
 struct RenewalSource: Sendable {
-    typealias Ask = @Sendable (_ now: Date) async throws(CertificateProviderError) -> Identity
-    typealias Discard = @Sendable (_ current: Identity) async throws(CertificateProviderError) -> Void
+    typealias Ask = @Sendable (_ now: Date) async throws(ProviderError) -> Identity
+    typealias Discard = @Sendable (_ current: Identity) async throws(ProviderError) -> Void
 
     let schedule: @Sendable (Identity) -> RenewalSchedule
     /// Asks the issuer for its advice. Returns the new schedule; `nil` if it was not asked.
@@ -15,9 +15,9 @@ struct RenewalSource: Sendable {
     /// Returns a new identity.
     let renew: Ask
     /// Returns what the provider has in place of the current identity by now.
-    let successor: @Sendable (_ current: Identity) async throws(CertificateProviderError) -> Identity
+    let successor: @Sendable (_ current: Identity) async throws(ProviderError) -> Identity
     /// Returns the stored identity; `nil` if there is none.
-    let stored: @Sendable () async throws(CertificateProviderError) -> Identity?
+    let stored: @Sendable () async throws(ProviderError) -> Identity?
     /// Looks at the store: equal looks mean that it has not changed. Empty if that does not show.
     let lookAtStore: @Sendable () async -> [FileStamp?]
     /// Returns what announces that there may be a new identity; nil if the provider does not.
@@ -34,17 +34,17 @@ struct RenewalSource: Sendable {
         Self(
             schedule: { manager().renewalSchedule(for: $0) },
             advised: { await manager().advisedSchedule(for: $0) },
-            renewIfDue: { now throws(CertificateProviderError) in
+            renewIfDue: { now throws(ProviderError) in
                 try await manager().renewIdentityIfDue(at: now, NoUserInteraction())
             },
-            renew: { _ throws(CertificateProviderError) in try await manager().obtainIdentity(NoUserInteraction()) },
-            successor: { current throws(CertificateProviderError) in
+            renew: { _ throws(ProviderError) in try await manager().obtainIdentity(NoUserInteraction()) },
+            successor: { current throws(ProviderError) in
                 try await manager().successor(of: current, NoUserInteraction())
             },
-            stored: { () throws(CertificateProviderError) in try await manager().storedIdentity() },
+            stored: { () throws(ProviderError) in try await manager().storedIdentity() },
             lookAtStore: { await manager().lookAtStore() },
             updates: { manager().updates(for: $0) },
-            discardReplaced: { current throws(CertificateProviderError) in
+            discardReplaced: { current throws(ProviderError) in
                 try await manager().discardReplaced(by: current, NoUserInteraction())
             },
             shutdown: shutdown)
@@ -56,8 +56,8 @@ struct RenewalSource: Sendable {
         let schedule = { @Sendable (identity: Identity) in
             RenewalSchedule(for: identity, policy: policy, advice: provider.advice?.advice(on: identity))
         }
-        let stored = { @Sendable () async throws(CertificateProviderError) in
-            try await executor.run { () throws(CertificateProviderError) in try provider.getStoredCertificate() }
+        let stored = { @Sendable () async throws(ProviderError) in
+            try await executor.run { () throws(ProviderError) in try provider.getStoredCertificate() }
         }
         return Self(
             schedule: schedule,
@@ -65,12 +65,12 @@ struct RenewalSource: Sendable {
                 guard await provider.advice?.refreshAdvice(on: identity) == true else { return nil }
                 return schedule(identity)
             },
-            renewIfDue: { now throws(CertificateProviderError) in
+            renewIfDue: { now throws(ProviderError) in
                 if let stored = try await stored(), !schedule(stored).isDue(at: now) { return stored }
                 return try await provider.getCertificate(NoUserInteraction())
             },
-            renew: { _ throws(CertificateProviderError) in try await provider.getCertificate(NoUserInteraction()) },
-            successor: { current throws(CertificateProviderError) in
+            renew: { _ throws(ProviderError) in try await provider.getCertificate(NoUserInteraction()) },
+            successor: { current throws(ProviderError) in
                 if let stored = try await stored(), !stored.isSame(as: current, withChain: true) { return stored }
                 return try await provider.getCertificate(NoUserInteraction())
             },
@@ -78,7 +78,7 @@ struct RenewalSource: Sendable {
             // The storage of a provider is known to its manager alone.
             lookAtStore: { [] },
             updates: { _ in provider.updates },
-            discardReplaced: { current throws(CertificateProviderError) in
+            discardReplaced: { current throws(ProviderError) in
                 try await provider.replacement?.discardReplaced(by: current, NoUserInteraction())
             },
             shutdown: { await provider.shutdown() })

@@ -24,7 +24,7 @@ import Synchronization
 public final class RenewingIdentity: Service {
     /// Installs the new identity where it is used, such as ``/CertificateTLS/RotatingTLSCredentials/update(to:)``. If
     /// it throws, the current identity stays in use.
-    public typealias Install = @Sendable (Identity) async throws(CertificateProviderError) -> Void
+    public typealias Install = @Sendable (Identity) async throws(ProviderError) -> Void
 
     private struct State {
         var plan: RenewalPlan
@@ -170,7 +170,7 @@ public final class RenewingIdentity: Service {
             do { try await environment.look(SourceWatch.interval) } catch { return }
             let seen = await source.lookAtStore()
             guard watch.isDue(seen, inForce: inForce) else { continue }
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 try await takeStored()
                 inForce = seen
                 watch.succeeded()
@@ -185,8 +185,8 @@ public final class RenewingIdentity: Service {
     }
 
     /// Takes the stored identity, if it is another one.
-    private func takeStored() async throws(CertificateProviderError) {
-        func other() async throws(CertificateProviderError) -> Identity? {
+    private func takeStored() async throws(ProviderError) {
+        func other() async throws(ProviderError) -> Identity? {
             let stored = try await source.stored()
             return stored?.isSame(as: current, withChain: true) == false ? stored : nil
         }
@@ -200,7 +200,7 @@ public final class RenewingIdentity: Service {
     }
 
     /// Puts an identity into use. Its plan begins with it.
-    private func take(_ identity: Identity, _ event: Logger.Message) async throws(CertificateProviderError) {
+    private func take(_ identity: Identity, _ event: Logger.Message) async throws(ProviderError) {
         try checkValidity(of: identity)
         try await identity.verifyPossession()
         try await install(identity)
@@ -255,7 +255,7 @@ public final class RenewingIdentity: Service {
         if state.withLock({ $0.plan.schedule.isDue(at: moment.wall) }) {
             _ = try? await renew(using: source.renewIfDue)
         } else {
-            _ = try? await renew(isUpdate: true) { _ throws(CertificateProviderError) in
+            _ = try? await renew(isUpdate: true) { _ throws(ProviderError) in
                 try await source.successor(current)
             }
         }
@@ -274,7 +274,7 @@ public final class RenewingIdentity: Service {
         }
         guard isTime else { return }
         defer { end() }
-        do throws(CertificateProviderError) { try await source.discardReplaced(current) } catch {
+        do throws(ProviderError) { try await source.discardReplaced(current) } catch {
             environment.logger.warning(
                 "the replaced identity could not be destroyed; the next renewal tries again",
                 metadata: ["reason": "\(error)"])
@@ -285,7 +285,7 @@ public final class RenewingIdentity: Service {
     ///
     /// - Throws: `operationNotAllowed` while another renewal is in progress; `pending` if there is no newer identity
     ///   yet; errors of the provider, the checks and `install`. The current identity then stays in use.
-    public func renew() async throws(CertificateProviderError) { try await renew(using: source.renew) }
+    public func renew() async throws(ProviderError) { try await renew(using: source.renew) }
 
     /// Takes an identity that another configuration has led to. It need not be newer: one that is due is tried at once.
     ///
@@ -296,7 +296,7 @@ public final class RenewingIdentity: Service {
     ///   identity then stays in use.
     package func adopt(
         _ identity: Identity, isOfSameProvider: Bool, install: Install
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         try begin()
         defer { end() }
         let isSameCertificate = identity.certificate == current.certificate
@@ -307,13 +307,13 @@ public final class RenewingIdentity: Service {
         publish(identity, "identity of the new configuration", isOfSameProvider: isOfSameProvider)
     }
 
-    private func begin() throws(CertificateProviderError) {
+    private func begin() throws(ProviderError) {
         let isFree = state.withLock { state in
             defer { state.isBusy = true }
             return !state.isBusy
         }
         guard isFree else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed, "A renewal is in progress; wait until it has finished.")
         }
     }
@@ -326,12 +326,12 @@ public final class RenewingIdentity: Service {
     /// - Parameter isUpdate: Whether the provider has announced an identity, and need not have one.
     private func renew(
         isUpdate: Bool = false, using ask: RenewalSource.Ask
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         try begin()
         defer { end() }
         let moment = environment.moment
         state.withLock { $0.plan.begin(at: moment) }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let identity = try await ask(moment.wall)
             if isUpdate, identity.isSame(as: current, withChain: true) {
                 return state.withLock { $0.plan.endUpdate() }
@@ -349,7 +349,7 @@ public final class RenewingIdentity: Service {
 
     /// Refuses an identity whose chain is not valid by the wall clock, or not for TLS clients, unless the current one is not
     /// either and its certificate expires earlier; and a leaf alone whose issuer is in the chain of the current one, which is valid.
-    private func checkValidity(of identity: Identity) throws(CertificateProviderError) {
+    private func checkValidity(of identity: Identity) throws(ProviderError) {
         let now = environment.now()
         let present = current
         let lost = identity.lostIssuer(of: present.certificateChain, at: now)
@@ -357,7 +357,7 @@ public final class RenewingIdentity: Service {
             lost != nil || !identity.isAsUsable(as: present, at: now)
                 || identity.certificate.notValidAfter <= present.certificate.notValidAfter
         else { return }
-        throw CertificateProviderError(
+        throw ProviderError(
             .protocolError,
             "The new certificate of '\(identity.certificate.subject)' cannot be used: \(obstacle). The one in use "
                 + "stays. Obtain another certificate with its chain, or check this host's clock.",
@@ -389,7 +389,7 @@ public final class RenewingIdentity: Service {
         return now > schedule.expiry ? .error : now >= schedule.latest ? .warning : .info
     }
 
-    private func failed(with error: CertificateProviderError) {
+    private func failed(with error: ProviderError) {
         let moment = environment.moment
         let draw = environment.random()
         state.withLock { $0.plan.fail(with: error, at: moment, draw: draw) }

@@ -21,13 +21,13 @@ public struct CMSSigner: Sendable {
     /// - Throws: `notFound` for an empty chain, `unsupportedAlgorithm` for a scheme that CMS does not have.
     public init(
         certificateChain: [X509Certificate], key: any IdentityKey, scheme: SignatureScheme
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard let leaf = certificateChain.first else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .notFound, "A CMS message needs the signer's certificate, and there is none.")
         }
         guard let algorithm = CMSAlgorithm(scheme) else {
-            throw CertificateProviderError(.unsupportedAlgorithm, "CMS has no signatures by the scheme \(scheme).")
+            throw ProviderError(.unsupportedAlgorithm, "CMS has no signatures by the scheme \(scheme).")
         }
         (self.certificateChain, self.leaf, self.key) = (certificateChain, leaf, key)
         (self.scheme, self.algorithm) = (scheme, algorithm)
@@ -45,9 +45,9 @@ public struct CMSSigner: Sendable {
     ///   errors of the key.
     public func signature(
         ofDigest digest: [UInt8], attributes: [CMSSignerAttribute] = []
-    ) async throws(CertificateProviderError) -> CMSSignature {
+    ) async throws(ProviderError) -> CMSSignature {
         guard digest.count == digestAlgorithm.size else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData,
                 "The digest to sign has \(digest.count) bytes instead of \(digestAlgorithm.size); hash the content with "
                     + "\(digestAlgorithm).")
@@ -57,7 +57,7 @@ public struct CMSSigner: Sendable {
         let set = DER.value(DER.set, attributes)
         let value = try await key.signature(for: set, using: scheme)
         guard leaf.publicKey.isValidSignature(value, for: set, using: scheme) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .keyMismatch,
                 "The signature does not verify with the certificate '\(leaf.subject)': its key store has another key, or is "
                     + "faulty.")

@@ -13,7 +13,7 @@ package final class ContentSpool: Sendable {
     ///
     /// - Parameter directory: On the file system that has room for the content.
     /// - Throws: `storeWriteFailed`.
-    package init(in directory: String) throws(CertificateProviderError) {
+    package init(in directory: String) throws(ProviderError) {
         self.directory = directory
         descriptor = open(directory, O_RDWR | O_CLOEXEC | Self.temporary, 0o600)
         guard descriptor >= 0 else { throw Self.failure(directory) }
@@ -30,7 +30,7 @@ package final class ContentSpool: Sendable {
     /// Adds bytes. Blocks.
     ///
     /// - Throws: `storeWriteFailed`.
-    package func append(_ piece: UnsafeRawBufferPointer) throws(CertificateProviderError) {
+    package func append(_ piece: UnsafeRawBufferPointer) throws(ProviderError) {
         var rest = piece
         while !rest.isEmpty {
             let count = write(descriptor, rest.baseAddress, rest.count)
@@ -50,10 +50,10 @@ package final class ContentSpool: Sendable {
     /// The content as a document. Valid as long as the spool.
     ///
     /// - Throws: `malformedData`.
-    func pdfSource() throws(CertificateProviderError) -> PDFSource { try PDFSource(fileDescriptor: descriptor) }
+    func pdfSource() throws(ProviderError) -> PDFSource { try PDFSource(fileDescriptor: descriptor) }
 
-    private static func failure(_ directory: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private static func failure(_ directory: String) -> ProviderError {
+        ProviderError(
             .storeWriteFailed,
             "A temporary file in \(directory.withVisibleControls) cannot be written: \(String(cString: strerror(errno)))."
         )

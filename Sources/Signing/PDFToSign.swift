@@ -36,7 +36,7 @@ public struct PDFToSign: Sendable {
     public init(
         _ content: SigningContent, _ details: PDFSignatureDetails = .init(), hasTimeStamp: Bool,
         directory: String = "/tmp"
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         request = PDFSignatureRequest(
             field: details.field, reason: details.reason, location: details.location, hasTimeStamp: hasTimeStamp)
         if let source = try content.pdfSource() {
@@ -44,7 +44,7 @@ public struct PDFToSign: Sendable {
             claimedPages = try SignableDocument(source, request).claimedPages
         } else {
             let spool = try ContentSpool(in: directory)
-            try content.read { piece throws(CertificateProviderError) in try spool.append(piece) }
+            try content.read { piece throws(ProviderError) in try spool.append(piece) }
             (self.content, self.spool) = (spool.content(), spool)
             claimedPages = try SignableDocument(try spool.pdfSource(), request).claimedPages
         }

@@ -10,17 +10,17 @@ extension Signer {
     ///
     /// - Throws: `storeReadFailed`, `unsupportedAlgorithm`, `keyMismatch` for a signature that does not verify, errors of the key, and
     ///   those of ``TimeStampServer``.
-    public func detachedCMS(of content: SigningContent) async throws(CertificateProviderError) -> [UInt8] {
+    public func detachedCMS(of content: SigningContent) async throws(ProviderError) -> [UInt8] {
         let signer = try cmsSigner()
         let algorithm = signer.digestAlgorithm
-        let digest = try await executor.run { () throws(CertificateProviderError) in try content.digest(by: algorithm) }
+        let digest = try await executor.run { () throws(ProviderError) in try content.digest(by: algorithm) }
         return try await cms(signer, digest).derRepresentation()
     }
 
     /// Returns a CMS signature around content that is in memory. See ``detachedCMS(of:)``.
     ///
     /// - Throws: As ``detachedCMS(of:)``.
-    public func attachedCMS(of content: [UInt8]) async throws(CertificateProviderError) -> [UInt8] {
+    public func attachedCMS(of content: [UInt8]) async throws(ProviderError) -> [UInt8] {
         let signer = try cmsSigner()
         return try await cms(signer, signer.digestAlgorithm.digest(of: content)).derRepresentation(content: content)
     }
@@ -32,27 +32,27 @@ extension Signer {
     ///   - write: Writes bytes to the result.
     package func attachedCMS(
         of content: SigningContent, spool: ContentSpool,
-        write: @escaping @Sendable (UnsafeRawBufferPointer) throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) {
+        write: @escaping @Sendable (UnsafeRawBufferPointer) throws(ProviderError) -> Void
+    ) async throws(ProviderError) {
         let signer = try cmsSigner()
         let algorithm = signer.digestAlgorithm
-        let digest = try await executor.run { () throws(CertificateProviderError) in
-            try content.digest(by: algorithm) { piece throws(CertificateProviderError) in try spool.append(piece) }
+        let digest = try await executor.run { () throws(ProviderError) in
+            try content.digest(by: algorithm) { piece throws(ProviderError) in try spool.append(piece) }
         }
         let (head, tail) = try await cms(signer, digest).derRepresentation(aroundContentOf: spool.count)
-        try await executor.run { () throws(CertificateProviderError) in
+        try await executor.run { () throws(ProviderError) in
             try SigningContent(head).read(write)
             try spool.content().read(write)
             try SigningContent(tail).read(write)
         }
     }
 
-    private func cms(_ signer: CMSSigner, _ digest: [UInt8]) async throws(CertificateProviderError) -> CMSSignature {
+    private func cms(_ signer: CMSSigner, _ digest: [UInt8]) async throws(ProviderError) -> CMSSignature {
         try await signature(
             by: signer, ofDigest: digest, attributes: [.signingTime(now()), .signingCertificate(identity.certificate)])
     }
 
-    package func cmsSigner() throws(CertificateProviderError) -> CMSSigner {
+    package func cmsSigner() throws(ProviderError) -> CMSSigner {
         try CMSSigner(
             certificateChain: CertificateChain.withoutRoot(identity.certificateChain), key: identity.key, scheme: scheme
         )
@@ -61,7 +61,7 @@ extension Signer {
     /// Signs, and stamps the signature if that is wanted.
     package func signature(
         by signer: CMSSigner, ofDigest digest: [UInt8], attributes: [CMSSignerAttribute]
-    ) async throws(CertificateProviderError) -> CMSSignature {
+    ) async throws(ProviderError) -> CMSSignature {
         var signature = try await signer.signature(ofDigest: digest, attributes: attributes)
         if let timeStamps {
             signature.unsignedAttributes = [.timeStamp(try await timeStamps.token(for: signature.value))]

@@ -15,7 +15,7 @@ extension Signer {
     ///   those of ``TimeStampServer``.
     public func signedPDF(
         of document: [UInt8], _ details: PDFSignatureDetails = .init()
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(ProviderError) -> [UInt8] {
         let pdf = try PDFToSign(SigningContent(document), details, hasTimeStamp: timeStamps != nil)
         return document + (try await pdfUpdate(of: pdf, hold: { _ in }, source: { PDFSource(document) }))
     }
@@ -27,12 +27,12 @@ extension Signer {
     ///   - write: Writes bytes to the result, after all that can fail.
     package func signPDF(
         _ pdf: PDFToSign, spool: ContentSpool,
-        write: @escaping @Sendable (UnsafeRawBufferPointer) throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) {
+        write: @escaping @Sendable (UnsafeRawBufferPointer) throws(ProviderError) -> Void
+    ) async throws(ProviderError) {
         let update = try await pdfUpdate(
-            of: pdf, hold: { (piece) throws(CertificateProviderError) in try spool.append(piece) },
-            source: { () throws(CertificateProviderError) in try spool.pdfSource() })
-        try await executor.run { () throws(CertificateProviderError) in
+            of: pdf, hold: { (piece) throws(ProviderError) in try spool.append(piece) },
+            source: { () throws(ProviderError) in try spool.pdfSource() })
+        try await executor.run { () throws(ProviderError) in
             try spool.content().read(write)
             try SigningContent(update).read(write)
         }
@@ -40,11 +40,11 @@ extension Signer {
 
     /// Reads the document once, signs it, and returns what follows it.
     private func pdfUpdate(
-        of pdf: PDFToSign, hold: @escaping @Sendable (UnsafeRawBufferPointer) throws(CertificateProviderError) -> Void,
-        source: @escaping @Sendable () throws(CertificateProviderError) -> PDFSource
-    ) async throws(CertificateProviderError) -> [UInt8] {
+        of pdf: PDFToSign, hold: @escaping @Sendable (UnsafeRawBufferPointer) throws(ProviderError) -> Void,
+        source: @escaping @Sendable () throws(ProviderError) -> PDFSource
+    ) async throws(ProviderError) -> [UInt8] {
         guard scheme != .ed25519 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "Readers of PDF do not verify Ed25519. Sign with an identity whose key is EC or RSA, or use CMS.",
                 provider: identity.provenance.provider)
@@ -55,15 +55,15 @@ extension Signer {
         let room = signer.maximumSize(attributes: attributes) + (timeStamps == nil ? 0 : Self.timeStampRoom)
         let (algorithm, date) = (signer.digestAlgorithm, now())
         let (update, digest) = try await executor.run {
-            () throws(CertificateProviderError) -> (PDFSignatureUpdate, [UInt8]) in
+            () throws(ProviderError) -> (PDFSignatureUpdate, [UInt8]) in
             var update: PDFSignatureUpdate?
-            let digest = try pdf.content.digest(by: algorithm, copy: hold) { () throws(CertificateProviderError) in
+            let digest = try pdf.content.digest(by: algorithm, copy: hold) { () throws(ProviderError) in
                 let new = try PDFSignatureUpdate(
                     of: try SignableDocument(try source(), pdf.request), date: date, room: room)
                 update = new
                 return Array(new.bytes[..<new.contents.lowerBound]) + new.bytes[new.contents.upperBound...]
             }
-            guard let update else { throw CertificateProviderError(.internal, "The PDF has no update. Report this.") }
+            guard let update else { throw ProviderError(.internal, "The PDF has no update. Report this.") }
             return (update, digest)
         }
         return try update.filled(

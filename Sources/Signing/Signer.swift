@@ -31,7 +31,7 @@ public struct Signer: Sendable {
     public init(
         _ identity: Identity, scheme: SignatureScheme? = nil, timeStamps: TimeStampServer? = nil,
         now: @escaping @Sendable () -> Date = { Date() }, executor: BlockingExecutor = .threads(maximum: 1)
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try Self.requireUsable(identity.certificate, at: now())
         // The certificate of an RSA key may permit one digest only.
         let library = OpenSSLLibrary()
@@ -40,7 +40,7 @@ public struct Signer: Sendable {
         }
         let preferred = schemes.contains(.rsaPKCS1SHA256) ? .rsaPKCS1SHA256 : schemes.first
         guard let chosen = scheme ?? preferred, schemes.contains(chosen) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "The key of '\(identity.certificate.subject)' does not sign"
                     + (scheme.map { " with \($0)" } ?? "")
@@ -55,9 +55,9 @@ public struct Signer: Sendable {
     /// (RFC 5280, section 4.2.1.3). Needs no key, and so no PIN.
     ///
     /// - Throws: `certificateNotUsable`.
-    public static func requireUsable(_ leaf: X509Certificate, at date: Date) throws(CertificateProviderError) {
-        func refusal(_ reason: String) -> CertificateProviderError {
-            CertificateProviderError(.certificateNotUsable, "The certificate '\(leaf.subject)' cannot sign: \(reason).")
+    public static func requireUsable(_ leaf: X509Certificate, at date: Date) throws(ProviderError) {
+        func refusal(_ reason: String) -> ProviderError {
+            ProviderError(.certificateNotUsable, "The certificate '\(leaf.subject)' cannot sign: \(reason).")
         }
         switch leaf.status(at: date) {
         case .expired:
@@ -81,12 +81,12 @@ public struct Signer: Sendable {
     /// - Returns: DER for ECDSA, the raw octets otherwise.
     /// - Throws: `storeReadFailed`, `unsupportedAlgorithm` for too much content, `keyMismatch` for a signature that does not verify,
     ///   and errors of the key.
-    public func rawSignature(of content: SigningContent) async throws(CertificateProviderError) -> [UInt8] {
+    public func rawSignature(of content: SigningContent) async throws(ProviderError) -> [UInt8] {
         let (key, scheme, publicKey) = (identity.key, scheme, identity.certificate.publicKey)
         if let digestSigner = key.digestSigner, digestSigner.digestSchemes.contains(scheme),
             let algorithm = scheme.digestAlgorithm
         {
-            let digest = try await executor.run { () throws(CertificateProviderError) in
+            let digest = try await executor.run { () throws(ProviderError) in
                 try content.digest(by: algorithm)
             }
             let signature = try await digestSigner.signature(forDigest: digest, using: scheme)
@@ -94,14 +94,14 @@ public struct Signer: Sendable {
             guard isValid else { throw invalidSignature() }
             return signature
         }
-        let message = try await executor.run { () throws(CertificateProviderError) in try content.bytes() }
+        let message = try await executor.run { () throws(ProviderError) in try content.bytes() }
         let signature = try await key.signature(for: message, using: scheme)
         guard publicKey.isValidSignature(signature, for: message, using: scheme) else { throw invalidSignature() }
         return signature
     }
 
-    private func invalidSignature() -> CertificateProviderError {
-        CertificateProviderError(
+    private func invalidSignature() -> ProviderError {
+        ProviderError(
             .keyMismatch,
             "The signature does not verify with the certificate '\(identity.certificate.subject)': its key store has another key, or is faulty, or the certificate does not permit \(scheme).",
             provider: identity.provenance.provider)

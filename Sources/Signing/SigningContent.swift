@@ -27,13 +27,13 @@ public struct SigningContent: Sendable {
     /// - Parameter take: Gets each piece.
     /// - Throws: `storeReadFailed` for a file that cannot be read, and what `take` throws.
     package func read(
-        _ take: (UnsafeRawBufferPointer) throws(CertificateProviderError) -> Void
-    ) throws(CertificateProviderError) {
+        _ take: (UnsafeRawBufferPointer) throws(ProviderError) -> Void
+    ) throws(ProviderError) {
         switch source {
         case .bytes(let bytes):
             // withUnsafeBytes does not pass the type of an error on.
             let result = bytes.withUnsafeBytes { buffer in
-                Result { () throws(CertificateProviderError) in try take(buffer) }
+                Result { () throws(ProviderError) in try take(buffer) }
             }
             try result.get()
         case .descriptor(let descriptor, let name):
@@ -43,7 +43,7 @@ public struct SigningContent: Sendable {
                 let count = Glibc.read(descriptor, buffer.baseAddress, buffer.count)
                 if count < 0, errno == EINTR { continue }
                 guard count >= 0 else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .storeReadFailed,
                         "\(name.withVisibleControls) cannot be read: \(String(cString: strerror(errno))).")
                 }
@@ -61,9 +61,9 @@ public struct SigningContent: Sendable {
     /// - Throws: As ``read(_:)``.
     package func digest(
         by algorithm: DigestAlgorithm,
-        copy: (UnsafeRawBufferPointer) throws(CertificateProviderError) -> Void = { _ in },
-        rest: () throws(CertificateProviderError) -> [UInt8] = { [] }
-    ) throws(CertificateProviderError) -> [UInt8] {
+        copy: (UnsafeRawBufferPointer) throws(ProviderError) -> Void = { _ in },
+        rest: () throws(ProviderError) -> [UInt8] = { [] }
+    ) throws(ProviderError) -> [UInt8] {
         switch algorithm {
         case .sha256: try digest(SHA256(), copy, rest)
         case .sha384: try digest(SHA384(), copy, rest)
@@ -72,11 +72,11 @@ public struct SigningContent: Sendable {
     }
 
     private func digest(
-        _ function: some HashFunction, _ copy: (UnsafeRawBufferPointer) throws(CertificateProviderError) -> Void,
-        _ rest: () throws(CertificateProviderError) -> [UInt8]
-    ) throws(CertificateProviderError) -> [UInt8] {
+        _ function: some HashFunction, _ copy: (UnsafeRawBufferPointer) throws(ProviderError) -> Void,
+        _ rest: () throws(ProviderError) -> [UInt8]
+    ) throws(ProviderError) -> [UInt8] {
         var function = function
-        try read { piece throws(CertificateProviderError) in
+        try read { piece throws(ProviderError) in
             function.update(bufferPointer: piece)
             try copy(piece)
         }
@@ -87,7 +87,7 @@ public struct SigningContent: Sendable {
     /// The content as a document that is read in any order; `nil` for content from a pipe.
     ///
     /// - Throws: `malformedData`.
-    func pdfSource() throws(CertificateProviderError) -> PDFSource? {
+    func pdfSource() throws(ProviderError) -> PDFSource? {
         switch source {
         case .bytes(let bytes): return PDFSource(bytes)
         case .descriptor(let descriptor, _):
@@ -101,12 +101,12 @@ public struct SigningContent: Sendable {
     /// Reads the content into memory. Blocks.
     ///
     /// - Throws: `unsupportedAlgorithm` for more than ``maximumInMemory``; as ``read(_:)``.
-    package func bytes() throws(CertificateProviderError) -> [UInt8] {
+    package func bytes() throws(ProviderError) -> [UInt8] {
         if case .bytes(let bytes) = source { return bytes }
         var all: [UInt8] = []
-        try read { piece throws(CertificateProviderError) in
+        try read { piece throws(ProviderError) in
             guard all.count + piece.count <= Self.maximumInMemory else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .unsupportedAlgorithm,
                     "The key takes no digest of the content, and so at most \(Self.maximumInMemory >> 20) MiB of it; sign it as CMS, "
                         + "or with a key of another type.")

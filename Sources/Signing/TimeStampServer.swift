@@ -35,15 +35,15 @@ public struct TimeStampServer: Sendable {
     ///   - url: `http:` or `https:`, without a user or a fragment.
     ///   - anchors: The CA certificates that the server's own certificate must lead to, at least one. There is no default.
     /// - Throws: `configurationInvalid` for another URL, and without an anchor.
-    public init(_ url: String, anchors: [X509Certificate]) throws(CertificateProviderError) {
+    public init(_ url: String, anchors: [X509Certificate]) throws(ProviderError) {
         guard let server = ServerURL(url) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The URL of the time-stamp server is not valid: expected http:// or https:// with a host, without a user or a fragment."
             )
         }
         guard !anchors.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "No trust anchor for the time stamps of \(server.authority) is given; name its CA certificates.")
         }
@@ -62,15 +62,15 @@ public struct TimeStampServer: Sendable {
     /// - Returns: The TimeStampToken, DER, verified.
     /// - Throws: `unavailable`, `timedOut`, `rejected` if the server refuses, `protocolError` for an answer that is wrong,
     ///   `serverNotTrusted` if its signer is not trusted, and errors of the connection: all with the reason `timeStamp`.
-    public func token(for signature: [UInt8]) async throws(CertificateProviderError) -> [UInt8] {
-        do throws(CertificateProviderError) { return try await stamp(of: signature) } catch {
+    public func token(for signature: [UInt8]) async throws(ProviderError) -> [UInt8] {
+        do throws(ProviderError) { return try await stamp(of: signature) } catch {
             var error = error
             error.reason = .timeStamp
             throw error
         }
     }
 
-    private func stamp(of signature: [UInt8]) async throws(CertificateProviderError) -> [UInt8] {
+    private func stamp(of signature: [UInt8]) async throws(ProviderError) -> [UInt8] {
         let library = OpenSSLLibrary()
         let query: TimeStampQuery
         let body: [UInt8]
@@ -79,7 +79,7 @@ public struct TimeStampServer: Sendable {
                 sha256: Array(SHA256.hash(data: signature)), nonce: nonce(), policy: policy, in: library)
             body = try query.derRepresentation()
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "A request for \(server.authority) cannot be written; check the policy of the time stamps.",
                 underlying: error)
@@ -87,7 +87,7 @@ public struct TimeStampServer: Sendable {
         return try verified(try await answer(to: body), query, library)
     }
 
-    private func answer(to body: [UInt8]) async throws(CertificateProviderError) -> [UInt8] {
+    private func answer(to body: [UInt8]) async throws(ProviderError) -> [UInt8] {
         var security = ServerSecurity(trust: trust, now: now)
         security.settingNames = ServerSettingNames(
             address: "the URL of the time-stamp server", path: "the URL of the time-stamp server",
@@ -111,7 +111,7 @@ public struct TimeStampServer: Sendable {
 
     private func verified(
         _ answer: [UInt8], _ query: TimeStampQuery, _ library: OpenSSLLibrary
-    ) throws(CertificateProviderError) -> [UInt8] {
+    ) throws(ProviderError) -> [UInt8] {
         let reply: TimeStampReply
         do throws(OpenSSLError) { reply = try TimeStampReply(answer, in: library) } catch {
             throw wrong("it is damaged, or not an answer of a time-stamp server", error)
@@ -119,7 +119,7 @@ public struct TimeStampServer: Sendable {
         let status = reply.status
         guard status == 0 || status == 1 else {
             let text = reply.statusText
-            throw CertificateProviderError(
+            throw ProviderError(
                 .rejected,
                 "The time-stamp server \(server.authority) refuses (status \(status))"
                     + (text.isEmpty ? "." : ": \(text.withVisibleControls)"),
@@ -131,7 +131,7 @@ public struct TimeStampServer: Sendable {
         } catch {
             let reason = error.entries.map(\.text).last ?? error.function
             guard error.refusesTimeStampSigner else { throw wrong(reason, error) }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .serverNotTrusted,
                 "The signer of the time stamp from \(server.authority) is not trusted: \(error.detail?.replacing("Verify error:", with: "") ?? reason). "
                     + "Check the trust anchors for time stamps.",
@@ -146,14 +146,14 @@ public struct TimeStampServer: Sendable {
         return token.der
     }
 
-    private func wrong(_ reason: String, _ error: OpenSSLError? = nil) -> CertificateProviderError {
-        CertificateProviderError(
+    private func wrong(_ reason: String, _ error: OpenSSLError? = nil) -> ProviderError {
+        ProviderError(
             .protocolError, "The answer of the time-stamp server \(server.authority) is not accepted: \(reason).",
             underlying: error)
     }
 }
 
-extension CertificateProviderError.Reason {
+extension ProviderError.Reason {
     /// The signature was made; its time stamp did not come, or is wrong.
     public static let timeStamp = Self(rawValue: "timeStamp")
 }

@@ -19,5 +19,5 @@ package protocol ApprovalPrompt: Sendable {
     /// - Throws: `interactionRequired` if no person can be asked. After any error, the request is not approved.
     func answer(
         to question: SigningQuestion, within time: Duration
-    ) async throws(CertificateProviderError) -> ApprovalAnswer
+    ) async throws(ProviderError) -> ApprovalAnswer
 }

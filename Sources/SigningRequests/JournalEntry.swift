@@ -101,24 +101,24 @@ extension JournalEntry: Codable {
     /// The line with its end, and where in it the outcome begins.
     ///
     /// - Parameter width: The room for the outcome with its quotation marks: spaces follow it.
-    func line(width: Int) throws(CertificateProviderError) -> (bytes: [UInt8], outcome: Int) {
+    func line(width: Int) throws(ProviderError) -> (bytes: [UInt8], outcome: Int) {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
         var bytes: [UInt8]
         do {
             bytes = Array(String(decoding: try encoder.encode(self), as: UTF8.self).withEscapedControls.utf8)
         } catch {
-            throw CertificateProviderError(.internal, "A line of the journal cannot be made.", underlying: error)
+            throw ProviderError(.internal, "A line of the journal cannot be made.", underlying: error)
         }
         // Within a text these quotation marks would have backslashes.
         let key = Array(#""outcome":"#.utf8), value = Self.quoted(outcome)
         guard let start = bytes.firstRange(of: key)?.upperBound, bytes[start...].starts(with: value) else {
-            throw CertificateProviderError(.internal, "A line of the journal has no outcome.")
+            throw ProviderError(.internal, "A line of the journal has no outcome.")
         }
         bytes.insert(contentsOf: [UInt8](repeating: 0x20, count: max(0, width - value.count)), at: start + value.count)
         bytes.append(UInt8(ascii: "\n"))
         guard bytes.count <= Self.maximumSize else {
-            throw CertificateProviderError(.internal, "A line of the journal would have \(bytes.count) bytes.")
+            throw ProviderError(.internal, "A line of the journal would have \(bytes.count) bytes.")
         }
         return (bytes, start)
     }

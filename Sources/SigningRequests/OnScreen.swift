@@ -14,7 +14,7 @@ package struct OnScreenPrompt: ApprovalPrompt {
 
     package func answer(
         to question: SigningQuestion, within time: Duration
-    ) async throws(CertificateProviderError) -> ApprovalAnswer {
+    ) async throws(ProviderError) -> ApprovalAnswer {
         // The time of the person is whole: it runs from when the question is shown. As many as may wait are before this one.
         guard let turn = try await ScreenTurn.take(in: directory, within: time * PendingRequests.usualMaximum) else {
             return .timedOut
@@ -38,22 +38,22 @@ package struct OnScreenInteraction: UserInteraction {
 
     package var canAsk: Bool { interaction.canAsk }
 
-    package func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        try await inTurn { () throws(CertificateProviderError) in try await interaction.requestSecret(prompt) }
+    package func requestSecret(_ prompt: String) async throws(ProviderError) -> SecretBytes {
+        try await inTurn { () throws(ProviderError) in try await interaction.requestSecret(prompt) }
     }
 
-    package func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
-        try await inTurn { () throws(CertificateProviderError) in try await interaction.confirm(question) }
+    package func confirm(_ question: String) async throws(ProviderError) -> Bool {
+        try await inTurn { () throws(ProviderError) in try await interaction.confirm(question) }
     }
 
-    package func requestText(_ prompt: String) async throws(CertificateProviderError) -> String {
-        try await inTurn { () throws(CertificateProviderError) in try await interaction.requestText(prompt) }
+    package func requestText(_ prompt: String) async throws(ProviderError) -> String {
+        try await inTurn { () throws(ProviderError) in try await interaction.requestText(prompt) }
     }
 
     package func choose(
         _ question: String, among choices: [String]
-    ) async throws(CertificateProviderError) -> Int {
-        try await inTurn { () throws(CertificateProviderError) in
+    ) async throws(ProviderError) -> Int {
+        try await inTurn { () throws(ProviderError) in
             try await interaction.choose(question, among: choices)
         }
     }
@@ -62,10 +62,10 @@ package struct OnScreenInteraction: UserInteraction {
     package func report(_ progress: String, remaining: Duration) { interaction.report(progress, remaining: remaining) }
 
     private func inTurn<T>(
-        _ ask: () async throws(CertificateProviderError) -> T
-    ) async throws(CertificateProviderError) -> T {
+        _ ask: () async throws(ProviderError) -> T
+    ) async throws(ProviderError) -> T {
         guard let turn = try await ScreenTurn.take(in: directory, within: Self.timeout) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .timedOut, "The question was not asked: another one is on the screen. Answer it, and try again.")
         }
         defer { withExtendedLifetime(turn) {} }

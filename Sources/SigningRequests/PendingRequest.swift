@@ -33,7 +33,7 @@ package final class PendingRequest: Sendable {
     /// Reads the data back. Blocks on the disk.
     ///
     /// - Throws: `storeReadFailed` if it is not the data that was asked about.
-    package func data() throws(CertificateProviderError) -> [UInt8] {
+    package func data() throws(ProviderError) -> [UInt8] {
         let reason: String
         do throws(SafeDirectory.Refusal) {
             let data = try folder.read(question.operation.fileName, atMost: question.size)
@@ -42,7 +42,7 @@ package final class PendingRequest: Sendable {
         } catch {
             reason = error.reason.withVisibleControls
         }
-        throw CertificateProviderError(
+        throw ProviderError(
             .storeReadFailed,
             "Nothing is signed: the copy of the data that was shown cannot be used: \(reason). Ask for the signature again."
         )

@@ -42,7 +42,7 @@ package struct PendingRequests: Sendable {
         /// As many wait as may; the text says of whom.
         case tooMany(String)
         /// The disk is full or cannot be written to, or another process holds the lock for long.
-        case notStored(CertificateProviderError)
+        case notStored(ProviderError)
     }
 
     /// Adds a request to those that wait.
@@ -161,12 +161,12 @@ package struct PendingRequests: Sendable {
         /// Checks that the queue takes an answer.
         ///
         /// - Throws: `operationNotAllowed`.
-        package func requireAnswerable() throws(CertificateProviderError) {
+        package func requireAnswerable() throws(ProviderError) {
             switch state {
             case .waiting: break
             case .answered: throw PendingRequests.answered(question.id)
             case .askedElsewhere:
-                throw CertificateProviderError(
+                throw ProviderError(
                     .operationNotAllowed,
                     "The request \(question.id) is asked about elsewhere, at a terminal or by pinentry, and not by the queue; "
                         + "answer it there.")
@@ -177,7 +177,7 @@ package struct PendingRequests: Sendable {
     /// The requests that wait, by their deadlines. Removes what dead processes have left.
     ///
     /// - Throws: `storeReadFailed`.
-    package func list() throws(CertificateProviderError) -> [Waiting] {
+    package func list() throws(ProviderError) -> [Waiting] {
         guard let directory = try open() else { return [] }
         return Self.waiting(in: directory).sorted { $0.question.deadline < $1.question.deadline }
     }
@@ -185,7 +185,7 @@ package struct PendingRequests: Sendable {
     /// A request that waits.
     ///
     /// - Throws: `notFound`, `storeReadFailed`.
-    package func waiting(_ id: String) throws(CertificateProviderError) -> Waiting {
+    package func waiting(_ id: String) throws(ProviderError) -> Waiting {
         guard let directory = try open(), let waiting = Self.waiting(id, in: directory) else { throw Self.gone(id) }
         return waiting
     }
@@ -195,7 +195,7 @@ package struct PendingRequests: Sendable {
     /// - Parameter question: As it was shown: an answer to other data does not count.
     /// - Throws: `notFound` if the request does not wait any more; `operationNotAllowed` if it was answered, or another prompt asks;
     ///   `storeReadFailed`.
-    package func decide(_ question: SigningQuestion, approve: Bool) throws(CertificateProviderError) {
+    package func decide(_ question: SigningQuestion, approve: Bool) throws(ProviderError) {
         let id = question.id
         guard let directory = try open(), let waiting = Self.waiting(id, in: directory),
             waiting.question.digest == question.digest,
@@ -207,7 +207,7 @@ package struct PendingRequests: Sendable {
         defer { close(pipe) }
         guard files.rename(folder.descriptor, Self.waitingPipe, Self.answeredPipe) == 0 else {
             if errno == ENOENT { throw Self.waiting(id, in: directory) == nil ? Self.gone(id) : Self.answered(id) }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeWriteFailed,
                 "The request \(id) cannot be answered: \(folder.path.withVisibleControls): \(errorText(errno)).")
         }
@@ -218,7 +218,7 @@ package struct PendingRequests: Sendable {
     // MARK: - Of the queue
 
     /// Opens the pipe of a request of this process.
-    func openPipe(of question: SigningQuestion) throws(CertificateProviderError) -> Int32 {
+    func openPipe(of question: SigningQuestion) throws(ProviderError) -> Int32 {
         if let directory = try open(), Self.isID(question.id), let folder = try? directory.directory(question.id) {
             for name in [Self.waitingPipe, Self.answeredPipe] {
                 let pipe = Self.openPipe(folder, name, O_RDWR)
@@ -259,7 +259,7 @@ package struct PendingRequests: Sendable {
     private static func isID(_ text: String) -> Bool { text.count == 6 && text.allSatisfy(letters.contains) }
 
     /// Opens the directory after the dead requests are removed, if no other process is at it; `nil` if there is none.
-    private func open() throws(CertificateProviderError) -> SafeDirectory? {
+    private func open() throws(ProviderError) -> SafeDirectory? {
         do throws(SafeDirectory.Refusal) {
             guard let directory = try SafeDirectory.open(path) else { return nil }
             if let lock = try? StoreLock(in: directory, timeout: .zero, files) {
@@ -267,7 +267,7 @@ package struct PendingRequests: Sendable {
             }
             return directory
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed, "The waiting requests cannot be read: \(error.reason.withVisibleControls).")
         }
     }
@@ -322,15 +322,15 @@ package struct PendingRequests: Sendable {
         return pipe
     }
 
-    private static func gone(_ id: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private static func gone(_ id: String) -> ProviderError {
+        ProviderError(
             .notFound,
             "No request '\(id.cut(to: 32).withVisibleControls)' waits for an answer: its time is up, its application has gone, or "
                 + "there was none. See: certprov requests list, certprov requests log")
     }
 
-    fileprivate static func answered(_ id: String) -> CertificateProviderError {
-        CertificateProviderError(
+    fileprivate static func answered(_ id: String) -> ProviderError {
+        ProviderError(
             .operationNotAllowed,
             "The request \(id) has its answer already, or its time is up; the first answer counts. See: certprov requests log"
         )

@@ -23,13 +23,13 @@ package struct QueuePrompt: ApprovalPrompt {
     /// - Throws: `userCancelled` if the task was cancelled; `notFound` for a question that is not among those that wait.
     package func answer(
         to question: SigningQuestion, within time: Duration
-    ) async throws(CertificateProviderError) -> ApprovalAnswer {
+    ) async throws(ProviderError) -> ApprovalAnswer {
         let end = ContinuousClock.now + time
         let wait = try Wait(try requests.openPipe(of: question))
-        let result = await withTaskCancellationHandler { () async -> Result<ApprovalAnswer, CertificateProviderError> in
-            do throws(CertificateProviderError) {
+        let result = await withTaskCancellationHandler { () async -> Result<ApprovalAnswer, ProviderError> in
+            do throws(ProviderError) {
                 return .success(
-                    try await threads.run { [requests] () throws(CertificateProviderError) in
+                    try await threads.run { [requests] () throws(ProviderError) in
                         if let answer = try wait.answer(until: end) { return try Self.read(answer, question) }
                         // The last moment: an answer that was first is about to be written.
                         if !requests.refuseAnswers(to: question),
@@ -51,12 +51,12 @@ package struct QueuePrompt: ApprovalPrompt {
 
     private static func read(
         _ answer: [UInt8], _ question: SigningQuestion
-    ) throws(CertificateProviderError) -> ApprovalAnswer {
+    ) throws(ProviderError) -> ApprovalAnswer {
         for approve in [true, false]
         where answer.elementsEqual(PendingRequests.answer(to: question, approve: approve).utf8) {
             return approve ? .approved : .declined
         }
-        throw CertificateProviderError(
+        throw ProviderError(
             .malformedData, "The answer to the request \(question.id) is not one to it, and does not count.")
     }
 
@@ -66,10 +66,10 @@ package struct QueuePrompt: ApprovalPrompt {
         /// Readable after a cancellation.
         private let cancellation = certprov_event()
 
-        init(_ pipe: Int32) throws(CertificateProviderError) {
+        init(_ pipe: Int32) throws(ProviderError) {
             self.pipe = pipe
             guard cancellation >= 0 else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .unavailable, "The queue cannot wait for an answer: \(String(cString: strerror(errno))).")
             }
         }
@@ -85,7 +85,7 @@ package struct QueuePrompt: ApprovalPrompt {
         }
 
         /// Blocks until there is an answer; `nil` when the time is over.
-        func answer(until end: ContinuousClock.Instant) throws(CertificateProviderError) -> [UInt8]? {
+        func answer(until end: ContinuousClock.Instant) throws(ProviderError) -> [UInt8]? {
             while true {
                 let left = max(.zero, end - .now) / .milliseconds(1)
                 var both = [
@@ -94,7 +94,7 @@ package struct QueuePrompt: ApprovalPrompt {
                 ]
                 let ready = poll(&both, 2, Int32(min(left.rounded(.up), 60_000)))
                 if both[0].revents != 0 {
-                    throw CertificateProviderError(.userCancelled, "The wait for an answer was cancelled.")
+                    throw ProviderError(.userCancelled, "The wait for an answer was cancelled.")
                 }
                 var buffer = [UInt8](repeating: 0, count: 256)
                 if both[1].revents != 0, case let count = Glibc.read(pipe, &buffer, buffer.count), count > 0 {
@@ -103,7 +103,7 @@ package struct QueuePrompt: ApprovalPrompt {
                 if ready == 0, left <= 0 || ContinuousClock.now >= end { return nil }
                 // An error that does not go away must not spin.
                 guard ready >= 0 || errno == EINTR else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .unavailable, "The queue cannot wait for an answer: \(String(cString: strerror(errno))).")
                 }
             }

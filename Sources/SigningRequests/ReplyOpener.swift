@@ -17,16 +17,16 @@ package enum ReplyOpener {
     ///   application.
     package static func open(
         _ url: RequestURL, within time: Duration = .seconds(10)
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let text = url.text
         guard text.utf8.count <= longestURL else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed,
                 "The reply has \(text.utf8.count) bytes, and an argument of a program at most \(longestURL); have the application "
                     + "use the socket.")
         }
         guard let end = try await failure(of: text, within: time) else { return }
-        throw CertificateProviderError(
+        throw ProviderError(
             .unavailable,
             "xdg-open, which hands the reply to the application, \(end); look which one is registered: xdg-mime query default "
                 + "x-scheme-handler/\(url.scheme)")
@@ -40,17 +40,17 @@ package enum ReplyOpener {
     /// - Throws: `unavailable`.
     package static func show(
         _ path: String, within time: Duration = .seconds(2)
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         guard let end = try await failure(of: path, within: time) else { return }
-        throw CertificateProviderError(
+        throw ProviderError(
             .unavailable, "xdg-open, which shows \(path.withVisibleControls), \(end); open it with another program.")
     }
 
     /// - Returns: How xdg-open has ended, if that is a failure.
     private static func failure(
         of argument: String, within time: Duration
-    ) async throws(CertificateProviderError) -> String? {
-        let status = try await BlockingExecutor.threads(maximum: 1).run { () throws(CertificateProviderError) in
+    ) async throws(ProviderError) -> String? {
+        let status = try await BlockingExecutor.threads(maximum: 1).run { () throws(ProviderError) in
             try run(["xdg-open", argument], atMost: time)
         }
         guard let status, status != 0 else { return nil }
@@ -63,7 +63,7 @@ package enum ReplyOpener {
     /// - Returns: Its status, as waitpid(2) gives it; `nil` if it still runs.
     private static func run(
         _ arguments: [String], atMost time: Duration
-    ) throws(CertificateProviderError) -> Int32? {
+    ) throws(ProviderError) -> Int32? {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }
@@ -86,7 +86,7 @@ package enum ReplyOpener {
         var pid: pid_t = 0
         let code = posix_spawnp(&pid, arguments[0], &actions, &attributes, &words, environ)
         guard code == 0 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unavailable,
                 "\(arguments[0]) cannot be started: \(UnixSocket.text(code)); install the package xdg-utils.")
         }

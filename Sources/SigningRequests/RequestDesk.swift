@@ -7,10 +7,10 @@ package import Signing
 /// The identity that answers requests.
 package protocol RequestSigner: Sendable {
     /// Returns the certificate that would sign, without a question wherever that is possible.
-    func certificate() async throws(CertificateProviderError) -> X509Certificate
+    func certificate() async throws(ProviderError) -> X509Certificate
 
     /// Returns the identity, which may ask for a PIN.
-    func identity() async throws(CertificateProviderError) -> Identity
+    func identity() async throws(ProviderError) -> Identity
 }
 
 /// A reply, and what the signer knows beside it.
@@ -97,7 +97,7 @@ private final class RequestCourse {
     private let peer: String
     private var request: AuthenticRequest?
     private var question: SigningQuestion?
-    private var leaf: Result<X509Certificate, CertificateProviderError>?
+    private var leaf: Result<X509Certificate, ProviderError>?
     private var waiting: PendingRequest?
     private var line: RequestJournal.OpenEntry?
     private var items: [RequestURL.Item] = []
@@ -159,14 +159,14 @@ private final class RequestCourse {
     /// The steps 12 to 14.
     private func refusal(_ address: ReplyAddress) async -> RequestWord? {
         guard let request else { return .internalError }
-        do throws(CertificateProviderError) { leaf = .success(try await desk.signer.certificate()) } catch {
+        do throws(ProviderError) { leaf = .success(try await desk.signer.certificate()) } catch {
             leaf = .failure(error)
         }
         let (journal, steps, leaf) = (desk.journal, steps, try? leaf?.get())
         let (digest, client, now) = (request.digest, Int(request.client.number), desk.now())
         let isUnattended = request.isUnattended
-        do throws(CertificateProviderError) {
-            let (before, examined) = try await desk.executor.run { () throws(CertificateProviderError) in
+        do throws(ProviderError) {
+            let (before, examined) = try await desk.executor.run { () throws(ProviderError) in
                 let wasSigned =
                     isUnattended ? try journal.wasSigned(digest, client: client, within: RequestJournal.memory) : false
                 let examined = Result { () throws(RequestRefusal) in
@@ -215,13 +215,13 @@ private final class RequestCourse {
         }
     }
 
-    private func failed(_ error: CertificateProviderError, _ event: RequestEvent = .failed) -> RequestEvent {
+    private func failed(_ error: ProviderError, _ event: RequestEvent = .failed) -> RequestEvent {
         reason = error.message
         return event
     }
 
     private func findSigner(_ operation: SigningOperation) -> RequestEvent {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             guard let leaf = try leaf?.get() else { return .failed }
             try operation.requireUsable(leaf, at: desk.now())
             return .done
@@ -257,7 +257,7 @@ private final class RequestCourse {
 
     private func ask() async -> RequestEvent {
         guard let question else { return .failed }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             switch try await desk.prompt.answer(to: question, within: desk.registry.approvalTimeout) {
             case .approved: return .done
             case .declined: return .declined
@@ -273,8 +273,8 @@ private final class RequestCourse {
         let journal = desk.journal
         // Nil for a request that a person has approved.
         let limit: Int? = approver == JournalEntry.unattended ? request?.client.unattendedPerHour ?? 0 : nil
-        do throws(CertificateProviderError) {
-            let reservation = try await desk.executor.run { () throws(CertificateProviderError) in
+        do throws(ProviderError) {
+            let reservation = try await desk.executor.run { () throws(ProviderError) in
                 guard let limit else { return RequestJournal.Reservation.begun(try journal.begin(entry)) }
                 return try journal.beginUnattended(entry, perHour: limit)
             }
@@ -295,8 +295,8 @@ private final class RequestCourse {
     private func refuse(_ word: RequestWord, _ approver: String?) async -> RequestEvent {
         guard let entry = entry(.init(word), approver) else { return .failed }
         let journal = desk.journal
-        do throws(CertificateProviderError) {
-            try await desk.executor.run { () throws(CertificateProviderError) in try journal.append(entry) }
+        do throws(ProviderError) {
+            try await desk.executor.run { () throws(ProviderError) in try journal.append(entry) }
             return .done
         } catch { return failed(error) }
     }
@@ -313,11 +313,11 @@ private final class RequestCourse {
     private func sign(_ operation: SigningOperation, _ address: ReplyAddress) async -> RequestEvent {
         await desk.key.take()
         defer { desk.key.give() }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let data = if let request { request.data } else { try waiting?.data() ?? [] }
             let identity = try await desk.signer.identity()
             guard let leaf = try leaf?.get(), identity.certificate.derRepresentation == leaf.derRepresentation else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .keyMismatch, "The identity has changed since the request came; send the request again.")
             }
             switch operation {
@@ -330,7 +330,7 @@ private final class RequestCourse {
                 items = [.init("document", try await signer.signedPDF(of: data).base64)]
             }
             guard steps.fits(items, address) else {
-                throw CertificateProviderError(.internal, "The reply does not fit into a URL.")
+                throw ProviderError(.internal, "The reply does not fit into a URL.")
             }
             return .done
         } catch {
@@ -340,8 +340,8 @@ private final class RequestCourse {
 
     private func record(_ outcome: RequestState.Outcome) async -> RequestEvent {
         guard let line else { return .failed }
-        do throws(CertificateProviderError) {
-            try await desk.executor.run { () throws(CertificateProviderError) in
+        do throws(ProviderError) {
+            try await desk.executor.run { () throws(ProviderError) in
                 switch outcome {
                 case .signed: try line.finish(outcome: .signed)
                 case .refused(let word): try line.finish(outcome: .init(word))

@@ -50,15 +50,15 @@ package struct RequestJournal: Sendable {
     /// A client that has its lines of this minute gets none, and its next one says how many are missing.
     ///
     /// - Throws: `storeWriteFailed`; `operationNotAllowed`, with the reason `busy`, if another process holds the lock for long.
-    package func append(_ entry: JournalEntry) throws(CertificateProviderError) {
+    package func append(_ entry: JournalEntry) throws(ProviderError) {
         // A journal that cannot be read cannot be written either, which says why.
         guard (try? linesOfLastMinute(of: entry.client)) ?? 0 < limits.linesPerMinute else {
             return omissions.add(1, to: entry.client)
         }
         var entry = entry
         entry.omitted = omissions.take(of: entry.client)
-        do throws(CertificateProviderError) {
-            try withLock { directory throws(CertificateProviderError) in
+        do throws(ProviderError) {
+            try withLock { directory throws(ProviderError) in
                 _ = close(try add(entry, width: 0, in: directory).file)
             }
         } catch {
@@ -71,8 +71,8 @@ package struct RequestJournal: Sendable {
     /// outcome has room there: a full disk shows here.
     ///
     /// - Throws: As ``append(_:)``: the key must not be used then.
-    package func begin(_ entry: JournalEntry) throws(CertificateProviderError) -> OpenEntry {
-        try withLock { directory throws(CertificateProviderError) in try begin(entry, in: directory) }
+    package func begin(_ entry: JournalEntry) throws(ProviderError) -> OpenEntry {
+        try withLock { directory throws(ProviderError) in try begin(entry, in: directory) }
     }
 
     /// The result of ``beginUnattended(_:perHour:)``.
@@ -90,8 +90,8 @@ package struct RequestJournal: Sendable {
     /// - Throws: As ``append(_:)``, and `storeReadFailed`.
     package func beginUnattended(
         _ entry: JournalEntry, perHour limit: Int
-    ) throws(CertificateProviderError) -> Reservation {
-        try withLock { directory throws(CertificateProviderError) in
+    ) throws(ProviderError) -> Reservation {
+        try withLock { directory throws(ProviderError) in
             if try wasSigned(entry.digest, client: entry.client, within: Self.memory) { return .repeated }
             let count = try unattendedApprovals(client: entry.client, within: .seconds(3600))
             return count < limit ? .begun(try begin(entry, in: directory)) : .tooMany(count)
@@ -100,7 +100,7 @@ package struct RequestJournal: Sendable {
 
     private func begin(
         _ entry: JournalEntry, in directory: SafeDirectory
-    ) throws(CertificateProviderError) -> OpenEntry {
+    ) throws(ProviderError) -> OpenEntry {
         var entry = entry
         entry.outcome = .interrupted
         let (file, outcome) = try add(entry, width: OpenEntry.width, in: directory)
@@ -134,10 +134,10 @@ package struct RequestJournal: Sendable {
         /// Replaces the outcome in place. It is on disk when this returns.
         ///
         /// - Throws: `storeWriteFailed`: no reply may have the signature then.
-        package func finish(outcome word: JournalEntry.Outcome) throws(CertificateProviderError) {
+        package func finish(outcome word: JournalEntry.Outcome) throws(ProviderError) {
             var bytes = JournalEntry.quoted(word)
             guard bytes.count <= Self.width else {
-                throw CertificateProviderError(.internal, "The journal has no room for the outcome '\(word)'.")
+                throw ProviderError(.internal, "The journal has no room for the outcome '\(word)'.")
             }
             bytes += repeatElement(UInt8(ascii: " "), count: Self.width - bytes.count)
             // The signature would be known to a file that has no name.
@@ -152,8 +152,8 @@ package struct RequestJournal: Sendable {
     }
 
     private func withLock<Result>(
-        _ body: (SafeDirectory) throws(CertificateProviderError) -> Result
-    ) throws(CertificateProviderError) -> Result {
+        _ body: (SafeDirectory) throws(ProviderError) -> Result
+    ) throws(ProviderError) -> Result {
         let directory: SafeDirectory
         let lock: StoreLock
         do throws(SafeDirectory.Refusal) {
@@ -171,7 +171,7 @@ package struct RequestJournal: Sendable {
     /// - Returns: The journal, open for writing, and the place of the line's outcome.
     private func add(
         _ entry: JournalEntry, width: Int, in directory: SafeDirectory
-    ) throws(CertificateProviderError) -> (file: Int32, outcome: off_t) {
+    ) throws(ProviderError) -> (file: Int32, outcome: off_t) {
         let line = try entry.line(width: width)
         do throws(SafeDirectory.Refusal) {
             try rotate(directory)
@@ -237,7 +237,7 @@ package struct RequestJournal: Sendable {
         let limit = Limit(now().addingTimeInterval(-Double(Self.memory.components.seconds)))
         let words = ["outcome": ["signed", "interrupted"], "approver": [JournalEntry.unattended]]
         let texts = words.flatMap { key, values in values.map { "\"\(key)\":\"\($0)\"" } }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             for text in texts where !isNeeded {
                 try lines(of: file, from: 0, with: Array(text.utf8)) { line in
                     isNeeded = isNeeded || Self.entry(line, after: limit) != nil
@@ -281,7 +281,7 @@ package struct RequestJournal: Sendable {
     private static let sector = 512
     private static let lineEnd = UInt8(ascii: "\n")
 
-    fileprivate static func notWritten(_ reason: String, isBusy: Bool = false) -> CertificateProviderError {
+    fileprivate static func notWritten(_ reason: String, isBusy: Bool = false) -> ProviderError {
         SafeDirectory.Refusal(reason: reason, isBusy: isBusy).error(
             .storeWriteFailed,
             "The journal of signing requests cannot be written, so nothing is signed: \(reason.withVisibleControls).")
@@ -295,7 +295,7 @@ package struct RequestJournal: Sendable {
     /// - Throws: `storeReadFailed`.
     package func wasSigned(
         _ digest: String, client: Int, within time: Duration
-    ) throws(CertificateProviderError) -> Bool {
+    ) throws(ProviderError) -> Bool {
         var found = false
         try read(with: digest, "\"client\":\(client),", within: time) { entry in
             found =
@@ -309,7 +309,7 @@ package struct RequestJournal: Sendable {
     /// When this data was signed last, for any client; `nil` if it was not, as far as there are files.
     ///
     /// - Throws: `storeReadFailed`.
-    package func lastSigned(_ digest: String) throws(CertificateProviderError) -> Date? {
+    package func lastSigned(_ digest: String) throws(ProviderError) -> Date? {
         var last: Date?
         try read(with: digest, "\"outcome\":\"signed\"", within: nil) { entry in
             if entry.digest == digest, entry.outcome == .signed { last = entry.time }
@@ -320,7 +320,7 @@ package struct RequestJournal: Sendable {
     /// How many requests of this client a rule has approved within the last `time`, whatever became of their signatures.
     ///
     /// - Throws: As ``wasSigned(_:client:within:)``.
-    package func unattendedApprovals(client: Int, within time: Duration) throws(CertificateProviderError) -> Int {
+    package func unattendedApprovals(client: Int, within time: Duration) throws(ProviderError) -> Int {
         var count = 0
         try read(with: "\"approver\":\"\(JournalEntry.unattended)\"", "\"client\":\(client),", within: time) { entry in
             if entry.approver == JournalEntry.unattended, entry.client == client { count += 1 }
@@ -333,7 +333,7 @@ package struct RequestJournal: Sendable {
     /// - Throws: `storeReadFailed`.
     package func entries(
         newest count: Int
-    ) throws(CertificateProviderError) -> (entries: [JournalEntry], damaged: Int) {
+    ) throws(ProviderError) -> (entries: [JournalEntry], damaged: Int) {
         var (entries, damaged) = ([JournalEntry](), 0)
         for file in try openFiles() {
             let left = count - entries.count - damaged
@@ -348,7 +348,7 @@ package struct RequestJournal: Sendable {
     }
 
     /// The place in a file where its last lines begin.
-    private func start(of file: File, lines wanted: Int) throws(CertificateProviderError) -> Int {
+    private func start(of file: File, lines wanted: Int) throws(ProviderError) -> Int {
         // Back to the end of the line before them.
         var (start, left) = (file.size - 1, wanted)
         let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: Self.chunk, alignment: 16)
@@ -367,7 +367,7 @@ package struct RequestJournal: Sendable {
     }
 
     /// How many lines a client has of the last minute: of the newest mebibyte, which is more than one client has.
-    private func linesOfLastMinute(of client: Int) throws(CertificateProviderError) -> Int {
+    private func linesOfLastMinute(of client: Int) throws(ProviderError) -> Int {
         guard let file = try openFiles().first else { return 0 }
         let (start, end) = (now().addingTimeInterval(-60), now().addingTimeInterval(60))
         var count = 0
@@ -382,7 +382,7 @@ package struct RequestJournal: Sendable {
     /// - Parameter time: `nil` for entries of any age.
     private func read(
         with first: String, _ second: String, within time: Duration?, _ visit: (JournalEntry) -> Void
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let limit = time.map { Limit(now().addingTimeInterval(-Double($0.components.seconds))) }
         let second = Array(second.utf8)
         for file in try openFiles().reversed() {
@@ -410,7 +410,7 @@ package struct RequestJournal: Sendable {
     }
 
     /// The files of the journal, the newest first.
-    private func openFiles() throws(CertificateProviderError) -> [File] {
+    private func openFiles() throws(ProviderError) -> [File] {
         do throws(SafeDirectory.Refusal) {
             guard let directory = try SafeDirectory.open(directory) else { return [] }
             // The newest before the names are read: it may be renamed in between, and is there twice then, but never missing.
@@ -427,8 +427,8 @@ package struct RequestJournal: Sendable {
         }
     }
 
-    private static func notRead(_ reason: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private static func notRead(_ reason: String) -> ProviderError {
+        ProviderError(
             .storeReadFailed, "The journal of signing requests cannot be read: \(reason.withVisibleControls).")
     }
 
@@ -437,7 +437,7 @@ package struct RequestJournal: Sendable {
     /// Calls `visit` with each whole line, without its end, that has a text.
     private func lines(
         of file: File, from start: Int, with needle: [UInt8], _ visit: (UnsafeRawBufferPointer) -> Void
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: Self.chunk, alignment: 16)
         defer { buffer.deallocate() }
         var offset = start
@@ -461,7 +461,7 @@ package struct RequestJournal: Sendable {
 
     private func read(
         _ file: File, _ buffer: UnsafeMutableRawBufferPointer, at offset: Int, atMost limit: Int
-    ) throws(CertificateProviderError) -> Int {
+    ) throws(ProviderError) -> Int {
         while true {
             let count = pread(file.descriptor, buffer.baseAddress, limit, off_t(offset))
             if count >= 0 { return count }

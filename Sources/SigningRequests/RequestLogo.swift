@@ -43,7 +43,7 @@ public struct RequestLogo: Sendable, Hashable {
     /// Takes an image, whose kind is seen from its first bytes.
     ///
     /// - Throws: `usage` with the reason `wrong-logo-format` or `wrong-logo-size`: the words that a signer would refuse it with.
-    public init(_ image: [UInt8]) throws(CertificateProviderError) {
+    public init(_ image: [UInt8]) throws(ProviderError) {
         guard let kind = Kind.allCases.first(where: { $0.fits(image) }) else {
             throw RequestWord.wrongLogoFormat.mistake()
         }

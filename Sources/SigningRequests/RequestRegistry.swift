@@ -52,7 +52,7 @@ extension RequestRegistry {
     ///
     /// - Parameter path: The property file, which others must not be able to change if it permits unattended approval.
     /// - Throws: `configurationInvalid`, and errors of the keys' sources.
-    package init(_ settings: Parameters, secrets: SecretReader, path: String?) throws(CertificateProviderError) {
+    package init(_ settings: Parameters, secrets: SecretReader, path: String?) throws(ProviderError) {
         maximumDocument = settings[RequestSettings.maximumDocument]
         userCode = settings[RequestSettings.userCode]
         approvalTimeout = settings[RequestSettings.approvalTimeout]
@@ -69,7 +69,7 @@ extension RequestRegistry {
                     "has sign-pdf, which needs Signing.time-stamp-url: a server, or none")
             }
             let keySource = RequestSettings.keySource.of(member)
-            let key = try settings.reading(keySource) { () throws(CertificateProviderError) in
+            let key = try settings.reading(keySource) { () throws(ProviderError) in
                 try secrets.read(settings[keySource])
             }
             guard key.count > 0 else { throw settings.invalid(keySource, "names an empty key") }

@@ -198,7 +198,7 @@ package struct RequestSteps: Sendable {
             return nil
         case .signPDF:
             let document: PDFToSign
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 document = try PDFToSign(SigningContent(request.data), hasTimeStamp: registry.hasTimeStamp)
             } catch {
                 throw refusal(14, word, "the document cannot be signed: \(error.message)")

@@ -2,17 +2,17 @@ package import CertificateProviding
 
 extension RequestWord {
     /// The error of a reply that refuses the request with this word.
-    package func refusal() -> CertificateProviderError { error("The signer refuses the request: \(sentence).") }
+    package func refusal() -> ProviderError { error("The signer refuses the request: \(sentence).") }
 
     /// The error of a request that each signer would refuse with this word.
-    package func mistake(_ detail: String = "") -> CertificateProviderError {
+    package func mistake(_ detail: String = "") -> ProviderError {
         error("Signers refuse the request: \(sentence)." + (detail.isEmpty ? "" : " \(detail)"))
     }
 
     /// The error of a reply that is not accepted, for which this word stands.
     ///
     /// - Parameter detail: Says more than the word's own sentence.
-    package func failure(_ detail: String = "", underlying: (any Error)? = nil) -> CertificateProviderError {
+    package func failure(_ detail: String = "", underlying: (any Error)? = nil) -> ProviderError {
         let sentence = sentence.prefix(1).uppercased() + sentence.dropFirst()
         return error("\(sentence)." + (detail.isEmpty ? "" : " \(detail)"), underlying: underlying)
     }
@@ -21,9 +21,9 @@ extension RequestWord {
     ///
     /// - Parameter code: Another code than the word's.
     package func error(
-        _ text: String, code: CertificateProviderError.Code? = nil, underlying: (any Error)? = nil
-    ) -> CertificateProviderError {
-        CertificateProviderError(
+        _ text: String, code: ProviderError.Code? = nil, underlying: (any Error)? = nil
+    ) -> ProviderError {
+        ProviderError(
             code ?? self.code, "\(shown): \(text)", reason: .init(rawValue: shown), underlying: underlying)
     }
 

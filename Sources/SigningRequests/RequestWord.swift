@@ -60,7 +60,7 @@ public struct RequestWord: RawRepresentable, Hashable, Sendable, CustomStringCon
 
 extension RequestWord {
     /// The word in a sentence, and the error code that stands beside it.
-    private static let meanings: [RequestWord: (code: CertificateProviderError.Code, sentence: String)] = [
+    private static let meanings: [RequestWord: (code: ProviderError.Code, sentence: String)] = [
         .wrongOperationType: (
             .malformedRequest, "the URL cannot be read, or its host is neither sign-pdf nor sign-challenge"
         ),
@@ -107,10 +107,10 @@ extension RequestWord {
     public var sentence: String { Self.meanings[self]?.sentence ?? "the signer refuses with a word of its own" }
 
     /// The error code beside the word; `rejected` for an unknown word.
-    public var code: CertificateProviderError.Code { Self.meanings[self]?.code ?? .rejected }
+    public var code: ProviderError.Code { Self.meanings[self]?.code ?? .rejected }
 }
 
-extension CertificateProviderError.Code {
+extension ProviderError.Code {
     /// The command's own code for a wrong command line: a request that is wrong by its form is the caller's mistake.
     fileprivate static let malformedRequest = Self(rawValue: "usage")
 }

@@ -5,5 +5,5 @@ extension StateDirectory {
     /// The directory of the journal and of the waiting requests: beside the identities.
     ///
     /// - Throws: As ``path()``.
-    package static func requests() throws(CertificateProviderError) -> String { try path() + "/requests" }
+    package static func requests() throws(ProviderError) -> String { try path() + "/requests" }
 }

@@ -26,7 +26,7 @@ package final class ScreenTurn: Sendable {
     /// - Throws: `userCancelled` if the task was cancelled, `storeWriteFailed` if the lock cannot be opened.
     package static func take(
         in directory: String, within time: Duration
-    ) async throws(CertificateProviderError) -> ScreenTurn? {
+    ) async throws(ProviderError) -> ScreenTurn? {
         let end = ContinuousClock.now + time
         let turn: ScreenTurn
         do throws(SafeDirectory.Refusal) {
@@ -39,13 +39,13 @@ package final class ScreenTurn: Sendable {
         }
         while flock(turn.descriptor, LOCK_EX | LOCK_NB) != 0 {
             guard errno == EWOULDBLOCK || errno == EINTR else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .storeWriteFailed, "No question can be asked: \(name) cannot be locked: \(errorText(errno)).")
             }
             let left = end - .now
             guard left > .zero else { return nil }
             do { try await Task.sleep(for: min(left, pause)) } catch {
-                throw CertificateProviderError(.userCancelled, "The wait for the screen was cancelled.")
+                throw ProviderError(.userCancelled, "The wait for the screen was cancelled.")
             }
         }
         return turn

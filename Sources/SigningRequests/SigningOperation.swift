@@ -25,10 +25,10 @@ extension SigningOperation {
     /// Checks that a certificate is valid, and may make these signatures.
     ///
     /// - Throws: `certificateNotUsable`.
-    package func requireUsable(_ leaf: X509Certificate, at date: Date) throws(CertificateProviderError) {
+    package func requireUsable(_ leaf: X509Certificate, at date: Date) throws(ProviderError) {
         try Signer.requireUsable(leaf, at: date)
-        func refusal(_ reason: String) -> CertificateProviderError {
-            CertificateProviderError(.certificateNotUsable, "The certificate '\(leaf.subject)' cannot sign: \(reason).")
+        func refusal(_ reason: String) -> ProviderError {
+            ProviderError(.certificateNotUsable, "The certificate '\(leaf.subject)' cannot sign: \(reason).")
         }
         switch self {
         case .signChallenge:

@@ -29,7 +29,7 @@ public struct SigningReply: Sendable {
     public init(
         _ reply: [UInt8], to operation: SigningOperation, of data: [UInt8], anchors: [X509Certificate]? = nil,
         at date: Date = Date()
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         guard reply.contains(where: { $0 != 0x0a && $0 != 0x0d }) else { throw RequestWord.emptyResponse.failure() }
         guard let url = RequestURL(reply) else { throw RequestWord.parseURLError.failure() }
         let message = url["message"]
@@ -43,7 +43,7 @@ public struct SigningReply: Sendable {
         if url["status"] != "success" { throw RequestWord(rawValue: message ?? "").refusal() }
         let parts =
             operation == .signChallenge ? try Self.challenge(url, data) : try Self.document(url, data)
-        do throws(CertificateProviderError) { try operation.requireUsable(parts.certificate, at: date) } catch {
+        do throws(ProviderError) { try operation.requireUsable(parts.certificate, at: date) } catch {
             throw RequestWord.signatureVerificationError.failure(error.message, underlying: error)
         }
         if let anchors {
@@ -56,7 +56,7 @@ public struct SigningReply: Sendable {
 
     private typealias Parts = (data: [UInt8], certificate: X509Certificate, others: [X509Certificate])
 
-    private static func challenge(_ url: RequestURL, _ challenge: [UInt8]) throws(CertificateProviderError) -> Parts {
+    private static func challenge(_ url: RequestURL, _ challenge: [UInt8]) throws(ProviderError) -> Parts {
         let certificate = try certificate(url["certificate"]?.strictBase64)
         guard certificate.publicKey.curve == "P-256",
             OpenSSLLibrary().permits(.ecdsaP256SHA256, for: certificate.publicKey)
@@ -71,7 +71,7 @@ public struct SigningReply: Sendable {
         return (signature, certificate, [])
     }
 
-    private static func document(_ url: RequestURL, _ sent: [UInt8]) throws(CertificateProviderError) -> Parts {
+    private static func document(_ url: RequestURL, _ sent: [UInt8]) throws(ProviderError) -> Parts {
         let word = RequestWord.signatureVerificationError
         guard let document = url["document"]?.strictBase64 else {
             throw word.failure("The reply has no document that can be read.")
@@ -103,8 +103,8 @@ public struct SigningReply: Sendable {
         )
     }
 
-    private static func certificate(_ der: [UInt8]?) throws(CertificateProviderError) -> X509Certificate {
-        do throws(CertificateProviderError) {
+    private static func certificate(_ der: [UInt8]?) throws(ProviderError) -> X509Certificate {
+        do throws(ProviderError) {
             guard let der else { throw RequestWord.certificateParseError.failure() }
             return try X509Certificate(derRepresentation: der)
         } catch { throw RequestWord.certificateParseError.failure(underlying: error) }
@@ -112,9 +112,9 @@ public struct SigningReply: Sendable {
 
     private static func chain(
         of leaf: X509Certificate, among others: [X509Certificate], _ anchors: [X509Certificate], _ date: Date
-    ) async throws(CertificateProviderError) -> [X509Certificate] {
+    ) async throws(ProviderError) -> [X509Certificate] {
         let result: CertificateChain.Validation
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             result = try await CertificateChain.validation(of: leaf, among: others, trusting: anchors, at: date)
         } catch {
             guard error.code != .userCancelled else { throw error }

@@ -42,7 +42,7 @@ public struct SigningRequest: Sendable {
     /// - Parameter key: The client's key, as bytes of UTF-8.
     /// - Throws: For a request that each signer would refuse by its form, an error whose reason is the signer's word: `usage`, or
     ///   `malformedData` for a challenge that is too long.
-    public func url(key: SecretBytes) throws(CertificateProviderError) -> RequestURL {
+    public func url(key: SecretBytes) throws(ProviderError) -> RequestURL {
         guard !data.isEmpty else { throw RequestWord.emptyData.mistake() }
         guard operation != .signChallenge || data.count <= Self.maximumChallenge else {
             throw RequestWord.challengeProcessingError.mistake("It has \(data.count) bytes.")

@@ -6,15 +6,15 @@ extension TimeStampServer {
     ///
     /// - Parameter settings: ``/Logon/LogonConfiguration/settings``.
     /// - Throws: `configurationInvalid`, and errors of the file with the anchors.
-    public static func configured(by settings: Parameters) throws(CertificateProviderError) -> TimeStampServer? {
+    public static func configured(by settings: Parameters) throws(ProviderError) -> TimeStampServer? {
         guard let url = settings[RequestSettings.timeStampURL], url != RequestSettings.noTimeStamp else { return nil }
         guard let path = settings[RequestSettings.timeStampAnchors] else {
             throw settings.invalid(RequestSettings.timeStampURL, "needs Signing.time-stamp-anchors")
         }
-        let anchors = try settings.reading(RequestSettings.timeStampAnchors) { () throws(CertificateProviderError) in
+        let anchors = try settings.reading(RequestSettings.timeStampAnchors) { () throws(ProviderError) in
             try CertificateFile.read(path)
         }
-        var server = try settings.reading(RequestSettings.timeStampURL) { () throws(CertificateProviderError) in
+        var server = try settings.reading(RequestSettings.timeStampURL) { () throws(ProviderError) in
             try TimeStampServer(url, anchors: anchors)
         }
         server.policy = settings[RequestSettings.timeStampPolicy]

@@ -13,14 +13,14 @@ extension CommandDocument {
     ///
     /// - Parameter warnings: The warnings of the command; `nil` for a document without that key, such as an error.
     /// - Throws: `internal` for a value that JSON does not have.
-    public func json(warnings: [String]? = nil) throws(CertificateProviderError) -> String {
+    public func json(warnings: [String]? = nil) throws(ProviderError) -> String {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
         do {
             return String(decoding: try encoder.encode(Enveloped(self, warnings: warnings)), as: UTF8.self)
                 .withEscapedControls
         } catch {
-            throw CertificateProviderError(.internal, "The result cannot be written as JSON.", underlying: error)
+            throw ProviderError(.internal, "The result cannot be written as JSON.", underlying: error)
         }
     }
 }

@@ -20,7 +20,7 @@ public enum Console {
     /// Writes a result.
     ///
     /// - Throws: `storeWriteFailed` if stdout cannot be written, for example because the disk is full.
-    public static func print(_ text: String) throws(CertificateProviderError) {
+    public static func print(_ text: String) throws(ProviderError) {
         try write(text, to: streams.withLock(\.output))
     }
 
@@ -30,21 +30,21 @@ public enum Console {
     /// - Throws: `storeWriteFailed`, as ``print(_:)``.
     public static func show(
         _ document: some CommandDocument, json isJSON: Bool, _ warnings: Warnings, text: () -> String
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try print(isJSON ? document.json(warnings: warnings.take()) + "\n" : text())
     }
 
     /// Writes an error to stderr, as ``ErrorDocument`` with `--json`.
     ///
     /// - Parameter program: The name that begins the line of text.
-    public static func report(_ error: CertificateProviderError, of program: String, json isJSON: Bool) {
+    public static func report(_ error: ProviderError, of program: String, json isJSON: Bool) {
         note((isJSON ? try? ErrorDocument(error).json() : nil) ?? "\(program): \(error)")
     }
 
     /// Writes bytes to stdout, and nothing else.
     ///
     /// - Throws: `storeWriteFailed`.
-    package static func print(_ bytes: SecretBytes) throws(CertificateProviderError) {
+    package static func print(_ bytes: SecretBytes) throws(ProviderError) {
         let output = streams.withLock(\.output)
         var copy = bytes.withUnsafeBytes { Array($0) }
         defer { copy.withUnsafeMutableBytes { if let base = $0.baseAddress { explicit_bzero(base, $0.count) } } }
@@ -54,7 +54,7 @@ public enum Console {
     /// Writes bytes to stdout.
     ///
     /// - Throws: `storeWriteFailed`.
-    package static func print(_ bytes: UnsafeRawBufferPointer) throws(CertificateProviderError) {
+    package static func print(_ bytes: UnsafeRawBufferPointer) throws(ProviderError) {
         try write(Array(bytes)[...], to: streams.withLock(\.output))
     }
 
@@ -95,17 +95,17 @@ public enum Console {
         }
     }
 
-    private static func write(_ text: String, to descriptor: Int32) throws(CertificateProviderError) {
+    private static func write(_ text: String, to descriptor: Int32) throws(ProviderError) {
         try write(Array(text.utf8)[...], to: descriptor)
     }
 
-    private static func write(_ bytes: ArraySlice<UInt8>, to descriptor: Int32) throws(CertificateProviderError) {
+    private static func write(_ bytes: ArraySlice<UInt8>, to descriptor: Int32) throws(ProviderError) {
         var bytes = bytes
         while !bytes.isEmpty {
             let count = bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
             if count < 0 && errno == EINTR { continue }
             guard count >= 0 else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .storeWriteFailed, "The output cannot be written: \(String(cString: strerror(errno))).")
             }
             bytes = bytes.dropFirst(count)

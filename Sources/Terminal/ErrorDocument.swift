@@ -13,7 +13,7 @@ public struct ErrorDocument: CommandDocument {
     private let retryAfter: Double?
 
     /// Makes the document of an error.
-    public init(_ error: CertificateProviderError) {
+    public init(_ error: ProviderError) {
         code = error.code.rawValue
         provider = Nullable(error.provider?.rawValue)
         message = error.message

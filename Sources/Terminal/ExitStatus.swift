@@ -31,11 +31,11 @@ public enum ExitStatus: Int32, Sendable {
     case configuration = 78
 
     /// The status for an error code; ``software`` for an unknown one, such as a plugin's own.
-    public init(_ code: CertificateProviderError.Code) {
+    public init(_ code: ProviderError.Code) {
         self = Self.byCode[code] ?? .software
     }
 
-    private static let byCode: [CertificateProviderError.Code: ExitStatus] = [
+    private static let byCode: [ProviderError.Code: ExitStatus] = [
         .malformedData: .data, .unsupportedAlgorithm: .data, .keyMismatch: .data,
         .documentNotSignable: .data, .certificateNotUsable: .data,
         .usage: .usage,
@@ -54,7 +54,7 @@ public enum ExitStatus: Int32, Sendable {
     ]
 }
 
-extension CertificateProviderError.Code {
+extension ProviderError.Code {
     /// The command line is wrong. Used by commands only, not by providers.
     public static let usage = Self(rawValue: "usage")
 }

@@ -16,19 +16,19 @@ enum HeldSignals {
     /// - Parameter body: Gets a descriptor that becomes readable when a signal arrives.
     /// - Returns: The result of `body`, and the signals that arrived and did not end the process.
     static func during<T>(
-        _ body: (_ arrival: Int32) throws(CertificateProviderError) -> T
-    ) throws(CertificateProviderError) -> (T, signals: Set<Int32>) {
+        _ body: (_ arrival: Int32) throws(ProviderError) -> T
+    ) throws(ProviderError) -> (T, signals: Set<Int32>) {
         var ends: [Int32] = [-1, -1]
         let kind = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
         guard socketpair(AF_UNIX, kind, 0, &ends) == 0 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .internal, "The terminal cannot be used for a question: \(String(cString: strerror(errno))).")
         }
         defer { for end in ends { close(end) } }
         heldSignals = ends[1]
         let former = all.map { ($0, hold($0)) }
 
-        let result = Result { () throws(CertificateProviderError) in try body(ends[0]) }
+        let result = Result { () throws(ProviderError) in try body(ends[0]) }
         for (number, action) in former {
             var action = action
             sigaction(number, &action, nil)

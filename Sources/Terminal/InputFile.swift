@@ -20,10 +20,10 @@ public struct InputFile: Sendable {
     /// Reads the file. Blocks until its end.
     ///
     /// - Throws: `fileNotFound`, `storeReadFailed`, `malformedData` for more than `limit` bytes.
-    public func read(atMost limit: Int) throws(CertificateProviderError) -> [UInt8] {
+    public func read(atMost limit: Int) throws(ProviderError) -> [UInt8] {
         let bytes = try prefix(limit + 1)
         guard bytes.count <= limit else {
-            throw CertificateProviderError(.malformedData, "\(name) has more than \(limit) bytes; name another file.")
+            throw ProviderError(.malformedData, "\(name) has more than \(limit) bytes; name another file.")
         }
         return bytes
     }
@@ -31,7 +31,7 @@ public struct InputFile: Sendable {
     /// Reads the first `count` bytes, or fewer of a shorter file. Blocks.
     ///
     /// - Throws: `fileNotFound`, `storeReadFailed`.
-    package func prefix(_ count: Int) throws(CertificateProviderError) -> [UInt8] {
+    package func prefix(_ count: Int) throws(ProviderError) -> [UInt8] {
         let descriptor =
             path.map { open($0, O_RDONLY | O_CLOEXEC | O_NOCTTY) } ?? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
         guard descriptor >= 0 else { throw failure(errno) }
@@ -49,8 +49,8 @@ public struct InputFile: Sendable {
         return bytes
     }
 
-    private func failure(_ code: Int32) -> CertificateProviderError {
-        CertificateProviderError(
+    private func failure(_ code: Int32) -> ProviderError {
+        ProviderError(
             code == ENOENT ? .fileNotFound : .storeReadFailed,
             "\(name) cannot be read: \(String(cString: strerror(code))).")
     }

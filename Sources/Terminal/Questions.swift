@@ -20,8 +20,8 @@ package enum Questions {
     /// - Parameter body: Blocks for the answer. It ends with `userCancelled` when the cancellation's descriptor is readable.
     /// - Throws: What `body` throws; `userCancelled` if the task was cancelled before, and after ``end()``.
     static func ask(
-        _ body: @escaping @Sendable (Cancellation) throws(CertificateProviderError) -> SecretBytes
-    ) async throws(CertificateProviderError) -> SecretBytes {
+        _ body: @escaping @Sendable (Cancellation) throws(ProviderError) -> SecretBytes
+    ) async throws(ProviderError) -> SecretBytes {
         let cancellation = Cancellation()
         let hasEnded = state.withLock { state in
             state.open[ObjectIdentifier(cancellation)] = cancellation
@@ -29,10 +29,10 @@ package enum Questions {
         }
         defer { _ = state.withLock { $0.open.removeValue(forKey: ObjectIdentifier(cancellation)) } }
         if hasEnded { throw noAnswer }
-        let result = await withTaskCancellationHandler { () async -> Result<SecretBytes, CertificateProviderError> in
-            do throws(CertificateProviderError) {
+        let result = await withTaskCancellationHandler { () async -> Result<SecretBytes, ProviderError> in
+            do throws(ProviderError) {
                 return .success(
-                    try await thread.run { () throws(CertificateProviderError) in
+                    try await thread.run { () throws(ProviderError) in
                         receiveSignals()
                         guard !cancellation.isCancelled else { throw noAnswer }
                         return try body(cancellation)
@@ -58,7 +58,7 @@ package enum Questions {
         _ = isOver.wait(timeout: .now() + 2)
     }
 
-    static let noAnswer = CertificateProviderError(.userCancelled, "The question was not answered.")
+    static let noAnswer = ProviderError(.userCancelled, "The question was not answered.")
 
     /// A new thread holds back what the one that made it does.
     private static func receiveSignals() {

@@ -25,7 +25,7 @@ public struct TerminalInteraction: UserInteraction {
     /// Asks for a secret without echo.
     ///
     /// - Throws: `interactionRequired` if the process has no controlling terminal, `userCancelled` without an answer.
-    public func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+    public func requestSecret(_ prompt: String) async throws(ProviderError) -> SecretBytes {
         try await ask(
             Prompt(question: Self.line(prompt), isHidden: true),
             orElse: "run the command at a terminal, or set a source of the secret")
@@ -34,7 +34,7 @@ public struct TerminalInteraction: UserInteraction {
     /// Asks a question that is answered with `y` or `n`; `n` is the default.
     ///
     /// - Throws: `interactionRequired` if the process has no controlling terminal, `userCancelled` without an answer.
-    public func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
+    public func confirm(_ question: String) async throws(ProviderError) -> Bool {
         try await answer(to: question) == "y"
     }
 
@@ -43,7 +43,7 @@ public struct TerminalInteraction: UserInteraction {
     /// - Throws: As ``confirm(_:)``.
     public func confirm(
         _ question: String, after lines: [String]
-    ) async throws(CertificateProviderError) -> Bool {
+    ) async throws(ProviderError) -> Bool {
         try await answer(to: question, after: { _ in lines }) == "y"
     }
 
@@ -56,14 +56,14 @@ public struct TerminalInteraction: UserInteraction {
     /// - Throws: As ``confirm(_:)``.
     public func answer(
         to question: String, about text: ConsentText?, keys: KeyValuePairs<Character, String> = [:]
-    ) async throws(CertificateProviderError) -> Character {
+    ) async throws(ProviderError) -> Character {
         try await answer(to: question, after: { text?.lines(columns: $0) ?? [] }, keys: keys)
     }
 
     private func answer(
         to question: String, after lines: @escaping @Sendable (_ columns: Int) -> [String] = { _ in [] },
         keys: KeyValuePairs<Character, String> = [:]
-    ) async throws(CertificateProviderError) -> Character {
+    ) async throws(ProviderError) -> Character {
         let choices = (["y/N"] + keys.map { "\($0) \($1)" }).joined(separator: ", ")
         let answer = try await ask(
             Prompt(lines: lines, question: "\(question) [\(choices)] ", about: question), orElse: advice)
@@ -75,7 +75,7 @@ public struct TerminalInteraction: UserInteraction {
     /// Asks for a text.
     ///
     /// - Throws: As ``requestSecret(_:)``.
-    public func requestText(_ prompt: String) async throws(CertificateProviderError) -> String {
+    public func requestText(_ prompt: String) async throws(ProviderError) -> String {
         let answer = try await ask(
             Prompt(question: Self.line(prompt)), orElse: "set the value in the configuration")
         return answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
@@ -89,9 +89,9 @@ public struct TerminalInteraction: UserInteraction {
     /// Asks for the number of a choice until there is one.
     ///
     /// - Throws: As ``requestSecret(_:)``.
-    public func choose(_ question: String, among choices: [String]) async throws(CertificateProviderError) -> Int {
+    public func choose(_ question: String, among choices: [String]) async throws(ProviderError) -> Int {
         guard !choices.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .internal, "The question \"\(question.withVisibleControls)\" has no choices.")
         }
         let lines = [question] + choices.enumerated().map { "\($0.offset + 1). \($0.element)" }
@@ -130,8 +130,8 @@ public struct TerminalInteraction: UserInteraction {
     /// Asks on the terminal and reads one line.
     ///
     /// - Parameter advice: The next step in the error if no terminal is available.
-    private func ask(_ prompt: Prompt, orElse advice: String) async throws(CertificateProviderError) -> SecretBytes {
-        try await Questions.ask { cancellation throws(CertificateProviderError) in
+    private func ask(_ prompt: Prompt, orElse advice: String) async throws(ProviderError) -> SecretBytes {
+        try await Questions.ask { cancellation throws(ProviderError) in
             try Self.ask(prompt, orElse: advice, cancellation)
         }
     }
@@ -139,10 +139,10 @@ public struct TerminalInteraction: UserInteraction {
     /// Blocks for the answer.
     private static func ask(
         _ prompt: Prompt, orElse advice: String, _ cancellation: Questions.Cancellation
-    ) throws(CertificateProviderError) -> SecretBytes {
+    ) throws(ProviderError) -> SecretBytes {
         let terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)
         guard terminal >= 0 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .interactionRequired,
                 "No terminal is available to ask \"\((prompt.about ?? prompt.question).withVisibleControls)\"; \(advice)."
             )
@@ -154,8 +154,8 @@ public struct TerminalInteraction: UserInteraction {
             // Stops the process here while it is in the background (SIGTTOU), so that it asks once, after fg.
             var settings = termios()
             if tcgetattr(terminal, &settings) == 0 { tcsetattr(terminal, TCSANOW, &settings) }
-            let (line, signals) = try HeldSignals.during { arrival throws(CertificateProviderError) in
-                func answer() throws(CertificateProviderError) -> SecretBytes? {
+            let (line, signals) = try HeldSignals.during { arrival throws(ProviderError) in
+                func answer() throws(ProviderError) -> SecretBytes? {
                     _ = write(terminal, text, text.count)
                     // Characters typed until now were for another program or question. Not after the last line: a program at the other
                     // end of the terminal may answer at once.
@@ -183,10 +183,10 @@ public struct TerminalInteraction: UserInteraction {
     /// Reads one line; returns `nil` if `arrival` becomes readable before the line is complete.
     private static func readLine(
         from terminal: Int32, unlessReadable arrival: Int32, or cancellation: Questions.Cancellation
-    ) throws(CertificateProviderError) -> SecretBytes? {
+    ) throws(ProviderError) -> SecretBytes? {
         var used = 0
         var isInterrupted = false
-        let line = try SecretBytes(count: 4096) { buffer throws(CertificateProviderError) in
+        let line = try SecretBytes(count: 4096) { buffer throws(ProviderError) in
             while used < buffer.count {
                 var waiting = [terminal, arrival, cancellation.descriptor].map {
                     pollfd(fd: $0, events: Int16(POLLIN), revents: 0)

@@ -43,7 +43,7 @@ struct CommandContext: Sendable {
     /// - Parameter executor: Runs what blocks. Most commands have one thing to do, on a thread of their own, which it may block.
     init(
         _ options: GlobalOptions, executor: BlockingExecutor = BlockingExecutor { job in job() }
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         self.options = options
         let level: Logger.Level = options.verbose == 0 ? .warning : .trace
         let warnings = Warnings(of: "certprov", collecting: options.json)
@@ -63,11 +63,11 @@ struct CommandContext: Sendable {
     /// Runs a subcommand without core dumps, reports its error on stderr, and exits with the status of the error.
     static func run(
         _ options: GlobalOptions, executor: BlockingExecutor = BlockingExecutor { job in job() },
-        _ body: (CommandContext) async throws(CertificateProviderError) -> ExitStatus
+        _ body: (CommandContext) async throws(ProviderError) -> ExitStatus
     ) async throws {
-        try await guarded(json: options.json) { () async throws(CertificateProviderError) in
+        try await guarded(json: options.json) { () async throws(ProviderError) in
             let context = try CommandContext(options, executor: executor)
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 let status = try await body(context)
                 await context.plugins.shutdown()
                 return status
@@ -80,7 +80,7 @@ struct CommandContext: Sendable {
 
     /// Runs a subcommand that needs no context of providers, in the same way.
     static func guarded(
-        json: Bool, _ body: () async throws(CertificateProviderError) -> ExitStatus
+        json: Bool, _ body: () async throws(ProviderError) -> ExitStatus
     ) async throws {
         CommandProcess.prepare()
         // SwiftNIO would start a thread for each processor. A command has one connection at a time.
@@ -88,7 +88,7 @@ struct CommandContext: Sendable {
         NIOSingletons.blockingPoolThreadCountSuggestion = 1
 
         let status: ExitStatus
-        do throws(CertificateProviderError) { status = try await body() } catch {
+        do throws(ProviderError) { status = try await body() } catch {
             // The end by a signal says enough.
             EndingSignal.leaveToSignal()
             report(error, json: json)
@@ -98,10 +98,10 @@ struct CommandContext: Sendable {
     }
 
     /// Shows an error on stderr.
-    func report(_ error: CertificateProviderError) { Self.report(error, json: options.json) }
+    func report(_ error: ProviderError) { Self.report(error, json: options.json) }
 
     /// Shows an error on stderr, also before the options have been parsed.
-    static func report(_ error: CertificateProviderError, json: Bool) {
+    static func report(_ error: ProviderError, json: Bool) {
         Console.report(error, of: "certprov", json: json)
     }
 
@@ -112,7 +112,7 @@ struct CommandContext: Sendable {
     func discardReplaced(
         by identity: Identity, of manager: LogonManager, _ interaction: any UserInteraction
     ) async {
-        do throws(CertificateProviderError) { try await manager.discardReplaced(by: identity, interaction) } catch {
+        do throws(ProviderError) { try await manager.discardReplaced(by: identity, interaction) } catch {
             remark(
                 "the replaced identity could not be destroyed; the next renewal tries again: "
                     + error.message)
@@ -122,7 +122,7 @@ struct CommandContext: Sendable {
     /// Returns what writes the files of the section `Files.`; `nil` without one.
     ///
     /// - Throws: `configurationInvalid`, and errors of a password's source.
-    func filesExport(_ configuration: LogonConfiguration) throws(CertificateProviderError) -> FilesExport? {
+    func filesExport(_ configuration: LogonConfiguration) throws(ProviderError) -> FilesExport? {
         try FilesExport(configuration.settings, secrets: secrets)
     }
 
@@ -132,19 +132,19 @@ struct CommandContext: Sendable {
     /// Writes the result to stdout: `document` with `--json`, else `text`.
     func show(
         _ document: some CommandDocument, text: () -> String
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try Console.show(document, json: options.json, warnings, text: text)
     }
 
     /// Loads the configuration, and shows its warnings.
-    func configuration() throws(CertificateProviderError) -> LogonConfiguration {
+    func configuration() throws(ProviderError) -> LogonConfiguration {
         let configuration = try configurationWithoutRemarks()
         configuration.warnings.forEach(remark)
         return configuration
     }
 
     /// Loads the configuration, for a command that shows its warnings itself.
-    func configurationWithoutRemarks() throws(CertificateProviderError) -> LogonConfiguration {
+    func configurationWithoutRemarks() throws(ProviderError) -> LogonConfiguration {
         try ConfigurationLookup(options: options, registry: registry).configuration()
     }
 
@@ -157,7 +157,7 @@ struct CommandContext: Sendable {
     func manager(
         _ configuration: LogonConfiguration, unlocking interaction: (any UserInteraction)? = nil,
         onRead: (@Sendable (String) -> Void)? = nil
-    ) async throws(CertificateProviderError) -> LogonManager {
+    ) async throws(ProviderError) -> LogonManager {
         let (manager, vault) = try managerAsItIs(configuration, onRead: onRead)
         if let vault { try await unlock(vault, of: manager, interaction) }
         return manager
@@ -166,9 +166,9 @@ struct CommandContext: Sendable {
     /// Unlocks a vault as ``manager(_:unlocking:)`` does.
     func unlock(
         _ vault: DataVault, of manager: LogonManager, _ interaction: (any UserInteraction)? = nil
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         guard try await manager.registrationState() == .registeredLocked, try !vault.unlockFromSession() else { return }
-        do throws(CertificateProviderError) { try await unlock(manager, vault, interaction) } catch {
+        do throws(ProviderError) { try await unlock(manager, vault, interaction) } catch {
             // Another process has unregistered the application since.
             guard error.code != .vaultDestroyed, try await manager.registrationState() == .notRegistered else {
                 throw error
@@ -178,7 +178,7 @@ struct CommandContext: Sendable {
 
     private func unlock(
         _ manager: LogonManager, _ vault: DataVault, _ interaction: (any UserInteraction)?
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let source = manager.configuration.registration.passcodeSource
         if try vault.hasNoPasscode() {
             // All that it needs is a key of a key store.
@@ -194,7 +194,7 @@ struct CommandContext: Sendable {
     /// Returns a manager, and the vault of its application, which is not touched; `nil` if the configuration has none.
     func managerAsItIs(
         _ configuration: LogonConfiguration, onRead: (@Sendable (String) -> Void)? = nil
-    ) throws(CertificateProviderError) -> (LogonManager, DataVault?) {
+    ) throws(ProviderError) -> (LogonManager, DataVault?) {
         var configuration = configuration
         // The vault is locked when the command ends, and not while the user thinks about a question.
         configuration.registration.lockTimeout = nil
@@ -219,17 +219,17 @@ struct CommandContext: Sendable {
     /// Returns the manager and the vault of the application that is configured.
     ///
     /// - Throws: `configurationInvalid` if there is none.
-    func application() throws(CertificateProviderError) -> (LogonManager, DataVault) {
+    func application() throws(ProviderError) -> (LogonManager, DataVault) {
         let lookup = ConfigurationLookup(options: options, registry: registry, mayBeOptions: false)
         let configuration = try lookup.configuration()
         configuration.warnings.forEach(remark)
         let (manager, vault) = try managerAsItIs(configuration)
         if let vault { return (manager, vault) }
         guard let path = configuration.path else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "An application is registered with a property file; name one with --config.")
         }
-        throw CertificateProviderError(
+        throw ProviderError(
             .configurationInvalid,
             "\(path.withVisibleControls): The configuration has no application to register; set ApplicationId.")
     }
@@ -237,10 +237,10 @@ struct CommandContext: Sendable {
     /// As ``application()``, of an application that is registered, or was not unregistered to the end.
     ///
     /// - Throws: `notFound` if it is not.
-    func registeredApplication() async throws(CertificateProviderError) -> (LogonManager, DataVault) {
+    func registeredApplication() async throws(ProviderError) -> (LogonManager, DataVault) {
         let (manager, vault) = try application()
         guard try await manager.registrationState() != .notRegistered else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .notFound,
                 "The application '\(vault.applicationID)' is not registered, so it has no vault; run: certprov register"
             )
@@ -249,7 +249,7 @@ struct CommandContext: Sendable {
     }
 
     /// Returns this host's identity store.
-    func identityStore() throws(CertificateProviderError) -> IdentityStore { try composition.store() }
+    func identityStore() throws(ProviderError) -> IdentityStore { try composition.store() }
 
     /// Returns the environment with a part of an identity store.
     func environment(_ storage: any IdentityStorage) -> ProviderEnvironment { composition.environment(storage) }

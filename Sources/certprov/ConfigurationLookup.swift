@@ -13,7 +13,7 @@ struct ConfigurationLookup {
 
     /// - Throws: `configurationMissing` with the paths that were searched, `configurationInvalid`,
     ///   `noCertificateProvider`.
-    func configuration() throws(CertificateProviderError) -> LogonConfiguration {
+    func configuration() throws(ProviderError) -> LogonConfiguration {
         guard let provider = try requestedProvider() else { return try load() }
         let overrides = parameters()
         if options.isComplete {
@@ -23,7 +23,7 @@ struct ConfigurationLookup {
         // If the policy uses no provider, the manager says so: whether this one is listed does not matter.
         guard configuration.userCreationPolicy == .certificate else { return configuration }
         guard var chosen = configuration.providers.first(where: { $0.id == provider }) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .noCertificateProvider,
                 "\((configuration.path ?? "The property file").withVisibleControls) does not list the provider '\(provider)' in "
                     + "CertificateProvider.", provider: provider)
@@ -34,13 +34,13 @@ struct ConfigurationLookup {
     }
 
     /// Returns the property file's content; an empty configuration if there is no file.
-    func configurationIfAny() throws(CertificateProviderError) -> LogonConfiguration {
+    func configurationIfAny() throws(ProviderError) -> LogonConfiguration {
         path == nil ? LogonConfiguration() : try load()
     }
 
-    private func load() throws(CertificateProviderError) -> LogonConfiguration {
+    private func load() throws(ProviderError) -> LogonConfiguration {
         guard let path else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationMissing,
                 "No property file was found. Looked for \(PropertyFile.searched(environment)). Name one with --config"
                     + (mayBeOptions ? ", or configure a provider with --provider and --set." : "."))
@@ -48,13 +48,13 @@ struct ConfigurationLookup {
         return try LogonConfiguration.load(path: path, registry: registry)
     }
 
-    private func requestedProvider() throws(CertificateProviderError) -> ProviderID? {
+    private func requestedProvider() throws(ProviderError) -> ProviderID? {
         guard let name = options.drivenProvider else { return nil }
         // Also a plugin of the directory that the property file names, if that is read.
         let registry = try (options.isComplete ? nil : pluginDirectory()).map(registry.looking) ?? registry
         let installed = registry.providerIDs
         guard let id = ProviderID(rawValue: name), installed.contains(id) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The provider '\(name.withVisibleControls)' is not installed; installed: "
                     + installed.map(\.rawValue).joined(separator: ", ")
@@ -65,9 +65,9 @@ struct ConfigurationLookup {
 
     /// Returns the directory of plugins that the property file names, whatever else that says; `nil` for none. A file that
     /// `--config` does not name may be damaged.
-    func pluginDirectory() throws(CertificateProviderError) -> String? {
+    func pluginDirectory() throws(ProviderError) -> String? {
         guard let path else { return nil }
-        do throws(CertificateProviderError) { return try LogonConfiguration.pluginDirectory(path: path) } catch {
+        do throws(ProviderError) { return try LogonConfiguration.pluginDirectory(path: path) } catch {
             if options.config == nil { return nil }
             throw error
         }

@@ -11,19 +11,19 @@ extension ListedIdentity {
 
     /// Why TLS or its peers refuse the identity, though the leaf is valid at `now`; `nil` if nothing speaks against it.
     /// Does not look at the private key.
-    func refusal(at now: Date) -> CertificateProviderError? {
+    func refusal(at now: Date) -> ProviderError? {
         guard let leaf = certificateChain.first, leaf.status(at: now) == .valid else { return nil }
-        do throws(CertificateProviderError) { try TLSCredentials.check(certificateChain, of: provider) } catch {
+        do throws(ProviderError) { try TLSCredentials.check(certificateChain, of: provider) } catch {
             return error
         }
         return obstacle(at: now).map { obstacle in
-            let code: CertificateProviderError.Code =
+            let code: ProviderError.Code =
                 switch status(at: now) {
                 case .valid: .unsupportedAlgorithm
                 case .expired: .expired
                 case .notYetValid: .notFound
                 }
-            return CertificateProviderError(
+            return ProviderError(
                 code,
                 "The certificate of '\(leaf.subject)' cannot be used: \(obstacle). Obtain another one with its chain.",
                 provider: provider)

@@ -10,7 +10,7 @@ struct ListedPlugin: Sendable {
     var provider: ProviderDescriptor?
     var keyStores: [KeyStoreDescriptor] = []
     /// Why it is not used.
-    var error: CertificateProviderError?
+    var error: ProviderError?
 
     /// The path and the versions.
     var origin: String {
@@ -23,12 +23,12 @@ struct ListedPlugin: Sendable {
     /// - Parameter configured: What the property file says for it.
     private init(_ plugin: InstalledPlugin, of host: PluginHost, _ configured: ProviderParameters) {
         (id, path) = (plugin.id, plugin.path)
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             description = try host.describeAnew(id, configured)
             provider = try host.provider(id, ProviderParameters())
             for scheme in description?.schemes ?? [] {
                 guard let store = try host.keyStore(scheme, ProviderParameters()), store.id == id else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .configurationInvalid,
                         "The scheme '\(scheme):' of the plugin '\(id)' belongs to another plugin, which has this name; remove "
                             + "one of the two.", provider: id)
@@ -65,7 +65,7 @@ extension CommandContext {
     /// that have no plugin's name.
     ///
     /// - Throws: Errors of the file of `--config`.
-    func installedPlugins() async throws(CertificateProviderError) -> [ListedPlugin] {
+    func installedPlugins() async throws(ProviderError) -> [ListedPlugin] {
         let lookup = ConfigurationLookup(options: options, registry: registry)
         let host = try lookup.pluginDirectory().map(plugins.searching) ?? plugins
         for (path, reason) in host.misnamed { remark("\(path.withVisibleControls) is not used: \(reason)") }

@@ -10,7 +10,7 @@ struct OutputFile: Sendable {
 
     /// Throws if ``write(_:)`` would fail. Call it before making the content of the file.
     /// - Throws: `storeWriteFailed`.
-    func check() throws(CertificateProviderError) {
+    func check() throws(ProviderError) {
         var status = stat()
         guard lstat(path, &status) == 0 else {
             guard errno == ENOENT else { throw failure(errno) }
@@ -18,7 +18,7 @@ struct OutputFile: Sendable {
             return
         }
         guard status.st_mode & S_IFMT == S_IFREG else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeWriteFailed, "\(path.withVisibleControls) is not a regular file; name another one with --out.")
         }
         guard replacing else { throw exists() }
@@ -26,14 +26,14 @@ struct OutputFile: Sendable {
 
     /// Writes the file.
     /// - Throws: `storeWriteFailed`; the file is then unchanged.
-    func write(_ text: String) throws(CertificateProviderError) { try write(Array(text.utf8)) }
+    func write(_ text: String) throws(ProviderError) { try write(Array(text.utf8)) }
 
     /// Writes the file.
     /// - Throws: `storeWriteFailed`; the file is then unchanged.
-    func write(_ bytes: [UInt8]) throws(CertificateProviderError) {
+    func write(_ bytes: [UInt8]) throws(ProviderError) {
         let file = try begin()
         let result = bytes.withUnsafeBytes { bytes in
-            Result { () throws(CertificateProviderError) in try file.append(bytes) }
+            Result { () throws(ProviderError) in try file.append(bytes) }
         }
         try result.get()
         try file.finish()
@@ -41,7 +41,7 @@ struct OutputFile: Sendable {
 
     /// Begins to write the file, which is not there before ``Unfinished/finish()``.
     /// - Throws: `storeWriteFailed`.
-    func begin() throws(CertificateProviderError) -> Unfinished {
+    func begin() throws(ProviderError) -> Unfinished {
         try check()
         let temporary = ".certprov-" + String(UInt64.random(in: .min ... .max), radix: 36)
         let place: ReachedDirectory
@@ -51,7 +51,7 @@ struct OutputFile: Sendable {
             }
             place = reached
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeWriteFailed, "\(path.withVisibleControls) cannot be written: \(error.reason.withVisibleControls)."
             )
         }
@@ -81,7 +81,7 @@ struct OutputFile: Sendable {
 
         /// Adds bytes.
         /// - Throws: `storeWriteFailed`.
-        func append(_ bytes: UnsafeRawBufferPointer) throws(CertificateProviderError) {
+        func append(_ bytes: UnsafeRawBufferPointer) throws(ProviderError) {
             var rest = bytes
             while !rest.isEmpty {
                 let count = Glibc.write(descriptor, rest.baseAddress, rest.count)
@@ -93,7 +93,7 @@ struct OutputFile: Sendable {
 
         /// Gives the file its name.
         /// - Throws: `storeWriteFailed`; what had the name is then unchanged.
-        func finish() throws(CertificateProviderError) {
+        func finish() throws(ProviderError) {
             // Whatever the umask is.
             guard fchmod(descriptor, 0o644) == 0, fsync(descriptor) == 0 else { throw file.failure(errno) }
             // A hard link, unlike a rename, never replaces.
@@ -115,13 +115,13 @@ struct OutputFile: Sendable {
         return slash == path.startIndex ? "/" : String(path[..<slash])
     }
 
-    fileprivate func exists() -> CertificateProviderError {
-        CertificateProviderError(
+    fileprivate func exists() -> ProviderError {
+        ProviderError(
             .storeWriteFailed, "\(path.withVisibleControls) exists already; use --force to replace it.")
     }
 
-    fileprivate func failure(_ code: Int32) -> CertificateProviderError {
-        CertificateProviderError(
+    fileprivate func failure(_ code: Int32) -> ProviderError {
+        ProviderError(
             .storeWriteFailed, "\(path.withVisibleControls) cannot be written: \(String(cString: strerror(code))).")
     }
 }

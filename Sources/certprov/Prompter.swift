@@ -15,7 +15,7 @@ enum Prompter: String, CaseIterable, ExpressibleByArgument, Sendable {
 extension CommandContext {
     /// Asks by the program that the property file names, or by that of the usual name.
     static func pinentry(_ options: GlobalOptions, _ registry: ProviderRegistry) -> Pinentry {
-        Pinentry { () throws(CertificateProviderError) in
+        Pinentry { () throws(ProviderError) in
             guard !options.isComplete else { return Pinentry.usualProgram }
             let configuration = try ConfigurationLookup(options: options, registry: registry).configurationIfAny()
             return configuration.settings[RequestSettings.promptProgram] ?? Pinentry.usualProgram
@@ -25,9 +25,9 @@ extension CommandContext {
     /// Refuses to ask for a consent where the question would be on a terminal, and a script has the command.
     ///
     /// - Throws: `interactionRequired` if stdin is not a terminal.
-    func requirePerson(for action: String) throws(CertificateProviderError) {
+    func requirePerson(for action: String) throws(ProviderError) {
         guard options.prompt == .pinentry || isatty(STDIN_FILENO) == 1 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .interactionRequired, "\(action) needs a confirmation, and stdin is not a terminal; use --yes.")
         }
     }

@@ -15,14 +15,14 @@ enum RootCommand {
         let isJSON = arguments.contains("--json")
         if let position = firstArgumentThatIsNotText() {
             CommandContext.report(
-                CertificateProviderError(
+                ProviderError(
                     .usage, "Argument \(position) is not UTF-8; rename the file, or use a link to it."),
                 json: isJSON)
             exit(ExitStatus.usage.rawValue)
         }
         if let option = repeatedOption(arguments) {
             CommandContext.report(
-                CertificateProviderError(.usage, "\(option) is given twice, and takes one value; remove one."),
+                ProviderError(.usage, "\(option) is given twice, and takes one value; remove one."),
                 json: isJSON)
             exit(ExitStatus.usage.rawValue)
         }
@@ -39,12 +39,12 @@ enum RootCommand {
         if error == nil { ProcessEnd.end(ExitStatus.done.rawValue) }
         if let status = error as? ExitCode { ProcessEnd.end(status.rawValue) }
         if isJSON, let error, !(error is ExitCode), root.exitCode(for: error) == .validationFailure {
-            CommandContext.report(CertificateProviderError(.usage, root.message(for: error)), json: true)
+            CommandContext.report(ProviderError(.usage, root.message(for: error)), json: true)
             exit(ExitStatus.usage.rawValue)
         }
         // Help, version and completion scripts: ArgumentParser ignores errors of stdout.
         if let error, root.exitCode(for: error) == .success {
-            do throws(CertificateProviderError) { try Console.print(root.fullMessage(for: error) + "\n") } catch {
+            do throws(ProviderError) { try Console.print(root.fullMessage(for: error) + "\n") } catch {
                 CommandContext.report(error, json: isJSON)
                 exit(ExitStatus(error.code).rawValue)
             }

@@ -30,12 +30,12 @@ import Testing
         "Without consent to the terms there is no account, and no key for it",
         arguments: [
             (
-                nil, CertificateProviderError.Code.configurationInvalid,
+                nil, ProviderError.Code.configurationInvalid,
                 "set 'agree-terms' to this URL if you agree, or run"
             ),
             ("https://ca.example/terms-1", .configurationInvalid, "and 'agree-terms' has another URL"),
         ])
-    func termsAreNotAgreedTo(agreed: String?, code: CertificateProviderError.Code, part: String) async throws {
+    func termsAreNotAgreedTo(agreed: String?, code: ProviderError.Code, part: String) async throws {
         let host = try Host()
         host.server.behave { $0.terms = terms }
         let error = try #require(

@@ -62,7 +62,7 @@ import Testing
                 $0.orderLooks = 1
             }
             let power = Power()
-            let storage = HookedStorage(host.memory) { _, _ throws(CertificateProviderError) in try power.spend() }
+            let storage = HookedStorage(host.memory) { _, _ throws(ProviderError) in try power.spend() }
             power.cut(after: step)
             let result = await failure {
                 _ = try await host.provider(in: host.environment(storage)).getCertificate(person)

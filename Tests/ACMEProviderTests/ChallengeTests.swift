@@ -27,12 +27,12 @@ import Testing
     }
 
     private func run(_ arguments: [String]) async throws -> String {
-        try await Self.threads.run { () throws(CertificateProviderError) in
+        try await Self.threads.run { () throws(ProviderError) in
             do {
                 let output = try Subprocess(arguments, in: "/", .captured(input: []), seconds: 600).wait()
                 return output.stdout + output.stderr
             } catch {
-                throw CertificateProviderError(.internal, "\(error)")
+                throw ProviderError(.internal, "\(error)")
             }
         }
     }
@@ -126,13 +126,13 @@ import Testing
     @Test(
         "A port that this process may not open is a mistake of the configuration, and one that is taken is to be tried again",
         arguments: [
-            (EACCES, "http-listen", CertificateProviderError.Code.configurationInvalid, "set 'http-root'"),
+            (EACCES, "http-listen", ProviderError.Code.configurationInvalid, "set 'http-root'"),
             (EPERM, "tls-listen", .configurationInvalid, "the drop-in of the page ACME"),
             (EADDRNOTAVAIL, "http-listen", .configurationInvalid, "check 'http-listen'"),
             (EADDRINUSE, "http-listen", .operationNotAllowed, "has it"),
         ])
     func aPortThatCannotBeOpened(
-        reason: CInt, parameter: String, code: CertificateProviderError.Code, part: String
+        reason: CInt, parameter: String, code: ProviderError.Code, part: String
     ) throws {
         let error = ChallengeListener.failure(IOError(errnoCode: reason, reason: "bind"), .port(80), parameter)
         #expect(error.code == code && error.message.contains(part) && !error.message.contains("root may"), "\(error)")
@@ -373,7 +373,7 @@ import Testing
         let listener = try await ChallengeListener.open(.http, try ListenAddress("127.0.0.1:\(port)"), "http-listen")
         try listener.answer([try answer("http-01")], at: Date())
         let number = UInt16(port.number)
-        let sockets = try await Self.threads.run { () throws(CertificateProviderError) in
+        let sockets = try await Self.threads.run { () throws(ProviderError) in
             (0..<200).map { _ in
                 let socket = socket(AF_INET, CInt(SOCK_STREAM.rawValue), 0)
                 var address = sockaddr_in()
@@ -392,7 +392,7 @@ import Testing
         let url = "http://127.0.0.1:\(port)/.well-known/acme-challenge/token-1"
         #expect(try await run(["curl", "--silent", url]) == "token-1.thumb")
         let (first, last) = (sockets[0], sockets[199])
-        let ends = try await Self.threads.run { () throws(CertificateProviderError) in
+        let ends = try await Self.threads.run { () throws(ProviderError) in
             var byte: UInt8 = 0
             // Until it is closed.
             let closed = recv(first, &byte, 1, 0)

@@ -194,7 +194,7 @@ import X509
     func onlyTheUsableReplacesTheUsable() throws {
         let now = Date()
         let good = try TestAuthority().issue("good")
-        let bad: [(Identity, CertificateProviderError.Code)] = [
+        let bad: [(Identity, ProviderError.Code)] = [
             (try TestAuthority(intermediateUntil: now - 60).issue("host"), .pending),
             (try TestAuthority().issue("host", notBefore: now - 7200, notAfter: now - 3600), .pending),
             (try TestAuthority().issue("host", notBefore: now + 3600), .pending),
@@ -202,7 +202,7 @@ import X509
         ]
         for (identity, code) in bad {
             let obstacle = try #require(identity.obstacle(at: now))
-            let error = #expect(throws: CertificateProviderError.self) {
+            let error = #expect(throws: ProviderError.self) {
                 try identity.requireUsable(toReplace: good, at: now)
             }
             #expect(error?.code == code && error?.message.contains(obstacle) == true, "\(error as Any)")
@@ -227,7 +227,7 @@ import X509
         let (authority, now) = (try TestAuthority(), Date())
         let good = try authority.issue("good")
         let leaf = try alone(authority.issue("leaf"))
-        let error = #expect(throws: CertificateProviderError.self) {
+        let error = #expect(throws: ProviderError.self) {
             try leaf.requireUsable(toReplace: good, at: now)
         }
         #expect(
@@ -235,7 +235,7 @@ import X509
                 && error?.message.contains("without its issuer '\(authority.intermediate.subject)'") == true)
         // A later CA may have the same name, and another key.
         let later = try alone(TestAuthority().issue("later"))
-        #expect(throws: CertificateProviderError.self) { try later.requireUsable(toReplace: good, at: now) }
+        #expect(throws: ProviderError.self) { try later.requireUsable(toReplace: good, at: now) }
         let over = try authority.issue("over", notBefore: now - 7200, notAfter: now - 3600)
         try leaf.requireUsable(toReplace: over, at: now)
         try leaf.requireUsable(toReplace: leaf, at: now)
@@ -281,7 +281,7 @@ import X509
         let future = try authority.issue("host", notBefore: now + 3600)
         try next.requireUsable(toReplace: current, at: now)
         for (new, old) in [(over, current), (future, current)] {
-            let error = #expect(throws: CertificateProviderError.self) {
+            let error = #expect(throws: ProviderError.self) {
                 try new.requireUsable(toReplace: old, at: now)
             }
             #expect(error?.code == .pending)
@@ -296,11 +296,11 @@ import X509
         let (authority, now) = (try TestAuthority(), Date())
         let identity = try authority.issue("host")
         let longer = try authority.crossCertified(identity, until: now - 60)
-        let same: [(Identity, Identity, CertificateProviderError.Code)] = [
+        let same: [(Identity, Identity, ProviderError.Code)] = [
             (identity, identity, .pending), (longer, identity, .expired), (longer, longer, .expired),
         ]
         for (new, old, code) in same {
-            let error = #expect(throws: CertificateProviderError.self) { try new.requireSuccession(to: old, at: now) }
+            let error = #expect(throws: ProviderError.self) { try new.requireSuccession(to: old, at: now) }
             #expect(error?.code == code)
         }
         try identity.requireSuccession(to: longer, at: now)

@@ -48,7 +48,7 @@ import X509
         ])
     func otherTextIsRefused(text: String) {
         #expect { try CertificateRequest.Names(subject: text) } throws: {
-            ($0 as? CertificateProviderError)?.code == .malformedData
+            ($0 as? ProviderError)?.code == .malformedData
         }
     }
 
@@ -117,7 +117,7 @@ import X509
         ])
     func otherAlternativeNamesAreRefused(text: String, reason: String) {
         #expect { try AlternativeName(text) } throws: {
-            guard let error = $0 as? CertificateProviderError, error.code == .malformedData else { return false }
+            guard let error = $0 as? ProviderError, error.code == .malformedData else { return false }
             return error.message.contains("is not a valid subject alternative name") && error.message.contains(reason)
         }
     }
@@ -130,7 +130,7 @@ import X509
         ] as [AlternativeName])
     func unusableNames(name: AlternativeName) {
         #expect { try CertificateRequest.Names(subject: "", subjectAlternativeNames: [name]) } throws: {
-            ($0 as? CertificateProviderError)?.code == .malformedData
+            ($0 as? ProviderError)?.code == .malformedData
         }
     }
 
@@ -156,7 +156,7 @@ import X509
         ])
     func malformedLists(text: String, reason: String) {
         #expect { try AlternativeName.list(text) } throws: {
-            guard let error = $0 as? CertificateProviderError, error.code == .malformedData else { return false }
+            guard let error = $0 as? ProviderError, error.code == .malformedData else { return false }
             return error.message.contains(reason)
         }
     }
@@ -191,13 +191,13 @@ import X509
 
     /// The key's error arrives unchanged.
     @Test func theKeysErrorIsPassedOn() async throws {
-        let gone = TestKey(key) { _, _ throws(CertificateProviderError) in
-            throw CertificateProviderError(.tokenNotPresent, "Gone.")
+        let gone = TestKey(key) { _, _ throws(ProviderError) in
+            throw ProviderError(.tokenNotPresent, "Gone.")
         }
         let names = try CertificateRequest.Names(subject: "CN=x")
         await #expect {
             _ = try await CertificateRequest(names, key: gone)
-        } throws: { ($0 as? CertificateProviderError)?.code == .tokenNotPresent }
+        } throws: { ($0 as? ProviderError)?.code == .tokenNotPresent }
     }
 
     @Test func aSignatureOfAnotherKeyIsNoRequest() async throws {
@@ -205,6 +205,6 @@ import X509
         let names = try CertificateRequest.Names(subject: "CN=x")
         await #expect {
             _ = try await CertificateRequest(names, key: TestKey(other, publicKey: key.publicKey))
-        } throws: { ($0 as? CertificateProviderError)?.code == .keyMismatch }
+        } throws: { ($0 as? ProviderError)?.code == .keyMismatch }
     }
 }

@@ -82,7 +82,7 @@ import X509
             withUnsafeCurrentTask { $0?.cancel() }
             return try await CertificateChain.validated(from: leaf, among: [], trusting: [authority], at: Date())
         }
-        let error = await #expect(throws: CertificateProviderError.self) { try await task.value }
+        let error = await #expect(throws: ProviderError.self) { try await task.value }
         #expect(error?.code == .userCancelled)
     }
 

@@ -13,15 +13,15 @@ import X509
 
     /// Runs `body` on damaged seeds and returns how often it did not throw.
     private func fuzz(
-        _ seeds: [[UInt8]], _ seed: UInt64, atLeast count: Int, _ codes: [CertificateProviderError.Code],
-        _ body: ([UInt8]) throws(CertificateProviderError) -> Void
+        _ seeds: [[UInt8]], _ seed: UInt64, atLeast count: Int, _ codes: [ProviderError.Code],
+        _ body: ([UInt8]) throws(ProviderError) -> Void
     ) -> Int {
         var mutator = Mutator(seeds: seeds, seed: seed)
         var rounds = FuzzRounds(atLeast: count)
         var accepted = 0
         while rounds.next() {
             let bytes = mutator.next()
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 try body(bytes)
                 accepted += 1
             } catch {
@@ -43,7 +43,7 @@ import X509
         let seeds =
             try Self.identities.get().flatMap { $0.certificateChain.map(\.derRepresentation) }
             + [named.derRepresentation]
-        let accepted = fuzz(seeds, 3, atLeast: 3000, [.malformedData]) { bytes throws(CertificateProviderError) in
+        let accepted = fuzz(seeds, 3, atLeast: 3000, [.malformedData]) { bytes throws(ProviderError) in
             let certificate = try X509Certificate(derRepresentation: bytes)
             _ = certificate.permits(.client)
             _ = CertificateChain.build(from: certificate, among: [certificate])
@@ -63,7 +63,7 @@ import X509
     func listsOfNames() {
         let seeds = [#"dns:a.example, ip:2001:db8::1,"uri:https://a.example/x,y" ,upn:a@b"#, #""email:\"a\\"@b""#]
         let accepted = fuzz(seeds.map { Array($0.utf8) }, 6, atLeast: 3000, [.malformedData]) {
-            bytes throws(CertificateProviderError) in
+            bytes throws(ProviderError) in
             let names = try AlternativeName.list(String(decoding: bytes, as: UTF8.self))
             // Names of configurations can be in a request.
             _ = try CertificateRequest.Names(subject: "", subjectAlternativeNames: names)
@@ -75,7 +75,7 @@ import X509
     func publicKeys() throws {
         let keys = try Self.identities.get().map(\.key.publicKey)
         let accepted = fuzz(keys.map(\.derRepresentation), 4, atLeast: 3000, [.malformedData]) {
-            bytes throws(CertificateProviderError) in
+            bytes throws(ProviderError) in
             let key = try PublicKeyInfo(derRepresentation: bytes)
             _ = key.displayName
             for scheme in [SignatureScheme.ecdsaP256SHA256, .ed25519, .rsaPSSRSAESHA256] {
@@ -92,7 +92,7 @@ import X509
             return try key.pkcs8Representation().withUnsafeBytes { Array($0) }
         }
         let accepted = fuzz(seeds, 5, atLeast: 2000, [.malformedData, .unsupportedAlgorithm]) {
-            bytes throws(CertificateProviderError) in
+            bytes throws(ProviderError) in
             let pkcs8 = SecretBytes(copying: bytes)
             _ = try? PublicKeyInfo(ofPrivateKey: pkcs8)
             _ = try SoftwareKey(pkcs8: pkcs8, location: .file)

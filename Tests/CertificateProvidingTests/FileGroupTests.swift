@@ -25,7 +25,7 @@ import Testing
         let directory = try directory.get()
         try directory.write("x".utf8, to: "a.pem")
         try Subprocess.run(["sh", "-c", "touch \"$(printf 'caf\\351.pem')\""], in: directory.path)
-        let error = #expect(throws: CertificateProviderError.self) { _ = try FileGroup(directory.path).files() }
+        let error = #expect(throws: ProviderError.self) { _ = try FileGroup(directory.path).files() }
         #expect(error?.code == .configurationInvalid && error?.message.contains("'caf\\e9.pem'; rename it") == true)
     }
 

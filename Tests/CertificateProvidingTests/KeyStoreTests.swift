@@ -61,7 +61,7 @@ import Testing
         let key = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"
         #expect(try X509Certificate.certificates(pem: key + leaf.pemRepresentation + leaf.pemRepresentation).count == 2)
         for text in ["", key, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
-            let error = #expect(throws: CertificateProviderError.self) { try X509Certificate.certificates(pem: text) }
+            let error = #expect(throws: ProviderError.self) { try X509Certificate.certificates(pem: text) }
             #expect(error?.code == .malformedData)
         }
     }
@@ -83,7 +83,7 @@ import Testing
         #expect(set.isConfigured(own) && !set.isConfigured(other))
         for key in [own, other, other] { #expect(try set.store(of: key).holds(keyURI: key.uri)) }
         #expect(made.withLock(\.self) == ["test:a", "test:b"])
-        #expect(throws: CertificateProviderError.self) {
+        #expect(throws: ProviderError.self) {
             try set.store(of: KeyReference(publicKey: publicKey, uri: "unknown:b"))
         }
         await set.shutdown()
@@ -101,25 +101,25 @@ private struct PlaceStore: KeyStore {
     }
     func holds(keyURI: String) -> Bool { keyURI == place }
 
-    func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {}
+    func check(_ interaction: any UserInteraction) async throws(ProviderError) {}
 
     func make(
         _ new: NewKey, _ interaction: any UserInteraction,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey {
-        throw CertificateProviderError(.unsupportedAlgorithm, "No key is made here.")
+        remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
+    ) async throws(ProviderError) -> any IdentityKey {
+        throw ProviderError(.unsupportedAlgorithm, "No key is made here.")
     }
 
     func key(
         for key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (any IdentityKey)? { nil }
+    ) async throws(ProviderError) -> (any IdentityKey)? { nil }
 
-    func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? { nil }
-    func list() async throws(CertificateProviderError) -> [KeyDescription] { [] }
+    func storedKey(for key: KeyReference) throws(ProviderError) -> (any IdentityKey)? { nil }
+    func list() async throws(ProviderError) -> [KeyDescription] { [] }
 
     func destroy(
         _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Bool { false }
-    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool { false }
+    ) async throws(ProviderError) -> Bool { false }
+    func destroyStored(_ key: KeyReference) throws(ProviderError) -> Bool { false }
     func shutdown() async { note(place) }
 }

@@ -73,8 +73,8 @@ import Testing
 
     @Test func aKeyThatCannotBeWrittenDownIsDestroyed() async throws {
         let host = Host()
-        host.memory.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
-        let error = await #expect(throws: CertificateProviderError.self) {
+        host.memory.fail(with: ProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
+        let error = await #expect(throws: ProviderError.self) {
             try await host.keys.make(NewKey(.p256, label: "client"), person)
         }
         #expect(error?.code == .storeWriteFailed && host.uris.isEmpty)
@@ -85,7 +85,7 @@ import Testing
         try await enrol(host)
         let current = try #require(host.current)
         try host.keys.store.destroyStored(current)
-        let error = #expect(throws: CertificateProviderError.self) { try host.keys.storedKey(current) }
+        let error = #expect(throws: ProviderError.self) { try host.keys.storedKey(current) }
         #expect(error?.code == .notFound)
     }
 
@@ -93,8 +93,8 @@ import Testing
         let host = Host()
         try await enrol(host)
         host.breakStore()
-        await #expect(throws: CertificateProviderError.self) { try await host.keys.destroyOthers(than: [], person) }
-        #expect(throws: CertificateProviderError.self) { try host.keys.destroyAllStored(and: nil) }
+        await #expect(throws: ProviderError.self) { try await host.keys.destroyOthers(than: [], person) }
+        #expect(throws: ProviderError.self) { try host.keys.destroyAllStored(and: nil) }
         let moved = host.with(place: "test:new")
         try await moved.keys.destroyOthers(than: [], person)
         // Still in the record, for the day when the store is back.
@@ -127,13 +127,13 @@ import Testing
             threads.submit { Self.$isOnExecutor.withValue(true) { job() } }
         }
         let opened = Mutex<[Bool]>([])
-        environment.keyStores = KeyStores(schemes: ["test"]) { _ throws(CertificateProviderError) in
+        environment.keyStores = KeyStores(schemes: ["test"]) { _ throws(ProviderError) in
             opened.withLock { $0.append(Self.isOnExecutor) }
-            throw CertificateProviderError(.unavailable, "The key store does not answer.")
+            throw ProviderError(.unavailable, "The key store does not answer.")
         }
         let keys = OwnedKeys(host.with(place: "test:new").keys.store, environment, record: "keys")
         try await keys.destroyOthers(than: [], person)
-        await #expect(throws: CertificateProviderError.self) { try await keys.announceDestruction(and: nil) }
+        await #expect(throws: ProviderError.self) { try await keys.announceDestruction(and: nil) }
         #expect(opened.withLock(\.self) == [true, true])
     }
 
@@ -141,7 +141,7 @@ import Testing
         let host = Host()
         try await enrol(host)
         try host.memory.updateRecord(named: "keys") { _ in SecretBytes(utf8: "{") }
-        let error = await #expect(throws: CertificateProviderError.self) { try await enrol(host) }
+        let error = await #expect(throws: ProviderError.self) { try await enrol(host) }
         #expect(error?.code == .storeReadFailed)
         try host.keys.destroyAllStored(and: host.current)
         #expect(host.uris.isEmpty)
@@ -155,18 +155,18 @@ import Testing
         try await enrol(host)
         let before = try #require(try host.memory.record(named: "keys"))
         let hasFailed = Mutex(false)
-        let flaky = HookedStorage(host.storage) { call, _ throws(CertificateProviderError) in
+        let flaky = HookedStorage(host.storage) { call, _ throws(ProviderError) in
             guard case .record = call else { return }
             let isFirst = hasFailed.withLock { hasFailed in
                 defer { hasFailed = true }
                 return !hasFailed
             }
-            if isFirst { throw CertificateProviderError(.storeReadFailed, "Input/output error.") }
+            if isFirst { throw ProviderError(.storeReadFailed, "Input/output error.") }
         }
         var environment = ProviderEnvironment.testing(storage: flaky)
         environment.keyStores = KeyStores(schemes: []) { _ in nil }
         let keys = OwnedKeys(host.keys.store, environment, record: "keys")
-        #expect(throws: CertificateProviderError.self) { try keys.destroyAllStored(and: host.current) }
+        #expect(throws: ProviderError.self) { try keys.destroyAllStored(and: host.current) }
         #expect(try host.memory.record(named: "keys") == before && host.uris.count == 1)
         try keys.destroyAllStored(and: host.current)
         #expect(try host.memory.record(named: "keys") == nil && host.uris.isEmpty)
@@ -177,8 +177,8 @@ import Testing
         let newer = SecretBytes(utf8: #"{"version":2,"secrets":[]}"#)
         try host.memory.updateRecord(named: "keys") { _ in newer }
         for error in [
-            await #expect(throws: CertificateProviderError.self) { try await enrol(host) },
-            #expect(throws: CertificateProviderError.self) { try host.keys.destroyAllStored(and: nil) },
+            await #expect(throws: ProviderError.self) { try await enrol(host) },
+            #expect(throws: ProviderError.self) { try host.keys.destroyAllStored(and: nil) },
         ] { #expect(error?.code == .storeReadFailed && error?.message.contains("newer version") == true) }
         #expect(try host.memory.record(named: "keys") == newer)
     }
@@ -186,14 +186,14 @@ import Testing
     @Test("The lease of a record is held during the work and released after an error")
     func theLeaseIsHeldDuringTheWork() async throws {
         let environment = ProviderEnvironment.testing()
-        let inner = try await environment.withLease(of: "keys") { () throws(CertificateProviderError) in
+        let inner = try await environment.withLease(of: "keys") { () throws(ProviderError) in
             #expect(try environment.storage.withLease(of: "keys") { 1 } == nil)
             return try environment.storage.withLease(of: "other") { 2 }
         }
         #expect(inner == 2)
-        await #expect(throws: CertificateProviderError.self) {
-            try await environment.withLease(of: "keys") { () throws(CertificateProviderError) in
-                throw CertificateProviderError(.unavailable, "down")
+        await #expect(throws: ProviderError.self) {
+            try await environment.withLease(of: "keys") { () throws(ProviderError) in
+                throw ProviderError(.unavailable, "down")
             }
         }
         #expect(try environment.storage.withLease(of: "keys") { 3 } == 3)
@@ -213,7 +213,7 @@ private struct Host {
     private init(_ memory: InMemoryStorage, _ device: Device, _ place: String) {
         self.memory = memory
         self.device = device
-        let storage = HookedStorage(memory) { [power] call, _ throws(CertificateProviderError) in
+        let storage = HookedStorage(memory) { [power] call, _ throws(ProviderError) in
             switch call {
             case .record, .updateRecord, .updatedRecord: try power.spend()
             case .entry, .setEntry: break
@@ -231,7 +231,7 @@ private struct Host {
     var current: KeyReference? { device.state.withLock(\.current) }
     var used: [KeyReference] { [current].compactMap(\.self) }
 
-    func use(_ key: KeyReference) throws(CertificateProviderError) {
+    func use(_ key: KeyReference) throws(ProviderError) {
         try power.spend()
         device.state.withLock { $0.current = key }
         try power.spend()
@@ -283,12 +283,12 @@ private struct DeviceStore: KeyStore {
     }
     func holds(keyURI: String) -> Bool { keyURI == place || keyURI.hasPrefix(place + "/") }
 
-    func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {}
+    func check(_ interaction: any UserInteraction) async throws(ProviderError) {}
 
     func make(
         _ new: NewKey, _ interaction: any UserInteraction,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey {
+        remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
+    ) async throws(ProviderError) -> any IdentityKey {
         try properties.check(new)
         try power.spend()
         var key = try SoftwareKey(new, location: location)
@@ -299,7 +299,7 @@ private struct DeviceStore: KeyStore {
             state.keys[uri] = (key, false)
             return uri
         }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             try power.spend()
             try await remember(key)
             try power.spend()
@@ -314,29 +314,29 @@ private struct DeviceStore: KeyStore {
 
     func key(
         for key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (any IdentityKey)? { try storedKey(for: key) }
+    ) async throws(ProviderError) -> (any IdentityKey)? { try storedKey(for: key) }
 
-    func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
+    func storedKey(for key: KeyReference) throws(ProviderError) -> (any IdentityKey)? {
         device.state.withLock { $0.keys[key.uri]?.key }
     }
 
-    func list() async throws(CertificateProviderError) -> [KeyDescription] { [] }
+    func list() async throws(ProviderError) -> [KeyDescription] { [] }
 
     func destroy(
         _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Bool { try destroyStored(key) }
+    ) async throws(ProviderError) -> Bool { try destroyStored(key) }
 
-    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
+    func destroyStored(_ key: KeyReference) throws(ProviderError) -> Bool {
         try power.spend()
         let (isBroken, wasThere) = device.state.withLock { state in
             (state.isBroken, !state.isBroken && state.keys.removeValue(forKey: key.uri) != nil)
         }
-        if isBroken { throw CertificateProviderError(.tokenNotPresent, "The device is gone.") }
+        if isBroken { throw ProviderError(.tokenNotPresent, "The device is gone.") }
         try power.spend()
         return wasThere
     }
 
-    func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
+    func announceDestruction(of key: KeyReference) async throws(ProviderError) -> [String] {
         ["the key \(key.uri)"]
     }
 }

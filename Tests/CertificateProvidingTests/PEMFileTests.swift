@@ -146,7 +146,7 @@ import Testing
         case .success(let certificates):
             #expect(certificates == expected)
             #expect(oddity.refusal == nil)
-        case .failure(let error as CertificateProviderError):
+        case .failure(let error as ProviderError):
             // OpenSSL reads its own form, and leaves out a block without content at the end.
             let isRefusedByUsAlone = ["a TRUSTED CERTIFICATE", "only BEGIN"].contains(oddity.testDescription)
             #expect(!readsAll || isRefusedByUsAlone, "OpenSSL reads it: \(error)")
@@ -173,7 +173,7 @@ import Testing
             key.replacing("\n", with: ""), key.replacing("\n", with: " "), key.replacing("=", with: "*"),
             "-----BEGIN c2VjcmV0IGtleQ", key.replacing("PRIVATE KEY-----\nc2", with: "c2"),
         ] {
-            let error = #expect(throws: CertificateProviderError.self) {
+            let error = #expect(throws: ProviderError.self) {
                 try PEMFile(Array(broken.utf8), named: "key.pem")
             }
             #expect(error?.message.contains("VjcmV0") == false)
@@ -188,7 +188,7 @@ import Testing
         #expect(try CertificateFile.read(der) == [authority.root])
         for (name, bytes, code, reason) in [
             (
-                "cut.der", authority.root.derRepresentation.dropLast(), CertificateProviderError.Code.malformedData,
+                "cut.der", authority.root.derRepresentation.dropLast(), ProviderError.Code.malformedData,
                 "damaged"
             ),
             ("empty", [], .malformedData, "contains no certificate; name a file"),
@@ -198,9 +198,9 @@ import Testing
                 "large", [UInt8](repeating: 0x20, count: PEMFile.maximumSize + 1)[...], .configurationInvalid,
                 "the limit is"
             ),
-        ] as [(String, ArraySlice<UInt8>, CertificateProviderError.Code, String)] {
+        ] as [(String, ArraySlice<UInt8>, ProviderError.Code, String)] {
             let path = try directory.write(bytes, to: name)
-            let error = #expect(throws: CertificateProviderError.self) { try CertificateFile.read(path) }
+            let error = #expect(throws: ProviderError.self) { try CertificateFile.read(path) }
             #expect(error?.code == code && error?.message.contains(reason) == true, "\(name): \(error?.message ?? "")")
             #expect(error?.message.contains(path) == true)
         }
@@ -226,7 +226,7 @@ import Testing
         )
         let certificates = try PEMFile(path: directory["a.pem"]).certificates()
         try shell(command.isEmpty ? "iconv -f UTF-8 -t UTF-16 a.pem >x" : "openssl \(command)")
-        let error = #expect(throws: CertificateProviderError.self) {
+        let error = #expect(throws: ProviderError.self) {
             _ = try PEMFile(path: directory["x"]).certificates()
         }
         let message = try #require(error?.message)
@@ -241,7 +241,7 @@ import Testing
         #expect(try made.blocks.contains(where: \.isPrivateKey) || made.certificates() == certificates)
     }
 
-    private func code(_ body: () throws -> [X509Certificate]) -> CertificateProviderError.Code? {
+    private func code(_ body: () throws -> [X509Certificate]) -> ProviderError.Code? {
         failure(body)?.code
     }
 }
@@ -270,7 +270,7 @@ import Testing
 
     @Test("A certificate in OpenSSL's own form is an error that says how to convert it", .enabled(if: isPresent))
     func ownForm() throws {
-        let error = #expect(throws: CertificateProviderError.self) {
+        let error = #expect(throws: ProviderError.self) {
             try CertificateFile.read(Self.folder + "/label-trusted.pem")
         }
         #expect(error?.message.contains("openssl x509") == true)

@@ -202,7 +202,7 @@ import Testing
         ]
     }
 
-    private func parameters(_ texts: [String: String]) throws(CertificateProviderError) -> Parameters {
+    private func parameters(_ texts: [String: String]) throws(ProviderError) -> Parameters {
         try Parameters(
             ProviderParameters(texts.mapValues { .init($0, origin: "file:1") }), of: Declared.all,
             owner: ProviderID("test"), keyStores: .none)
@@ -257,7 +257,7 @@ import Testing
         #expect {
             _ = try parameters(texts)
         } throws: {
-            guard let error = $0 as? CertificateProviderError else { return false }
+            guard let error = $0 as? ProviderError else { return false }
             return error.code == .configurationInvalid && error.message.hasPrefix(message)
                 && !error.message.contains("s3cret")
         }
@@ -302,7 +302,7 @@ import Testing
                     ProviderParameters(["key": .init(uri)]), of: descriptor.parameters, owner: ProviderID("test"),
                     keyStores: KeyStores(schemes: ["store", "pkcs11"]) { _ in nil })
             } throws: {
-                ($0 as? CertificateProviderError)?.message.hasSuffix("it must begin with store: or pkcs11:.") == true
+                ($0 as? ProviderError)?.message.hasSuffix("it must begin with store: or pkcs11:.") == true
             }
         }
     }
@@ -321,15 +321,15 @@ import Testing
         #expect(try registry.provider(ProviderID("a")) != nil && registry.provider(ProviderID("c")) == nil)
         #expect {
             try registry.register(descriptor(ProviderID("a")))
-        } throws: { ($0 as? CertificateProviderError)?.code == .configurationInvalid }
+        } throws: { ($0 as? ProviderError)?.code == .configurationInvalid }
         #expect(registry.descriptors.count == 2)
     }
 }
 
-@Suite struct CertificateProviderErrorTests {
+@Suite struct ProviderErrorTests {
     @Test("An error is attributed to the first provider only")
     func isAttributedOnce() {
-        let error = CertificateProviderError(.notFound, "Nothing.")
+        let error = ProviderError(.notFound, "Nothing.")
         let attributed = error.attributed(to: ProviderID("a"))
         #expect(attributed.provider == ProviderID("a") && error.provider == nil)
         #expect(attributed.attributed(to: ProviderID("b")).provider == ProviderID("a"))
@@ -339,8 +339,8 @@ import Testing
 
     @Test("Error codes that the framework does not define are permitted")
     func itsCodesAreOpen() {
-        #expect(CertificateProviderError.Code(rawValue: "notFound") == .notFound)
-        #expect(CertificateProviderError.Code(rawValue: "of-a-plugin") != .notFound)
+        #expect(ProviderError.Code(rawValue: "notFound") == .notFound)
+        #expect(ProviderError.Code(rawValue: "of-a-plugin") != .notFound)
     }
 }
 
@@ -353,7 +353,7 @@ import Testing
         let (mine, other) = (try authority.issue("mine", kind: kind), try authority.issue("other", kind: kind))
         for (signer, schemes, code) in [
             (other.key, mine.key.signatureSchemes, .keyMismatch), (mine.key, [], .unsupportedAlgorithm),
-        ] as [(any IdentityKey, [SignatureScheme], CertificateProviderError.Code)] {
+        ] as [(any IdentityKey, [SignatureScheme], ProviderError.Code)] {
             let liar = try mine.with(TestKey(signer, publicKey: mine.key.publicKey, signatureSchemes: schemes))
             #expect(await failure { try await liar.verifyPossession() }?.code == code)
         }
@@ -365,7 +365,7 @@ import Testing
         let identity = try TestAuthority().issue("x")
         #expect {
             try Identity(certificateChain: [], key: identity.key, provenance: identity.provenance)
-        } throws: { ($0 as? CertificateProviderError)?.code == .notFound }
+        } throws: { ($0 as? ProviderError)?.code == .notFound }
     }
 }
 
@@ -374,9 +374,9 @@ import Testing
     func returnsAndThrows() async throws {
         let executor = BlockingExecutor.threads()
         #expect(try await executor.run { 7 } == 7)
-        do throws(CertificateProviderError) {
-            try await executor.run { () throws(CertificateProviderError) in
-                throw CertificateProviderError(.timedOut, "Late.")
+        do throws(ProviderError) {
+            try await executor.run { () throws(ProviderError) in
+                throw ProviderError(.timedOut, "Late.")
             }
             Issue.record("nothing was thrown")
         } catch {

@@ -47,7 +47,7 @@ import Testing
             { _ = try rejected.contains(secret, for: account) }, { try rejected.insert(secret, for: account) },
             { try rejected.remove(secret, for: account) },
         ] {
-            let error = #expect(throws: CertificateProviderError.self) { try call() }
+            let error = #expect(throws: ProviderError.self) { try call() }
             #expect(error?.code == .storeReadFailed && error?.message.contains("records/*/rejected-secrets") == true)
         }
         #expect(try storage.record(named: RejectedSecrets.recordName) == record)

@@ -138,7 +138,7 @@ import Testing
         #expect(try parameters.renewalPoint(provider: id) == .share(0.75))
         #expect(try ProviderParameters().renewalPoint(provider: id) == .standard)
         parameters["renew-at"] = .init("sEcReT", origin: "file:3")
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             _ = try parameters.renewalPoint(provider: id)
             Issue.record("nothing was thrown")
         } catch {

@@ -84,13 +84,13 @@ import Testing
 }
 
 @Suite struct SecretReaderTests {
-    private func error(_ source: SecretSource, _ variables: [String: String] = [:]) throws -> CertificateProviderError {
-        let result = Result { () throws(CertificateProviderError) in
+    private func error(_ source: SecretSource, _ variables: [String: String] = [:]) throws -> ProviderError {
+        let result = Result { () throws(ProviderError) in
             try SecretReader { variables[$0] }.read(source)
         }
         guard case .failure(let error) = result else {
             Issue.record("\(source) was read")
-            throw CertificateProviderError(.internal, "nothing was thrown")
+            throw ProviderError(.internal, "nothing was thrown")
         }
         return error
     }

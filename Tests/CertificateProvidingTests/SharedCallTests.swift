@@ -10,13 +10,13 @@ import Testing
     private let calls = Mutex(0)
 
     /// Ends when the test says so, or with its cancellation.
-    private func gated(_ gate: AsyncStream<Void>) async throws(CertificateProviderError) -> Int {
+    private func gated(_ gate: AsyncStream<Void>) async throws(ProviderError) -> Int {
         let number = calls.withLock { calls in
             calls += 1
             return calls
         }
         for await _ in gate { break }
-        if Task.isCancelled { throw CertificateProviderError(.userCancelled, "Cancelled.") }
+        if Task.isCancelled { throw ProviderError(.userCancelled, "Cancelled.") }
         return number
     }
 
@@ -24,7 +24,7 @@ import Testing
         for round in 1...2 {
             let gate = AsyncStream<Void>.makeStream()
             let callers = (0..<16).map { _ in
-                Task { try await call.run { () throws(CertificateProviderError) in try await self.gated(gate.stream) } }
+                Task { try await call.run { () throws(ProviderError) in try await self.gated(gate.stream) } }
             }
             // One that was cancelled does not wait, and disturbs no other.
             callers[3].cancel()
@@ -41,7 +41,7 @@ import Testing
     @Test func withTheLastCallerTheCallIsCancelled() async throws {
         let gate = AsyncStream<Void>.makeStream()
         let callers = (0..<3).map { _ in
-            Task { try await call.run { () throws(CertificateProviderError) in try await self.gated(gate.stream) } }
+            Task { try await call.run { () throws(ProviderError) in try await self.gated(gate.stream) } }
         }
         while calls.withLock(\.self) < 1 { await Task.yield() }
         for caller in callers { caller.cancel() }
@@ -49,7 +49,7 @@ import Testing
         // A new call is made.
         let next = AsyncStream<Void>.makeStream()
         next.continuation.finish()
-        let number = try await call.run { () throws(CertificateProviderError) in try await self.gated(next.stream) }
+        let number = try await call.run { () throws(ProviderError) in try await self.gated(next.stream) }
         // One that began late was a call of its own, and cancelled too.
         #expect(number > 1 && number == calls.withLock(\.self))
     }
@@ -58,15 +58,15 @@ import Testing
     @Test func aLateCallerIsNotCancelledToo() async throws {
         let gate = AsyncStream<Void>.makeStream()
         let stubborn = Task {
-            try await call.run { () async throws(CertificateProviderError) in
+            try await call.run { () async throws(ProviderError) in
                 self.calls.withLock { $0 += 1 }
                 await Task.detached { for await _ in gate.stream {} }.value
-                throw CertificateProviderError(.userCancelled, "Cancelled.")
+                throw ProviderError(.userCancelled, "Cancelled.")
             }
         }
         while calls.withLock(\.self) < 1 { await Task.yield() }
         stubborn.cancel()
-        let late = Task { try await call.run { () throws(CertificateProviderError) in 7 } }
+        let late = Task { try await call.run { () throws(ProviderError) in 7 } }
         for _ in 0..<1000 { await Task.yield() }
         gate.continuation.finish()
         #expect(try await late.value == 7)
@@ -91,10 +91,10 @@ import Testing
         let (hasBegun, isOver, hasReturned) = (Flag(), Flag(), Flag())
         let caller = Task {
             hasBegun.set()
-            _ = try? await call.run { () async throws(CertificateProviderError) in
+            _ = try? await call.run { () async throws(ProviderError) in
                 try? await Task.sleep(for: .seconds(3600))
                 isOver.set()
-                throw CertificateProviderError(.userCancelled, "Cancelled.")
+                throw ProviderError(.userCancelled, "Cancelled.")
             }
             if !isOver.isSet { isEarly.set() }
             hasReturned.set()

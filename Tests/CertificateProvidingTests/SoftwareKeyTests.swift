@@ -41,7 +41,7 @@ import Testing
         #expect(key.digestSchemes == key.signatureSchemes.filter { $0 != .ed25519 })
         guard let signer = key.digestSigner else {
             #expect(options == "ED25519")
-            let error = await #expect(throws: CertificateProviderError.self) {
+            let error = await #expect(throws: ProviderError.self) {
                 try await key.signature(forDigest: [UInt8](repeating: 1, count: 64), using: .ed25519)
             }
             #expect(
@@ -55,7 +55,7 @@ import Testing
             #expect(key.publicKey.isValidSignature(signature, for: message, using: scheme), "\(scheme)")
             try scheme.opensslVerify(signature, ofDigest: digest, by: key.publicKey)
             for wrong in [[], Array(digest.dropLast()), digest + [0]] {
-                let error = await #expect(throws: CertificateProviderError.self) {
+                let error = await #expect(throws: ProviderError.self) {
                     try await signer.signature(forDigest: wrong, using: scheme)
                 }
                 #expect(error?.code == .malformedData)
@@ -63,7 +63,7 @@ import Testing
             }
         }
         for other in [.ed25519, SignatureScheme(rawValue: 0xfe00)] {
-            let error = await #expect(throws: CertificateProviderError.self) {
+            let error = await #expect(throws: ProviderError.self) {
                 try await signer.signature(forDigest: [UInt8](repeating: 1, count: 32), using: other)
             }
             #expect(error?.code == .unsupportedAlgorithm)
@@ -73,7 +73,7 @@ import Testing
     /// RSASSA-PSS with SHA-512 needs 130 bytes for the digest, the salt and the marks around them.
     @Test func aKeyThatIsTooSmallForASchemeSignsNoDigest() async throws {
         let key = try key("RSA -pkeyopt rsa_keygen_bits:1024")
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await key.signature(forDigest: [UInt8](repeating: 1, count: 64), using: .rsaPSSRSAESHA512)
         }
         #expect(error?.code == .unsupportedAlgorithm && error?.message.contains("too small") == true)
@@ -121,7 +121,7 @@ import Testing
         #expect(decrypter.decryptionSchemes == DecryptionScheme.known)
         #expect(try await decrypter.decrypt(encrypted, using: scheme) == SecretBytes(utf8: "content"))
         for damaged in [[], Array(encrypted.dropLast()), encrypted + [0], [UInt8](repeating: 0xff, count: 256)] {
-            let error = await #expect(throws: CertificateProviderError.self) {
+            let error = await #expect(throws: ProviderError.self) {
                 try await decrypter.decrypt(damaged, using: scheme)
             }
             #expect(error?.code == .malformedData)
@@ -131,7 +131,7 @@ import Testing
             let foreign =
                 other == .rsaPKCS1
                 ? try DecryptionScheme.opensslEncryptWithWrongPadding(for: key.publicKey) : encrypted
-            let error = await #expect(throws: CertificateProviderError.self) {
+            let error = await #expect(throws: ProviderError.self) {
                 try await decrypter.decrypt(foreign, using: other)
             }
             #expect(error?.code == .malformedData)
@@ -156,7 +156,7 @@ import Testing
             key.use = use
             #expect((key.decrypter?.decryptionSchemes ?? []) == schemes && use.decryptionSchemes == schemes)
             for scheme in DecryptionScheme.known + [DecryptionScheme(rawValue: "x")] where !schemes.contains(scheme) {
-                let error = await #expect(throws: CertificateProviderError.self) {
+                let error = await #expect(throws: ProviderError.self) {
                     try await key.decrypt([UInt8](repeating: 1, count: 256), using: scheme)
                 }
                 #expect(error?.code == .unsupportedAlgorithm)
@@ -172,13 +172,13 @@ import Testing
             #expect(try key.encrypt(SecretBytes(copying: longest), using: scheme).count == 256)
             #expect {
                 try key.encrypt(SecretBytes(copying: longest + [7]), using: scheme)
-            } throws: { ($0 as? CertificateProviderError)?.code == .operationNotAllowed }
+            } throws: { ($0 as? ProviderError)?.code == .operationNotAllowed }
         }
         let ec = try SoftwareKey.generate(.p256, location: .store).publicKey
         for (key, scheme) in [(ec, .rsaOAEPSHA256), (key, DecryptionScheme(rawValue: "x"))] {
             #expect {
                 try key.encrypt(SecretBytes(utf8: "x"), using: scheme)
-            } throws: { ($0 as? CertificateProviderError)?.code == .unsupportedAlgorithm }
+            } throws: { ($0 as? ProviderError)?.code == .unsupportedAlgorithm }
         }
     }
 
@@ -188,7 +188,7 @@ import Testing
         let (one, other) = (try authority.issue("one"), try authority.issue("other"))
         #expect {
             try Identity(certificateChain: one.certificateChain, key: other.key, provenance: one.provenance)
-        } throws: { ($0 as? CertificateProviderError)?.code == .keyMismatch }
+        } throws: { ($0 as? ProviderError)?.code == .keyMismatch }
     }
 
     @Test(arguments: ["prime256v1", "secp384r1", "secp521r1"])

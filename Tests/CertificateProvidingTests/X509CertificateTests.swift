@@ -236,7 +236,7 @@ import X509
         #expect {
             try X509Certificate(derRepresentation: [0x30, 0x03, 0x02, 0x01, 0x01])
         } throws: {
-            let error = $0 as? CertificateProviderError
+            let error = $0 as? ProviderError
             return error?.code == .malformedData && error?.message.contains("ASN1") == false
         }
     }

@@ -20,7 +20,7 @@ import Testing
     private func watched(_ identity: Identity) throws -> (Identity, Messages) {
         let messages = Messages()
         let watched = try identity.with(
-            TestKey(identity.key) { message, _ throws(CertificateProviderError) in
+            TestKey(identity.key) { message, _ throws(ProviderError) in
                 messages.add(message)
                 return try await identity.key.signature(for: message, using: .ecdsaP256SHA256)
             })

@@ -159,17 +159,17 @@ import Testing
             "email:example.com", "email:a*@example.com", "email:@example.com", "cn:*", "ou:a*", "cn:a\u{7}b", ":x",
             "cn: a", "cn:a ", "ou: ", "dns:127.0.0.1", "dns:::1",
         ] {
-            let error = #expect(throws: CertificateProviderError.self, "\(text)") { _ = try PeerPattern(text) }
+            let error = #expect(throws: ProviderError.self, "\(text)") { _ = try PeerPattern(text) }
             #expect(error?.code == .configurationInvalid)
         }
         for text in ["", " , ", "dns:a.example dns:b.example", "\"cn:a", "\"cn:a\" dns:b.example"] {
-            #expect(throws: CertificateProviderError.self, "\(text)") { _ = try PeerPolicy(parsing: text) }
+            #expect(throws: ProviderError.self, "\(text)") { _ = try PeerPolicy(parsing: text) }
         }
     }
 
     @Test("A part of a name with a comma is named, with the way to write it")
     func aNameWithACommaWithoutQuotes() {
-        let error = #expect(throws: CertificateProviderError.self) { _ = try PeerPolicy(parsing: "ou:Second, Unit") }
+        let error = #expect(throws: ProviderError.self) { _ = try PeerPolicy(parsing: "ou:Second, Unit") }
         #expect(error?.message.contains("'Unit'") == true && error?.message.contains("in double quotes") == true)
     }
 

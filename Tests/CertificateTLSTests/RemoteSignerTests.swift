@@ -12,7 +12,7 @@ import Testing
     @Test(arguments: Version.allCases) func aSlowKeyDoesNotBlockTheEventLoops(version: Version) async throws {
         let authority = try authority.get()
         let gate = Gate()
-        let slow = try authority.issue("slow").keptAtHome { () throws(CertificateProviderError) in await gate.pass() }
+        let slow = try authority.issue("slow").keptAtHome { () throws(ProviderError) in await gate.pass() }
         let fast = try authority.issue("fast")
         let anchors = authority.anchors
         let slowly = try TLSConfiguration.makeServerConfiguration(
@@ -53,8 +53,8 @@ import Testing
 
     @Test(arguments: Version.allCases) func theKeysOwnErrorSurfaces(version: Version) async throws {
         let authority = try authority.get()
-        let client = try authority.issue("client").keptAtHome { () throws(CertificateProviderError) in
-            throw CertificateProviderError(.tokenNotPresent, "The token was pulled out; put it back.")
+        let client = try authority.issue("client").keptAtHome { () throws(ProviderError) in
+            throw ProviderError(.tokenNotPresent, "The token was pulled out; put it back.")
         }
         let accepting = try TLSConfiguration.makeServerConfiguration(
             presenting: TLSCredentials(authority.issue("server")), demandingClientCertificatesFrom: authority.anchors)
@@ -64,7 +64,7 @@ import Testing
         try await withEventLoops(1) { group in
             try await withServer(accepting, on: group) { port in
                 await #expect { try await connect(context, port: port, on: group) } throws: {
-                    ($0 as? CertificateProviderError)?.code == .tokenNotPresent
+                    ($0 as? ProviderError)?.code == .tokenNotPresent
                 }
             }
         }

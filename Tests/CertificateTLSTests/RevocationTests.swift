@@ -245,7 +245,7 @@ import Testing
         try lists.write(try authority.list("root"), to: "root.pem")
         try Subprocess.run(["ln", "-s", "nowhere", "issuing.pem"], in: lists.path)
         let configured = RevocationLists(path: lists.path, isLenient: true)
-        let error = #expect(throws: CertificateProviderError.self) { _ = try RevocationCheck(reading: configured) }
+        let error = #expect(throws: ProviderError.self) { _ = try RevocationCheck(reading: configured) }
         #expect(error?.code == .configurationInvalid && error?.message.contains(lists["issuing.pem"]) == true)
         try Subprocess.run(["rm", "issuing.pem"], in: lists.path)
         // Neither a directory nor a pipe is a list.
@@ -395,7 +395,7 @@ import Testing
         let whole = try authority.list("issuing")
         let text = String(decoding: whole, as: UTF8.self)
         let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
-        let damaged: [(String, CertificateProviderError.Code)] = [
+        let damaged: [(String, ProviderError.Code)] = [
             ("", .configurationInvalid), ("text", .configurationInvalid),
             (authority.root.pemRepresentation, .configurationInvalid), (String(text.dropLast(30)), .malformedData),
             (text + lines.prefix(3).joined(separator: "\n"), .malformedData),
@@ -403,14 +403,14 @@ import Testing
         ]
         for (content, code) in damaged {
             let path = try lists.write(content.utf8, to: "lists")
-            let error = #expect(throws: CertificateProviderError.self, "\(content)") {
+            let error = #expect(throws: ProviderError.self, "\(content)") {
                 _ = try RevocationCheck(reading: RevocationLists(path: path))
             }
             #expect(
                 error?.code == code && error?.message.contains(path) == true,
                 "\(error.map(String.init(describing:)) ?? "")")
         }
-        let missing = #expect(throws: CertificateProviderError.self) {
+        let missing = #expect(throws: ProviderError.self) {
             _ = try RevocationCheck(reading: RevocationLists(path: "/nonexistent"))
         }
         #expect(missing?.code == .fileNotFound)

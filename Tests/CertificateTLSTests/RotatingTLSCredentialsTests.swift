@@ -157,20 +157,20 @@ import Testing
         let authority = try authority.get()
         let old = try authority.issue("old")
         let credentials = RotatingTLSCredentials(try TLSCredentials(old))
-        let mute = try authority.issue("mute").keptAtHome { () throws(CertificateProviderError) in
-            throw CertificateProviderError(.tokenNotPresent, "The token was pulled out; put it back.")
+        let mute = try authority.issue("mute").keptAtHome { () throws(ProviderError) in
+            throw ProviderError(.tokenNotPresent, "The token was pulled out; put it back.")
         }
         await #expect {
             try await credentials.update(to: mute)
         } throws: { error in
-            let error = error as? CertificateProviderError
+            let error = error as? ProviderError
             return error?.code == .tokenNotPresent && error?.provider == ProviderID("test")
         }
         #expect(credentials.current.identity.fingerprint == old.fingerprint)
 
         let liar = try old.with(TestKey(authority.issue("other").key, publicKey: old.certificate.publicKey))
         await #expect { try await credentials.update(to: liar) } throws: {
-            ($0 as? CertificateProviderError)?.code == .keyMismatch
+            ($0 as? ProviderError)?.code == .keyMismatch
         }
         #expect(credentials.current.identity.key.exporter != nil)
     }
@@ -188,7 +188,7 @@ import Testing
     @Test func theUpdateThatBeganLastWins() async throws {
         let authority = try authority.get()
         let gate = Gate()
-        let slow = try authority.issue("slow").keptAtHome { () throws(CertificateProviderError) in await gate.pass() }
+        let slow = try authority.issue("slow").keptAtHome { () throws(ProviderError) in await gate.pass() }
         let fast = try authority.issue("fast")
         let credentials = RotatingTLSCredentials(try TLSCredentials(authority.issue("first")))
         async let overtaken: Void = credentials.update(to: slow)
@@ -207,7 +207,7 @@ import Testing
         let credentials = RotatingTLSCredentials(try TLSCredentials(authority.issue("first", kind: .p256)))
         let other = try authority.issue("other", kind: .p384).keptAtHome()
         await #expect { try await credentials.update(to: other) } throws: {
-            ($0 as? CertificateProviderError)?.code == .unsupportedAlgorithm
+            ($0 as? ProviderError)?.code == .unsupportedAlgorithm
         }
         try await credentials.update(to: Pair.of(.rsa2048).server.keptAtHome())
     }

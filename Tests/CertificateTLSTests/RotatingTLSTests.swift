@@ -128,7 +128,7 @@ import X509
             }
         }
         let bare = RotatingTLSCredentials(try TLSCredentials(rollover.new.issue("server")))
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             _ = try await RotatingTLS(bare, trusting: PeerTrust(anchors: .ofIdentity))
         }
         #expect(error?.code == .configurationInvalid)
@@ -187,7 +187,7 @@ import X509
                 #expect(try await probe.run(on: group).serverCertificate.subject.contains("CN=server"))
             }
         }
-        let error = #expect(throws: CertificateProviderError.self) { _ = try client.tls.clientConfiguration() }
+        let error = #expect(throws: ProviderError.self) { _ = try client.tls.clientConfiguration() }
         #expect(error?.message.contains("no self-signed certificate") == true)
     }
 
@@ -318,10 +318,10 @@ import X509
         let credentials = RotatingTLSCredentials(try TLSCredentials(authority.issue("server")))
         let tls = try await RotatingTLS(credentials, trusting: PeerTrust(anchors: .system))
         _ = try tls.client()
-        #expect(throws: CertificateProviderError.self) { _ = try tls.server() }
+        #expect(throws: ProviderError.self) { _ = try tls.server() }
         try await tls.update(trusting: PeerTrust(anchors: authority.anchors))
         _ = try tls.server()
-        await #expect(throws: CertificateProviderError.self) {
+        await #expect(throws: ProviderError.self) {
             try await tls.update(trusting: PeerTrust(anchors: .system))
         }
         try await tls.update(trusting: PeerTrust(anchors: .systemAdmittingAnyClient))

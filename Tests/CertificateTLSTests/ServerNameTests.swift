@@ -37,7 +37,7 @@ import X509
         let authority = try authority.get()
         let server = try authority.issue("server", for: purposes, usage: .server)
         let trust = ServerTrust(trustAnchors: authority.anchors)
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             try await trust.verify(server.certificateChain, for: "localhost", at: Date())
             #expect(isValid)
         } catch {

@@ -38,11 +38,11 @@ import Testing
     }
 
     private func expect(
-        _ code: CertificateProviderError.Code, _ fragment: String, from identity: Identity,
+        _ code: ProviderError.Code, _ fragment: String, from identity: Identity,
         sourceLocation: SourceLocation = #_sourceLocation
     ) {
         #expect(sourceLocation: sourceLocation) { try TLSCredentials(identity) } throws: { error in
-            guard let error = error as? CertificateProviderError else { return false }
+            guard let error = error as? ProviderError else { return false }
             return error.code == code && error.message.contains(fragment)
                 && error.provider == identity.provenance.provider
         }
@@ -83,7 +83,7 @@ import Testing
             certificateChain: [leaf, fault.applied(to: issuer)], key: identity.key, provenance: identity.provenance)
         expect(.malformedData, "' in its chain has \(fault.words)", from: other)
         for chain in [broken.certificateChain, other.certificateChain] {
-            let error = #expect(throws: CertificateProviderError.self) {
+            let error = #expect(throws: ProviderError.self) {
                 try TLSCredentials.check(chain, of: identity.provenance.provider)
             }
             #expect(error?.code == .malformedData && error?.message.contains(fault.words) == true)
@@ -95,7 +95,7 @@ import Testing
     func onlyWhatTLSTakesReplacesIt(home: KeyHome) throws {
         let (good, now) = (try authority.get().issue("good").kept(home), Date())
         let mute = try authority.get().issue("mute", permitsSignatures: false).kept(home)
-        let error = #expect(throws: CertificateProviderError.self) {
+        let error = #expect(throws: ProviderError.self) {
             try mute.requireUsableInTLS(toReplace: good, at: now)
         }
         #expect(error?.code == .unsupportedAlgorithm)
@@ -107,7 +107,7 @@ import Testing
         try authority.get().issue("next").requireUsableInTLS(toReplace: good, at: now)
         // An expired one is still one that TLS takes.
         let old = try authority.get().issue("old", notBefore: now - 7200, notAfter: now - 3600)
-        #expect(throws: CertificateProviderError.self) { try mute.requireUsableInTLS(toReplace: old, at: now) }
+        #expect(throws: ProviderError.self) { try mute.requireUsableInTLS(toReplace: old, at: now) }
     }
 
     @Test(arguments: KeyHome.allCases) func refusesACertificateThatPermitsNoSignatures(home: KeyHome) throws {

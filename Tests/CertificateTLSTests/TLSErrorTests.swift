@@ -13,7 +13,7 @@ import Testing
         /// From the common name of the client's authority; nil for a client without a certificate.
         var client: String?
         var isServerTrusted = true
-        var code: CertificateProviderError.Code
+        var code: ProviderError.Code
         var fragment: String
     }
 
@@ -49,7 +49,7 @@ import Testing
                 return try await caught.futureResult.get()
             }
         }
-        let reported = try #require(CertificateProviderError(tlsError: error, from: "192.0.2.1"), "\(error)")
+        let reported = try #require(ProviderError(tlsError: error, from: "192.0.2.1"), "\(error)")
         #expect(reported.code == test.code, "\(reported)")
         #expect(reported.message.hasPrefix("192.0.2.1 " + test.fragment), "\(reported)")
     }
@@ -69,10 +69,10 @@ import Testing
 
     @Test("Only TLS errors are translated, and a key's own error is kept")
     func otherErrorsAreNotOfTLS() {
-        #expect(CertificateProviderError(tlsError: ChannelError.ioOnClosedChannel, from: "peer") == nil)
-        let own = CertificateProviderError(.tokenNotPresent, "The token was pulled out; put it back.")
-        #expect(CertificateProviderError(tlsError: own, from: "peer")?.code == .tokenNotPresent)
-        let misnamed = CertificateProviderError(tlsError: NIOSSLExtraError.failedToValidateHostname, from: "peer")
+        #expect(ProviderError(tlsError: ChannelError.ioOnClosedChannel, from: "peer") == nil)
+        let own = ProviderError(.tokenNotPresent, "The token was pulled out; put it back.")
+        #expect(ProviderError(tlsError: own, from: "peer")?.code == .tokenNotPresent)
+        let misnamed = ProviderError(tlsError: NIOSSLExtraError.failedToValidateHostname, from: "peer")
         #expect(misnamed?.message.contains("not valid for the requested name") == true)
     }
 }

@@ -78,7 +78,7 @@ import Testing
     }
 
     private func refused(
-        _ configuration: TLSConfiguration, by server: TLSConfiguration, as code: CertificateProviderError.Code
+        _ configuration: TLSConfiguration, by server: TLSConfiguration, as code: ProviderError.Code
     ) async throws {
         let context = try NIOSSLContext(configuration: configuration)
         try await withEventLoops(1) { group in
@@ -86,7 +86,7 @@ import Testing
                 await #expect {
                     _ = try await connect(context, port: port, on: group)
                 } throws: { error in
-                    let reported = CertificateProviderError(tlsError: error, from: "the server")
+                    let reported = ProviderError(tlsError: error, from: "the server")
                     return reported?.code == code && reported?.message.contains("with TLS 1.2") == true
                 }
             }

@@ -16,10 +16,10 @@ import Testing
     }
 
     private func expect(
-        _ code: CertificateProviderError.Code, _ fragment: String, from anchors: TrustAnchors
+        _ code: ProviderError.Code, _ fragment: String, from anchors: TrustAnchors
     ) throws {
         #expect { try anchors.load() } throws: { error in
-            guard let error = error as? CertificateProviderError else { return false }
+            guard let error = error as? ProviderError else { return false }
             return error.code == code && error.message.contains(fragment)
         }
     }
@@ -44,7 +44,7 @@ import Testing
             _ = try TLSConfiguration.makeServerConfiguration(
                 presenting: credentials, demandingClientCertificatesFrom: .system)
         } throws: {
-            let error = $0 as? CertificateProviderError
+            let error = $0 as? ProviderError
             return error?.code == .configurationInvalid && error?.message.contains("set TrustAnchors") == true
         }
         let any = try TLSConfiguration.makeServerConfiguration(
@@ -60,7 +60,7 @@ import Testing
         try expect(.fileNotFound, "cannot be used", from: .pemFile("/nonexistent/anchors.pem"))
         try expect(.configurationInvalid, "not a regular file", from: .pemFile("/dev/zero"))
         let root = try authority.get().root
-        let files: [(Data, CertificateProviderError.Code, String)] = [
+        let files: [(Data, ProviderError.Code, String)] = [
             (Data(), .configurationInvalid, "convert DER"),
             (Data(root.derRepresentation), .malformedData, "openssl x509 -inform DER"),
             (Data(pem("PRIVATE KEY").utf8), .configurationInvalid, "holds no PEM certificate"),

@@ -50,7 +50,7 @@ import Testing
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
             secrets: SecretReader { $0 == "PASSWORD" ? "s3cret" : nil },
             store: IdentityStore(path: directory["state"])
-        ) { [directory] id, policy throws(CertificateProviderError) in
+        ) { [directory] id, policy throws(ProviderError) in
             try DataVault(applicationID: id, stateDirectory: directory["state"], policy: policy)
         }
     }
@@ -66,7 +66,7 @@ import Testing
         #expect(logon.manager.configuration.settings[colour] == "red")
         #expect(logon.manager.configuration.warnings.isEmpty)
         let wrong = try directory.write(Array("Paint.color = red\n".utf8), to: "wrong.properties")
-        let refusal = try #require(throws: CertificateProviderError.self) { try self.logon(wrong, sections: [section]) }
+        let refusal = try #require(throws: ProviderError.self) { try self.logon(wrong, sections: [section]) }
         #expect(refusal.code == .configurationInvalid && refusal.message.contains("Paint.colour"))
 
         let parameters = ProviderParameters([
@@ -75,7 +75,7 @@ import Testing
         let own = try logon.manager(of: [ConfiguredProvider(id: ProviderID("pkcs12"), parameters: parameters)])
         #expect(try await own.identity(NoUserInteraction()).certificate.subject.contains("client"))
         #expect(try await logon.manager.identity(NoUserInteraction()).certificate.subject.contains("other"))
-        #expect(throws: CertificateProviderError.self) {
+        #expect(throws: ProviderError.self) {
             try logon.manager(of: [ConfiguredProvider(id: ProviderID("nothing"), parameters: parameters)])
         }
 
@@ -198,7 +198,7 @@ import Testing
         let logon = try logon(try configure(expires: Date(timeIntervalSinceNow: -86_400)))
         // It is in the store the second time.
         for _ in 0..<2 {
-            let error = await #expect(throws: CertificateProviderError.self) { _ = try await logon.credentials() }
+            let error = await #expect(throws: ProviderError.self) { _ = try await logon.credentials() }
             #expect(error?.code == .expired && error?.message.contains(directory["client.p12"]) == true)
         }
         _ = try configure()
@@ -293,7 +293,7 @@ import Testing
         #expect(key.uri == "example:one" && store.holds(keyURI: "example:one"))
         #expect {
             _ = try logon(try configure(), keyStores: [SealedKeyStore.descriptor])
-        } throws: { ($0 as? CertificateProviderError)?.code == .configurationInvalid }
+        } throws: { ($0 as? ProviderError)?.code == .configurationInvalid }
     }
 
     @Test("A mistake in the property file is reported with file and line")
@@ -301,9 +301,9 @@ import Testing
         let path = try configure("CertificateProvider.pkcs12.pasword-source = env:X")
         #expect {
             _ = try logon(path)
-        } throws: { ($0 as? CertificateProviderError)?.message.hasPrefix(path + ":4: ") == true }
+        } throws: { ($0 as? ProviderError)?.message.hasPrefix(path + ":4: ") == true }
         #expect {
             _ = try logon("/nowhere.properties")
-        } throws: { ($0 as? CertificateProviderError)?.code == .configurationMissing }
+        } throws: { ($0 as? ProviderError)?.code == .configurationMissing }
     }
 }

@@ -64,7 +64,7 @@ final class ProviderMaker: Sendable {
     func descriptor(_ id: ProviderID) -> ProviderDescriptor {
         ProviderDescriptor(
             id: id, displayName: "Test", summary: "Test.", parameters: [Self.path.descriptor]
-        ) { [self] (_, parameters) throws(CertificateProviderError) in
+        ) { [self] (_, parameters) throws(ProviderError) in
             let path = parameters.text(Self.path) ?? ""
             if path == "broken" { throw parameters.invalid(Self.path, "is broken") }
             state.withLock { $0.made.append(path) }
@@ -95,32 +95,32 @@ final class ProviderMaker: Sendable {
             return stream
         }
 
-        func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+        func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
             let (identity, gate) = maker.state.withLock { state in
                 state.calls.append("get \(path)")
                 return (state.identities[path], state.gate)
             }
             if let gate { for await _ in gate { break } }
-            guard let identity else { throw CertificateProviderError(.notFound, "There is no identity here.") }
+            guard let identity else { throw ProviderError(.notFound, "There is no identity here.") }
             maker.state.withLock { _ = $0.stored.insert(path) }
             return try own(identity)
         }
 
-        func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
+        func getStoredCertificate() throws(ProviderError) -> Identity? {
             let identity = maker.state.withLock { state in
                 state.calls.append("stored \(path)")
                 return state.stored.contains(path) ? state.identities[path] : nil
             }
-            return try identity.map { identity throws(CertificateProviderError) in try own(identity) }
+            return try identity.map { identity throws(ProviderError) in try own(identity) }
         }
 
-        private func own(_ identity: Identity) throws(CertificateProviderError) -> Identity {
+        private func own(_ identity: Identity) throws(ProviderError) -> Identity {
             try Identity(
                 certificateChain: identity.certificateChain, key: identity.key,
                 trust: identity.trust, provenance: .init(provider: id, alias: path))
         }
 
-        func deleteStoredCertificate() throws(CertificateProviderError) {
+        func deleteStoredCertificate() throws(ProviderError) {
             maker.state.withLock { _ = $0.stored.remove(path) }
         }
 
@@ -158,7 +158,7 @@ final class ReloadHost: Sendable {
             secrets: SecretReader { $0 == "PASSCODE" ? passcode : nil },
             store: IdentityStore(path: directory["state"]), sleep: time.sleep,
             transport: Transport(retryPolicy: time.policy)
-        ) { [directory] id, policy throws(CertificateProviderError) in
+        ) { [directory] id, policy throws(ProviderError) in
             try DataVault(
                 id, in: directory["state"], policy: policy,
                 parameters: ScryptParameters(logarithmOfCost: 4, blockSize: 1, parallelism: 1))

@@ -360,11 +360,11 @@ import Testing
         ]
         // The server knows the user by one name.
         host.maker.state.withLock { $0.identities["b"] = $0.identities["a"] }
-        let allowed: Set<CertificateProviderError.Code> = [
+        let allowed: Set<ProviderError.Code> = [
             .operationNotAllowed, .configurationInvalid, .configurationMissing, .noCertificateProvider, .pending,
         ]
         @Sendable func attempt(_ body: () async throws -> Void) async throws {
-            do { try await body() } catch let error as CertificateProviderError {
+            do { try await body() } catch let error as ProviderError {
                 #expect(allowed.contains(error.code), "\(error)")
             }
         }

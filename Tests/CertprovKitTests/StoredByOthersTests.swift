@@ -11,15 +11,15 @@ import Testing
         static let id = ProviderID("issuer")
         var id: ProviderID { Self.id }
         private let storage: any IdentityStorage
-        private let issue: @Sendable () throws(CertificateProviderError) -> Identity
+        private let issue: @Sendable () throws(ProviderError) -> Identity
 
         init(
-            _ storage: any IdentityStorage, issue: @escaping @Sendable () throws(CertificateProviderError) -> Identity
+            _ storage: any IdentityStorage, issue: @escaping @Sendable () throws(ProviderError) -> Identity
         ) {
             (self.storage, self.issue) = (storage, issue)
         }
 
-        func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+        func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
             let identity = try issue()
             let key = try identity.key.exporter?.pkcs8Representation()
             try storage.setEntry(
@@ -27,14 +27,14 @@ import Testing
             return identity
         }
 
-        func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
+        func getStoredCertificate() throws(ProviderError) -> Identity? {
             guard let entry = try storage.entry(named: "identity"), let key = entry.privateKey else { return nil }
             return try Identity(
                 certificateChain: entry.certificateChain, key: SoftwareKey(pkcs8: key, location: .store),
                 provenance: .init(provider: id))
         }
 
-        func deleteStoredCertificate() throws(CertificateProviderError) { try storage.removeEntry(named: "identity") }
+        func deleteStoredCertificate() throws(ProviderError) { try storage.removeEntry(named: "identity") }
     }
 
     private let directory: TemporaryDirectory
@@ -49,12 +49,12 @@ import Testing
         try Data("CertificateProvider = issuer\n".utf8).write(to: URL(filePath: path))
         let descriptor = ProviderDescriptor(
             id: Issuer.id, displayName: "Issuer", summary: "Test.", parameters: []
-        ) { [authority] (environment, _) throws(CertificateProviderError) in
-            Issuer(environment.storage) { () throws(CertificateProviderError) in
+        ) { [authority] (environment, _) throws(ProviderError) in
+            Issuer(environment.storage) { () throws(ProviderError) in
                 do {
                     return try authority.issue(
                         name, notBefore: min(end, Date()) - 3600, notAfter: end, provider: Issuer.id)
-                } catch { throw CertificateProviderError(.internal, "\(error)") }
+                } catch { throw ProviderError(.internal, "\(error)") }
             }
         }
         return try CertprovLogon(

@@ -50,7 +50,7 @@ import Testing
         let key = try #require(client.key.exporter).pkcs8Representation().withUnsafeBytes { Array($0) }
         try directory.write(key, to: "peer.p8")
         try directory.write(client.certificateChain.map(\.pemRepresentation).joined().utf8, to: "peer.pem")
-        let output = try await BlockingExecutor.threads().run { () throws(CertificateProviderError) -> Output in
+        let output = try await BlockingExecutor.threads().run { () throws(ProviderError) -> Output in
             do {
                 return try Subprocess(
                     [
@@ -59,7 +59,7 @@ import Testing
                         "-key", "peer.p8", "-keyform", "DER", "-quiet",
                     ], in: directory.path, .captured(), seconds: 300
                 ).wait()
-            } catch { throw CertificateProviderError(.internal, "\(error)") }
+            } catch { throw ProviderError(.internal, "\(error)") }
         }
         return output.stdout.contains("hello ")
     }
@@ -94,11 +94,11 @@ import Testing
             #expect(try await host.logon.reload())
             try await expect(false, true, "Peers.allow")
             try host.configure(["Peers.allow": "new-client"])
-            await #expect(throws: CertificateProviderError.self) { try await host.logon.reload() }
+            await #expect(throws: ProviderError.self) { try await host.logon.reload() }
             try host.configure(["TrustAnchors": "/nonexistent"])
-            await #expect(throws: CertificateProviderError.self) { try await host.logon.reload() }
+            await #expect(throws: ProviderError.self) { try await host.logon.reload() }
             try host.configure(["TrustAnchors": nil])
-            await #expect(throws: CertificateProviderError.self) { try await host.logon.reload() }
+            await #expect(throws: ProviderError.self) { try await host.logon.reload() }
             try await expect(false, true, "a mistake changes nothing")
             try host.configure()
             #expect(try await host.logon.reload())
@@ -114,7 +114,7 @@ import Testing
     @Test("TrustAnchors = provider trusts the CAs that come with the identity")
     func trustFromTheProvider() async throws {
         let host = try await ReloadHost(.properties, ["TrustAnchors": "provider"])
-        let error = await #expect(throws: CertificateProviderError.self) { _ = try await host.logon.tls() }
+        let error = await #expect(throws: ProviderError.self) { _ = try await host.logon.tls() }
         #expect(error?.code == .configurationInvalid && error?.message.contains("TrustAnchors = provider") == true)
         let other = try TestAuthority("Other")
         let identity = try other.issue("client")

@@ -79,7 +79,7 @@ import Testing
                 damaged += [flipped, try other.opensslEncrypt([1], for: key)]
             }
             let texts = await damaged.asyncMap { damaged in
-                let error = await #expect(throws: CertificateProviderError.self) {
+                let error = await #expect(throws: ProviderError.self) {
                     try await decrypter.decrypt(damaged, using: scheme)
                 }
                 #expect(error?.code == .malformedData, "\(String(describing: error))")

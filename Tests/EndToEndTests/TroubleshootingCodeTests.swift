@@ -72,7 +72,7 @@ import Testing
     func theCodesArePublic() throws {
         let interface = try String(
             contentsOf: Page.root.appending(path: "Documentation/Interfaces/CertificateProviding.txt"), encoding: .utf8)
-        let codes = interface.matches(of: #/(?m)^static let CertificateProviderError\.Code\.`?(\w+)`?:/#)
+        let codes = interface.matches(of: #/(?m)^static let ProviderError\.Code\.`?(\w+)`?:/#)
         #expect(Set(codes.map { String($0.1) } + ["usage"]) == Set(try Self.statuses().keys))
     }
 
@@ -328,9 +328,9 @@ import Testing
         try vault.create(passcode: SecretBytes(utf8: "correct horse battery"), values: [:])
         vault.lock()
         if locked { return try sandbox.certprov("vault", "list", "--config", application()) }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             for _ in 0..<2 {
-                do throws(CertificateProviderError) { try vault.unlock(SecretBytes(utf8: "wrong")) } catch {
+                do throws(ProviderError) { try vault.unlock(SecretBytes(utf8: "wrong")) } catch {
                     if error.code != .wrongPassword { throw error }
                 }
             }

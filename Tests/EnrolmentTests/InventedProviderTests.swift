@@ -99,7 +99,7 @@ import Testing
         let host = try Host()
         host.server.state.withLock { $0.keyType = .p384 }
         #expect(try await host.provider().getCertificate(person).certificate.publicKey.curve == "P-384")
-        host.server.state.withLock { $0.failure = CertificateProviderError(.unavailable, "down") }
+        host.server.state.withLock { $0.failure = ProviderError(.unavailable, "down") }
         let fresh = try Host(server: host.server)
         #expect(await code { _ = try await fresh.provider().getCertificate(person) } == .unavailable)
         #expect(try await fresh.keys().isEmpty)
@@ -116,7 +116,7 @@ import Testing
     func aKillAtAnyStepIsResumed(isRenewal: Bool) async throws {
         for steps in 0..<200 {
             let power = Power()
-            let server = try InventedServer { () throws(CertificateProviderError) in try power.spend() }
+            let server = try InventedServer { () throws(ProviderError) in try power.spend() }
             server.state.withLock { $0.looks = 1 }
             let host = try Host(server: server, power: power)
             let old = isRenewal ? try await host.provider().getCertificate(person) : nil
@@ -158,7 +158,7 @@ private struct Host {
         let policy = RetryPolicy(
             now: { clock.withLock(\.self) }, sleep: { length in clock.withLock { $0 += length } }, draw: { 0.5 })
         environment = .testing(
-            storage: HookedStorage(memory) { _, _ throws(CertificateProviderError) in try power.spend() },
+            storage: HookedStorage(memory) { _, _ throws(ProviderError) in try power.spend() },
             variables: ["PASS": "open sesame"],
             transport: Transport(retryPolicy: policy))
     }

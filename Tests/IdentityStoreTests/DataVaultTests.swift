@@ -87,7 +87,7 @@ import Testing
         for _ in 0..<2 { try vault.removeValue(named: "b") }
         #expect(try vault.valueNames() == ["a"])
         for name in ["", "../key", ".x", "a/b", String(repeating: "x", count: 129)] {
-            #expect(throws: CertificateProviderError.self) { try vault.setValue(passcode, named: name) }
+            #expect(throws: ProviderError.self) { try vault.setValue(passcode, named: name) }
         }
         let files = directory.contents().compactMap { try? Data(contentsOf: URL(filePath: directory[$0])) }
         #expect(!files.contains { $0.range(of: Data("correct horse".utf8)) != nil })
@@ -120,7 +120,7 @@ import Testing
                 for number in 0..<8 {
                     let storage = try vault(id).storage(for: test)
                     tasks.addTask {
-                        do throws(CertificateProviderError) {
+                        do throws(ProviderError) {
                             try storage.setEntry(identity, named: "entry\(number)")
                             return "entry\(number)"
                         } catch {

@@ -36,7 +36,7 @@ import X509
         let export = export(formats)
         _ = try export.write(good)
         for (identity, code, words) in [
-            (early, CertificateProviderError.Code.pending, "is not valid before"),
+            (early, ProviderError.Code.pending, "is not valid before"),
             (forServers, .unsupportedAlgorithm, "which usage=client needs"),
         ] {
             let error = try error { _ = try export.write(identity) }

@@ -42,7 +42,7 @@ import Testing
 
     @Test func anEntryThatIsWrittenOverIsNoticed() throws {
         try fixture.directory.write([UInt8](repeating: 0, count: 100), to: StoreFixture.entryFile)
-        #expect(throws: CertificateProviderError.self) { try running.entry(named: "entry") }
+        #expect(throws: ProviderError.self) { try running.entry(named: "entry") }
     }
 
     @Test(arguments: ["state", "state/identities", "state/identities/test"])

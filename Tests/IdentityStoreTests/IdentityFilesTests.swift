@@ -199,11 +199,11 @@ import Testing
         let fixture = try Fixture()
         let directory = IdentityFilesDirectory(path: fixture.directory["pem"])
         var told = 0
-        func tell() throws { try directory.announce { () throws(CertificateProviderError) in told += 1 } }
+        func tell() throws { try directory.announce { () throws(ProviderError) in told += 1 } }
         _ = try fixture.write(fixture.one, isAnnounced: true)
         let error = try error {
-            try directory.announce { () throws(CertificateProviderError) in
-                throw CertificateProviderError(.unavailable, "Not now.")
+            try directory.announce { () throws(ProviderError) in
+                throw ProviderError(.unavailable, "Not now.")
             }
         }
         #expect(error.message == "Not now." && directory.untold != nil)
@@ -214,7 +214,7 @@ import Testing
         #expect(told == 1)
         _ = try fixture.write(fixture.other, isAnnounced: true)
         // A set that another process has written during that is not taken for this one.
-        try directory.announce { () throws(CertificateProviderError) in
+        try directory.announce { () throws(ProviderError) in
             do { _ = try fixture.write(fixture.one, isAnnounced: true) } catch { Issue.record("\(error)") }
         }
         try tell()
@@ -363,9 +363,9 @@ import Testing
     @Test("A reload's program gets no open file of certprov, and what it leaves behind may write without end")
     func whatAProgramGetsAndLeaves() throws {
         let directory = try TemporaryDirectory()
-        func run(_ script: String) throws -> CertificateProviderError? {
+        func run(_ script: String) throws -> ProviderError? {
             let reload = ProgramReload(command: ["/bin/sh", "-c", script, "sh"], takesDirectory: true)
-            do throws(CertificateProviderError) { try reload.run("/srv/tls") } catch { return error }
+            do throws(ProviderError) { try reload.run("/srv/tls") } catch { return error }
             return nil
         }
         // Without O_CLOEXEC, as a shell opens it.
@@ -382,9 +382,9 @@ import Testing
 
     @Test func aProgramThatFailsHangsOrIsMissing() throws {
         let directory = try TemporaryDirectory()
-        func run(_ script: String, atMost time: Duration = .seconds(60)) -> CertificateProviderError? {
+        func run(_ script: String, atMost time: Duration = .seconds(60)) -> ProviderError? {
             let reload = ProgramReload(command: ["/bin/sh", "-c", script, "sh"], takesDirectory: true, time: time)
-            do throws(CertificateProviderError) { try reload.run("/srv/tls") } catch { return error }
+            do throws(ProviderError) { try reload.run("/srv/tls") } catch { return error }
             return nil
         }
         #expect(run("test \"$1\" = /srv/tls; exit $?") == nil)

@@ -89,9 +89,9 @@ import Testing
 @Suite struct SystemdCredentialKeyTests {
     private struct FixedKey: SealingKeySource {
         var key: SecretBytes?
-        func existingKey() throws(CertificateProviderError) -> SecretBytes? { key }
-        func keyForSealing() throws(CertificateProviderError) -> SecretBytes {
-            guard let key else { throw CertificateProviderError(.vaultLocked, "The vault is locked.") }
+        func existingKey() throws(ProviderError) -> SecretBytes? { key }
+        func keyForSealing() throws(ProviderError) -> SecretBytes {
+            guard let key else { throw ProviderError(.vaultLocked, "The vault is locked.") }
             return key
         }
     }
@@ -103,7 +103,7 @@ import Testing
         try fixture.store(keySource: source).storage(for: ProviderID("test")).setEntry(identity, named: "entry")
         #expect(try fixture.store(keySource: source).storage(for: ProviderID("test")).entry(named: "entry") == identity)
         #expect(!fixture.directory.contents().contains("state/store.key"))
-        #expect(throws: CertificateProviderError.self) { _ = try fixture.storage().entry(named: "entry") }
+        #expect(throws: ProviderError.self) { _ = try fixture.storage().entry(named: "entry") }
     }
 
     @Test("An error of the key's source is passed on")
@@ -124,11 +124,11 @@ import Testing
     }
 
     private struct LockedKey: SealingKeySource {
-        func existingKey() throws(CertificateProviderError) -> SecretBytes? {
-            throw CertificateProviderError(.vaultLocked, "The vault is locked.")
+        func existingKey() throws(ProviderError) -> SecretBytes? {
+            throw ProviderError(.vaultLocked, "The vault is locked.")
         }
-        func keyForSealing() throws(CertificateProviderError) -> SecretBytes {
-            throw CertificateProviderError(.vaultLocked, "The vault is locked.")
+        func keyForSealing() throws(ProviderError) -> SecretBytes {
+            throw ProviderError(.vaultLocked, "The vault is locked.")
         }
     }
 
@@ -137,7 +137,7 @@ import Testing
     @Test("Only a missing credential file counts as absent")
     func isAbsentOnlyWhereThereIsNone() throws {
         let directory = try TemporaryDirectory()
-        func key(in directory: String?) throws(CertificateProviderError) -> SystemdCredentialKey? {
+        func key(in directory: String?) throws(ProviderError) -> SystemdCredentialKey? {
             try SystemdCredentialKey(secrets: SecretReader { $0 == "CREDENTIALS_DIRECTORY" ? directory : nil })
         }
         #expect(try key(in: nil) == nil && key(in: "") == nil && key(in: directory.path) == nil)

@@ -40,7 +40,7 @@ import Testing
     @Test(arguments: rows) func theRowHolds(row: Row) {
         var policy = PasscodePolicy()
         row.change(&policy)
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             try policy.check(SecretBytes(utf8: row.passcode))
             #expect(row.missing == nil)
         } catch {
@@ -50,7 +50,7 @@ import Testing
     }
 
     @Test func bytesThatAreNotTextAreRefused() {
-        #expect(throws: CertificateProviderError.self) {
+        #expect(throws: ProviderError.self) {
             try PasscodePolicy().check(SecretBytes(copying: [UInt8](repeating: 0xff, count: 12)))
         }
     }

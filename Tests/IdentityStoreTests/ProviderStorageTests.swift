@@ -127,7 +127,7 @@ import Testing
             try fixture.directory.write(bytes, to: file)
             let reading = try error { _ = try fixture.storage().record(named: "record") }
             #expect((reading.reason == .damaged) == (damage != "version"), "\(damage): \(reading)")
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 try fixture.storage().removeRecord(named: "record")
                 #expect(damage != "version")
                 #expect(try fixture.storage().record(named: "record") == nil)
@@ -164,7 +164,7 @@ import Testing
         #expect(error.code == .storeReadFailed && error.message.contains("sealed with another key"))
         #expect(error.reason == .damaged)
         unlink(fixture.directory["state/store.key"])
-        let lost = #expect(throws: CertificateProviderError.self) { _ = try fixture.storage().entry(named: "entry") }
+        let lost = #expect(throws: ProviderError.self) { _ = try fixture.storage().entry(named: "entry") }
         #expect(lost?.reason == .damaged)
         try fixture.directory.write(key, to: "state/store.key")
         #expect(try fixture.storage().entry(named: "entry") != nil)

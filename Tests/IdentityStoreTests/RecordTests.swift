@@ -33,9 +33,9 @@ import Testing
         fixture.disk.repair()
         try fixture.storage().updateRecord(named: "record") { _ in nil }
         #expect(fixture.disk.counts[.write] == nil && fixture.disk.counts[.synchronize] == nil)
-        let refusal = CertificateProviderError(.internal, "no")
+        let refusal = ProviderError(.internal, "no")
         let thrown = try error {
-            try fixture.storage().updateRecord(named: "record") { _ throws(CertificateProviderError) in throw refusal }
+            try fixture.storage().updateRecord(named: "record") { _ throws(ProviderError) in throw refusal }
         }
         #expect(thrown.code == .internal)
         #expect(try fixture.storage().record(named: "record") == SecretBytes(utf8: "one"))
@@ -77,8 +77,8 @@ import Testing
             let fixture = try StoreFixture()
             try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }
             fixture.disk.fail(call, at: position, with: EIO)
-            var error: CertificateProviderError?
-            do throws(CertificateProviderError) {
+            var error: ProviderError?
+            do throws(ProviderError) {
                 try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(copying: []) }
             } catch let thrown { error = thrown }
             fixture.disk.repair()

@@ -72,19 +72,19 @@ import Testing
     /// Neither where it cannot be written down, nor where the process ends before it is.
     @Test func aKeyThatIsNotWrittenDownIsNotStored() async throws {
         let store = store()
-        await #expect(throws: CertificateProviderError.self) {
+        await #expect(throws: ProviderError.self) {
             _ = try await store.make(NewKey(.p256, label: "key"), NoUserInteraction()) {
-                _ throws(CertificateProviderError) in
+                _ throws(ProviderError) in
                 #expect(try self.storage.recordNames().isEmpty)
-                throw CertificateProviderError(.storeWriteFailed, "The disk is full.")
+                throw ProviderError(.storeWriteFailed, "The disk is full.")
             }
         }
         #expect(try await store.list().isEmpty)
     }
 
     @Test func aKeyThatCannotBeStoredIsAnError() async throws {
-        storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
-        await #expect(throws: CertificateProviderError.self) { _ = try await make(store()) }
+        storage.fail(with: ProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
+        await #expect(throws: ProviderError.self) { _ = try await make(store()) }
         storage.fail(with: nil)
         #expect(try await store().list().isEmpty)
     }
@@ -95,7 +95,7 @@ import Testing
         for use in [KeyUse.pkcs1Decryption, .oaepDecryption] {
             await #expect {
                 _ = try await store().make(NewKey(.p256, label: "", use: use), NoUserInteraction()) { _ in }
-            } throws: { ($0 as? CertificateProviderError)?.code == .unsupportedAlgorithm }
+            } throws: { ($0 as? ProviderError)?.code == .unsupportedAlgorithm }
         }
     }
 
@@ -170,7 +170,7 @@ import Testing
         for work in [{ _ = try await self.make(self.store()) }, { _ = try await self.store().list() }] {
             await #expect {
                 try await work()
-            } throws: { ($0 as? CertificateProviderError)?.code == .storeReadFailed }
+            } throws: { ($0 as? ProviderError)?.code == .storeReadFailed }
         }
         for name in names { #expect(try storage.record(named: name) == SecretBytes(copying: record)) }
     }
@@ -178,7 +178,7 @@ import Testing
     @Test(arguments: ["store:x", "store://x", "store:?pin-source=/x"]) func theURINamesNothingMore(uri: String) {
         #expect {
             _ = try ProviderEnvironment.testing().keyStores.store(uri)
-        } throws: { ($0 as? CertificateProviderError)?.code == .configurationInvalid }
+        } throws: { ($0 as? ProviderError)?.code == .configurationInvalid }
     }
 
     @Test("The URI store: means the sealed key store", arguments: ["store:", "STORE:"])
@@ -190,7 +190,7 @@ import Testing
     func itHasNoPIN() {
         #expect {
             _ = try ProviderEnvironment.testing().keyStores.store("store:", pinSource: .prompt)
-        } throws: { ($0 as? CertificateProviderError)?.message.contains("has no PIN") == true }
+        } throws: { ($0 as? ProviderError)?.message.contains("has no PIN") == true }
     }
 
     @Test("A check reads every record, and writes none")
@@ -200,7 +200,7 @@ import Testing
         try storage.updateRecord(named: "keys-2a") { _ in SecretBytes(copying: [99]) }
         await #expect {
             try await store().check(NoUserInteraction())
-        } throws: { ($0 as? CertificateProviderError)?.code == .storeReadFailed }
+        } throws: { ($0 as? ProviderError)?.code == .storeReadFailed }
     }
 
     @Test("A destruction says whether the key was there")
@@ -220,7 +220,7 @@ import Testing
         for new in keys {
             await #expect {
                 _ = try await store().make(new, NoUserInteraction()) { _ in }
-            } throws: { ($0 as? CertificateProviderError)?.code == .unsupportedAlgorithm }
+            } throws: { ($0 as? ProviderError)?.code == .unsupportedAlgorithm }
         }
         let key = try await store().make(NewKey(.p256, label: "", guarantees: [.exportable]), NoUserInteraction()) {
             _ in
@@ -233,7 +233,7 @@ import Testing
         await #expect {
             try await store().storeChain(
                 [try TestAuthority().issue("other").certificate], for: key, NoUserInteraction())
-        } throws: { ($0 as? CertificateProviderError)?.code == .keyMismatch }
+        } throws: { ($0 as? ProviderError)?.code == .keyMismatch }
     }
 }
 

@@ -39,7 +39,7 @@ import Testing
     }
 
     @Test(arguments: ["s", "./s", "s:/t"]) func aRelativeStateDirectoryIsRefused(value: String) {
-        let error = #expect(throws: CertificateProviderError.self) {
+        let error = #expect(throws: ProviderError.self) {
             try StateDirectory.path(
                 environment: { ["STATE_DIRECTORY": value, "XDG_STATE_HOME": "/x"][$0] }, effectiveUser: 0)
         }

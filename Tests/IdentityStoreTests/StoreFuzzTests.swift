@@ -44,7 +44,7 @@ import Testing
             } catch is StoredIdentityCoding.Malformed {
             } catch is RecordField.CutOff {
             } catch {
-                let error = try #require(error as? CertificateProviderError)
+                let error = try #require(error as? ProviderError)
                 #expect(error.code == .malformedData, "\(error) in \(bytes.hexEncoded)")
             }
         }

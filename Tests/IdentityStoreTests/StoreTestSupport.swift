@@ -52,9 +52,8 @@ struct StoreFixture {
 }
 
 /// Returns the error that `body` throws, which must be the framework's own.
-func error(_ body: () throws -> Void, _ location: SourceLocation = #_sourceLocation) throws -> CertificateProviderError
-{
-    do { try body() } catch { return try #require(error as? CertificateProviderError, sourceLocation: location) }
+func error(_ body: () throws -> Void, _ location: SourceLocation = #_sourceLocation) throws -> ProviderError {
+    do { try body() } catch { return try #require(error as? ProviderError, sourceLocation: location) }
     Issue.record("nothing was thrown", sourceLocation: location)
-    throw CertificateProviderError(.internal, "nothing was thrown")
+    throw ProviderError(.internal, "nothing was thrown")
 }

@@ -71,8 +71,8 @@ import Testing
             let (storage, identity) = (vault.storage(for: test), try Samples.stored("app"))
             try storage.setEntry(identity, named: "entry")
             disk.fail(call, at: position, with: EIO)
-            let failure: CertificateProviderError?
-            do throws(CertificateProviderError) {
+            let failure: ProviderError?
+            do throws(ProviderError) {
                 try vault.create(passcode: passcode, values: ["id": passcode])
                 failure = nil
             } catch { failure = error }
@@ -288,7 +288,7 @@ import Testing
             try vault.create(passcode: passcode)
             try vault.storage(for: test).setEntry(try Samples.stored("app"), named: "entry")
             disk.fail(call, at: position, with: EIO)
-            do throws(CertificateProviderError) { try vault.destroy() } catch {
+            do throws(ProviderError) { try vault.destroy() } catch {
                 #expect(error.code == .deleteFailed, "\(error)")
             }
             disk.repair()

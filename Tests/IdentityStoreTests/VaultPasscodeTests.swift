@@ -28,7 +28,7 @@ import Testing
         #expect(try vault.attemptsLeft() == 3)
         vault.lock()
         #expect(try code { try vault.unlock(nil) } == .vaultLocked, "Nothing is tried.")
-        for code in [CertificateProviderError.Code.wrongPassword, .wrongPassword, .vaultDestroyed] {
+        for code in [ProviderError.Code.wrongPassword, .wrongPassword, .vaultDestroyed] {
             #expect(try self.code { try vault.unlock(wrong) } == code)
         }
         #expect(try vault.state() == .none && vault.attemptsLeft() == 3)
@@ -61,8 +61,8 @@ import Testing
         for position in 1..<6 {
             vault.lock()
             disk.fail(.synchronize, at: position, with: EIO)
-            var failure: CertificateProviderError?
-            do throws(CertificateProviderError) { try vault.unlock(passcode) } catch { failure = error }
+            var failure: ProviderError?
+            do throws(ProviderError) { try vault.unlock(passcode) } catch { failure = error }
             disk.repair()
             // The first is that of the counter before the attempt.
             #expect((failure != nil) == (position <= 1), "at \(position): \(String(describing: failure))")

@@ -29,7 +29,7 @@ extension VaultTesting {
             files: disk.fileSystem, lockTimeout: lockTimeout)
     }
 
-    func code(_ body: () throws -> Void) throws -> CertificateProviderError.Code { try error(body).code }
+    func code(_ body: () throws -> Void) throws -> ProviderError.Code { try error(body).code }
 
     func copy() throws -> [String: Data] {
         var copies: [String: Data] = [:]

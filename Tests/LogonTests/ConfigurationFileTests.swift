@@ -38,7 +38,7 @@ import Testing
     /// A path that cannot be used, made in a directory.
     struct BadPath: Sendable, CustomTestStringConvertible {
         var testDescription: String
-        var code: CertificateProviderError.Code = .configurationInvalid
+        var code: ProviderError.Code = .configurationInvalid
         var part: String
         var make: @Sendable (TemporaryDirectory) throws -> String
     }

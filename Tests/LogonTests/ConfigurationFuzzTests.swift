@@ -57,7 +57,7 @@ import Testing
         while rounds.next() {
             let seed = try #require(Self.seeds[form]?.randomElement(using: &generator))
             let bytes = Self.mutate(Array(seed.utf8), &generator)
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 let settings = try ConfigurationFile(path: form.fileName, bytes: bytes).settings()
                 _ = try SettingsReader(settings, registry: registry).configuration()
                 accepted += 1

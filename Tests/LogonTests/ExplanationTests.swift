@@ -12,20 +12,20 @@ private struct ListingProvider: CertificateProvider, IdentityListing {
     let list: IdentityList
 
     var id: ProviderID { scripted.id }
-    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+    func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
         try await scripted.getCertificate(interaction)
     }
-    func getStoredCertificate() throws(CertificateProviderError) -> Identity? { try scripted.getStoredCertificate() }
-    func deleteStoredCertificate() throws(CertificateProviderError) { try scripted.deleteStoredCertificate() }
+    func getStoredCertificate() throws(ProviderError) -> Identity? { try scripted.getStoredCertificate() }
+    func deleteStoredCertificate() throws(ProviderError) { try scripted.deleteStoredCertificate() }
     func listIdentities() async -> IdentityList { list }
 }
 
 @Suite struct ExplanationTests {
     enum Sight: Sendable {
         case stored, available, nothing, unlisted
-        case fails(CertificateProviderError.Code)
+        case fails(ProviderError.Code)
         /// Sees an identity, and would fail to choose it.
-        case seesButFails(CertificateProviderError.Code)
+        case seesButFails(ProviderError.Code)
         /// Sees an identity, and would choose it.
         case chooses
         case storeFails
@@ -115,12 +115,12 @@ private struct ListingProvider: CertificateProvider, IdentityListing {
             switch sight {
             case .stored: provider.stored(.success(identity))
             case .storeFails:
-                provider.stored(.failure(CertificateProviderError(.storeReadFailed, "said storeReadFailed")))
+                provider.stored(.failure(ProviderError(.storeReadFailed, "said storeReadFailed")))
             case .available: list.identities = [ListedIdentity(identity, isStored: false)]
-            case .fails(let code): list.failures = [CertificateProviderError(code, "said \(code)")]
+            case .fails(let code): list.failures = [ProviderError(code, "said \(code)")]
             case .seesButFails(let code):
                 list.identities = [ListedIdentity(identity, isStored: false)]
-                list.choice = .failure(CertificateProviderError(code, "said \(code)"))
+                list.choice = .failure(ProviderError(code, "said \(code)"))
             case .chooses:
                 list.identities = [ListedIdentity(identity, isStored: false)]
                 list.choice = .success(list.identities[0])

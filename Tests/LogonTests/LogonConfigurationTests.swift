@@ -265,8 +265,8 @@ import Testing
             KeyStoreDescriptor(
                 scheme: "vault", id: ProviderID("vault"), displayName: "", summary: "",
                 parameters: [Parameter.seconds("timeout", default: 20, in: 1...60, summary: "").descriptor]
-            ) { _, _, _ throws(CertificateProviderError) in
-                throw CertificateProviderError(.internal, "This is not made.")
+            ) { _, _, _ throws(ProviderError) in
+                throw ProviderError(.internal, "This is not made.")
             }
         ])
     }
@@ -282,7 +282,7 @@ import Testing
         #expect {
             _ = try LogonManager(configuration: wrong, registry: keyStoreRegistry()) { _ in environment() }
         } throws: {
-            guard let error = $0 as? CertificateProviderError else { return false }
+            guard let error = $0 as? ProviderError else { return false }
             return error.code == .configurationInvalid && error.message.contains("'timeout' must be a number")
         }
     }
@@ -300,7 +300,7 @@ import Testing
         #expect {
             _ = try LogonConfiguration.load(path: path, registry: keyStoreRegistry())
         } throws: {
-            guard let error = $0 as? CertificateProviderError else { return false }
+            guard let error = $0 as? ProviderError else { return false }
             return error.code == .configurationInvalid && error.message.contains(reason)
                 && error.message.hasPrefix(path + ":1: ") && !error.message.contains("sEcReT")
         }

@@ -34,7 +34,7 @@ import Testing
         }
     }
 
-    private func renew(_ manager: LogonManager) async throws(CertificateProviderError) -> Identity {
+    private func renew(_ manager: LogonManager) async throws(ProviderError) -> Identity {
         try await manager.renewIdentityIfDue(at: now, NoUserInteraction())
     }
 
@@ -65,10 +65,10 @@ import Testing
 
     @Test(
         "After a failed renewal, no other provider is asked",
-        arguments: [CertificateProviderError.Code.unavailable, .notFound, .tokenNotPresent, .pending, .rejected])
-    func aFailureIsNoReasonToAskAnother(code: CertificateProviderError.Code) async throws {
+        arguments: [ProviderError.Code.unavailable, .notFound, .tokenNotPresent, .pending, .rejected])
+    func aFailureIsNoReasonToAskAnother(code: ProviderError.Code) async throws {
         preferred.stored(.success(try identity(daysOld: 67, from: preferred)))
-        preferred.get { _ throws(CertificateProviderError) in throw CertificateProviderError(code, "No.") }
+        preferred.get { _ throws(ProviderError) in throw ProviderError(code, "No.") }
         let manager = try manager()
         let error = await failure { try await renew(manager) }
         #expect(error?.code == code && error?.provider == preferred.id)
@@ -121,13 +121,13 @@ import Testing
 
     @Test(
         "An expired identity that is not replaced is an error of its own, whatever may come later",
-        arguments: [nil, .pending, .timedOut, .operationNotAllowed] as [CertificateProviderError.Code?])
-    func anExpiredIdentityIsNoSuccess(code: CertificateProviderError.Code?) async throws {
+        arguments: [nil, .pending, .timedOut, .operationNotAllowed] as [ProviderError.Code?])
+    func anExpiredIdentityIsNoSuccess(code: ProviderError.Code?) async throws {
         let stored = try identity(daysOld: 101, from: preferred)
         preferred.stored(.success(stored))
-        preferred.get { _ throws(CertificateProviderError) in
+        preferred.get { _ throws(ProviderError) in
             guard let code else { return stored }
-            throw CertificateProviderError(code, "Not yet.", retryAfter: .seconds(60))
+            throw ProviderError(code, "Not yet.", retryAfter: .seconds(60))
         }
         let manager = try manager()
         let errors = [
@@ -147,7 +147,7 @@ import Testing
     @Test("An expired identity that nothing replaces fails with the provider's own error")
     func theProvidersErrorStays() async throws {
         preferred.stored(.success(try identity(daysOld: 101, from: preferred)))
-        preferred.get { _ throws(CertificateProviderError) in throw CertificateProviderError(.unavailable, "Down.") }
+        preferred.get { _ throws(ProviderError) in throw ProviderError(.unavailable, "Down.") }
         let manager = try manager()
         #expect(await failure { try await manager.identity(NoUserInteraction()) }?.code == .unavailable)
     }

@@ -13,7 +13,7 @@ import Testing
             ProviderDescriptor(
                 id: id, displayName: "", summary: "",
                 parameters: (["path", "fault"] + parameters).map { Parameter.string($0, summary: "").descriptor }
-            ) { _, parameters throws(CertificateProviderError) in
+            ) { _, parameters throws(ProviderError) in
                 let fault = Parameter.string("fault", summary: "")
                 guard !parameters.isGiven(fault) else { throw parameters.invalid(fault, "is a fault") }
                 return ScriptedProvider(actual, path: parameters[Parameter.string("path", summary: "")])
@@ -51,7 +51,7 @@ import Testing
         let configuration = LogonConfiguration(providers: [ConfiguredProvider(id: id)])
         let error = failure {
             try LogonManager(configuration: configuration, registry: try registry()) {
-                _ throws(CertificateProviderError) in throw CertificateProviderError(.storeReadFailed, "No store.")
+                _ throws(ProviderError) in throw ProviderError(.storeReadFailed, "No store.")
             }
         }
         #expect(error?.code == .storeReadFailed)
@@ -104,11 +104,11 @@ import Testing
             var listing: (any IdentityListing)? { wrapped.listing }
             func getCertificate(
                 _ interaction: any UserInteraction
-            ) async throws(CertificateProviderError) -> Identity { try await wrapped.getCertificate(interaction) }
-            func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
+            ) async throws(ProviderError) -> Identity { try await wrapped.getCertificate(interaction) }
+            func getStoredCertificate() throws(ProviderError) -> Identity? {
                 try wrapped.getStoredCertificate()
             }
-            func deleteStoredCertificate() throws(CertificateProviderError) { try wrapped.deleteStoredCertificate() }
+            func deleteStoredCertificate() throws(ProviderError) { try wrapped.deleteStoredCertificate() }
         }
         struct Lister: CertificateProvider, IdentityListing {
             let id: ProviderID
@@ -116,9 +116,9 @@ import Testing
             func listIdentities() async -> IdentityList { IdentityList(remarks: ["listed"]) }
             func getCertificate(
                 _ interaction: any UserInteraction
-            ) async throws(CertificateProviderError) -> Identity { throw CertificateProviderError(.notFound, "None.") }
-            func getStoredCertificate() throws(CertificateProviderError) -> Identity? { nil }
-            func deleteStoredCertificate() throws(CertificateProviderError) {}
+            ) async throws(ProviderError) -> Identity { throw ProviderError(.notFound, "None.") }
+            func getStoredCertificate() throws(ProviderError) -> Identity? { nil }
+            func deleteStoredCertificate() throws(ProviderError) {}
         }
         let registry = try ProviderRegistry([
             ProviderDescriptor(id: id, displayName: "", summary: "", parameters: []) { [id] _, _ in
@@ -133,27 +133,27 @@ import Testing
     @Test func errorsOfAbilitiesNameTheProvider() async throws {
         struct Anonymous: CertificateProvider, DeletionAnnouncing, ReplacedIdentityDiscarding {
             let id: ProviderID
-            let error: CertificateProviderError?
+            let error: ProviderError?
             var deletions: (any DeletionAnnouncing)? { self }
             var replacement: (any ReplacedIdentityDiscarding)? { self }
-            func announcedDeletions() async throws(CertificateProviderError) -> [String] {
+            func announcedDeletions() async throws(ProviderError) -> [String] {
                 if let error { throw error }
                 return ["a key of \(id)"]
             }
             func discardReplaced(
                 by identity: Identity, _ interaction: any UserInteraction
-            ) async throws(CertificateProviderError) { if let error { throw error } }
+            ) async throws(ProviderError) { if let error { throw error } }
             func getCertificate(
                 _ interaction: any UserInteraction
-            ) async throws(CertificateProviderError) -> Identity { throw CertificateProviderError(.notFound, "None.") }
-            func getStoredCertificate() throws(CertificateProviderError) -> Identity? { nil }
-            func deleteStoredCertificate() throws(CertificateProviderError) {}
+            ) async throws(ProviderError) -> Identity { throw ProviderError(.notFound, "None.") }
+            func getStoredCertificate() throws(ProviderError) -> Identity? { nil }
+            func deleteStoredCertificate() throws(ProviderError) {}
         }
         let ids = [ProviderID("one"), ProviderID("two")]
         let issued = try TestAuthority().issue("client")
         let identity = try Identity(
             certificateChain: issued.certificateChain, key: issued.key, provenance: .init(provider: ids[1]))
-        for error in [nil, CertificateProviderError(.tokenNotPresent, "Gone.")] {
+        for error in [nil, ProviderError(.tokenNotPresent, "Gone.")] {
             let registry = try ProviderRegistry(
                 ids.map { id in
                     ProviderDescriptor(id: id, displayName: "", summary: "", parameters: []) { _, _ in

@@ -29,13 +29,13 @@ import Testing
     enum Script: Sendable {
         case has
         case nothing
-        case fails(CertificateProviderError.Code)
+        case fails(ProviderError.Code)
 
-        func result(_ identity: Identity?) -> Result<Identity?, CertificateProviderError> {
+        func result(_ identity: Identity?) -> Result<Identity?, ProviderError> {
             switch self {
             case .has: .success(identity)
             case .nothing: .success(nil)
-            case .fails(let code): .failure(CertificateProviderError(code, "said \(code)"))
+            case .fails(let code): .failure(ProviderError(code, "said \(code)"))
             }
         }
     }
@@ -44,21 +44,21 @@ import Testing
         var stored: [Script]
         var get: [Script] = []
         /// The index of the provider whose identity comes back, or the code of the error.
-        var outcome: Result<Int, CertificateProviderError>
+        var outcome: Result<Int, ProviderError>
         var calls: [[String]]
 
         static func takes(_ index: Int, stored: [Script], get: [Script] = [], calls: [[String]]) -> Row {
             Row(stored: stored, get: get, outcome: .success(index), calls: calls)
         }
         static func fails(
-            _ code: CertificateProviderError.Code, stored: [Script], get: [Script] = [], calls: [[String]]
+            _ code: ProviderError.Code, stored: [Script], get: [Script] = [], calls: [[String]]
         ) -> Row {
-            Row(stored: stored, get: get, outcome: .failure(CertificateProviderError(code, "")), calls: calls)
+            Row(stored: stored, get: get, outcome: .failure(ProviderError(code, "")), calls: calls)
         }
     }
 
-    private static let movable: [CertificateProviderError.Code] = [.notFound, .tokenNotPresent, .unavailable]
-    private static let final: [CertificateProviderError.Code] = [
+    private static let movable: [ProviderError.Code] = [.notFound, .tokenNotPresent, .unavailable]
+    private static let final: [ProviderError.Code] = [
         .wrongPassword, .pinIncorrect, .pinFinalTry, .pinLocked, .userCancelled, .interactionRequired, .rejected,
         .malformedData, .keyMismatch, .unsupportedAlgorithm, .fileNotFound, .configurationInvalid, .timedOut,
         .pending, .protocolError, .storeReadFailed, .internal, .init(rawValue: "ownCode"),
@@ -95,8 +95,8 @@ import Testing
             provider.stored(row.stored[index].result(identities[index]))
             guard index < row.get.count else { continue }
             let result = row.get[index].result(identities[index])
-            provider.get { _ throws(CertificateProviderError) in
-                guard let identity = try result.get() else { throw CertificateProviderError(.internal, "") }
+            provider.get { _ throws(ProviderError) in
+                guard let identity = try result.get() else { throw ProviderError(.internal, "") }
                 return identity
             }
         }
@@ -121,8 +121,8 @@ import Testing
     @Test("If no provider has an identity, the error lists the reason of each")
     func listsWhatEveryProviderSaid() async throws {
         let providers = providers(2)
-        providers[0].get { _ throws(CertificateProviderError) in
-            throw CertificateProviderError(.unavailable, "No server.")
+        providers[0].get { _ throws(ProviderError) in
+            throw ProviderError(.unavailable, "No server.")
         }
         let error = await failure { try await manager(providers).obtainIdentity(NoUserInteraction()) }
         #expect(error?.code == .unavailable)
@@ -168,9 +168,9 @@ import Testing
 
     @Test func passesTheInteractionOn() async throws {
         let providers = providers(1)
-        providers[0].get { interaction throws(CertificateProviderError) in
+        providers[0].get { interaction throws(ProviderError) in
             _ = try await interaction.requestSecret("PIN?")
-            throw CertificateProviderError(.internal, "")
+            throw ProviderError(.internal, "")
         }
         let error = await failure { try await manager(providers).identity(NoUserInteraction()) }
         #expect(error?.code == .interactionRequired)
@@ -193,7 +193,7 @@ extension LogonManagerTests {
         let providers = providers(3)
         let identity = try authority.issue("one")
         for provider in providers { provider.stored(.success(identity)) }
-        providers[1].deletion(.failure(CertificateProviderError(.deleteFailed, "Disk.")))
+        providers[1].deletion(.failure(ProviderError(.deleteFailed, "Disk.")))
         let manager = try manager(providers)
         let error = await failure { try await manager.updateCertificate(NoUserInteraction()) }
         #expect(error?.code == .deleteFailed)
@@ -219,8 +219,8 @@ extension LogonManagerTests {
     @Test("A failed deletion does not prevent the deletion at the other providers")
     func deletesEverythingItCan() async throws {
         let providers = providers(3)
-        providers[0].deletion(.failure(CertificateProviderError(.deleteFailed, "First.")))
-        providers[2].deletion(.failure(CertificateProviderError(.storeReadFailed, "Second.")))
+        providers[0].deletion(.failure(ProviderError(.deleteFailed, "First.")))
+        providers[2].deletion(.failure(ProviderError(.storeReadFailed, "Second.")))
         let error = await failure { try await manager(providers).deleteStoredCertificates() }
         #expect(error?.message == "First.")
         #expect(providers.map(\.calls) == Array(repeating: ["delete"], count: 3))
@@ -266,11 +266,11 @@ extension LogonManagerTests {
     func isFreeAgainAfterACancellation() async throws {
         let providers = providers(2)
         let (started, start) = AsyncStream.makeStream(of: Void.self)
-        providers[0].get { _ throws(CertificateProviderError) in
+        providers[0].get { _ throws(ProviderError) in
             start.yield()
             // Ends when the task is cancelled, and then says what a failed request would.
             for await _ in AsyncStream<Void>.makeStream().stream { break }
-            throw CertificateProviderError(.unavailable, "No answer.")
+            throw ProviderError(.unavailable, "No answer.")
         }
         let manager = try manager(providers)
         let task = Task { await failure { try await manager.obtainIdentity(NoUserInteraction()) } }

@@ -3,15 +3,15 @@ import Synchronization
 
 /// A provider that does what a test says, and remembers what it was asked.
 final class ScriptedProvider: CertificateProvider, DeletionAnnouncing {
-    typealias Get = @Sendable (any UserInteraction) async throws(CertificateProviderError) -> Identity
+    typealias Get = @Sendable (any UserInteraction) async throws(ProviderError) -> Identity
 
     private struct State {
-        var stored: Result<Identity?, CertificateProviderError> = .success(nil)
-        var deletion: Result<Void, CertificateProviderError> = .success(())
+        var stored: Result<Identity?, ProviderError> = .success(nil)
+        var deletion: Result<Void, ProviderError> = .success(())
         /// The objects that a deletion destroys outside the store.
         var announced: [String] = []
-        var get: Get = { _ throws(CertificateProviderError) in
-            throw CertificateProviderError(.notFound, "There is nothing.")
+        var get: Get = { _ throws(ProviderError) in
+            throw ProviderError(.notFound, "There is nothing.")
         }
         var calls: [String] = []
         var storage: (any IdentityStorage)?
@@ -51,17 +51,17 @@ final class ScriptedProvider: CertificateProvider, DeletionAnnouncing {
         }
     }
 
-    func stored(_ result: Result<Identity?, CertificateProviderError>) { state.withLock { $0.stored = result } }
-    func deletion(_ result: Result<Void, CertificateProviderError>) { state.withLock { $0.deletion = result } }
+    func stored(_ result: Result<Identity?, ProviderError>) { state.withLock { $0.stored = result } }
+    func deletion(_ result: Result<Void, ProviderError>) { state.withLock { $0.deletion = result } }
     func announce(_ sentences: [String]) { state.withLock { $0.announced = sentences } }
-    func announcedDeletions() async throws(CertificateProviderError) -> [String] { state.withLock(\.announced) }
+    func announcedDeletions() async throws(ProviderError) -> [String] { state.withLock(\.announced) }
     /// Runs something at the beginning of each deletion.
     func beforeDeletion(_ body: @escaping @Sendable () -> Void) { state.withLock { $0.beforeDeletion = body } }
     /// Tells of each call when it comes. It must not use the provider.
     func whenCalled(_ body: @escaping @Sendable (String) -> Void) { state.withLock { $0.whenCalled = body } }
     func get(_ get: @escaping Get) { state.withLock { $0.get = get } }
 
-    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+    func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
         let get = state.withLock { state in
             state.note("get")
             return state.get
@@ -69,14 +69,14 @@ final class ScriptedProvider: CertificateProvider, DeletionAnnouncing {
         return try await get(interaction)
     }
 
-    func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
+    func getStoredCertificate() throws(ProviderError) -> Identity? {
         try state.withLock { state in
             state.note("stored")
             return state.stored
         }.get()
     }
 
-    func deleteStoredCertificate() throws(CertificateProviderError) {
+    func deleteStoredCertificate() throws(ProviderError) {
         state.withLock(\.beforeDeletion)()
         try state.withLock { state in
             state.note("delete")

@@ -107,7 +107,7 @@ import Testing
         #expect {
             _ = try load(settings)
         } throws: {
-            guard let error = $0 as? CertificateProviderError else { return false }
+            guard let error = $0 as? ProviderError else { return false }
             return error.code == .configurationInvalid && error.message.hasSuffix("properties:1: " + message)
                 && error.provider == nil
         }

@@ -93,7 +93,7 @@ import Testing
 
     @Test("Of many tasks that create one name, one gets it")
     func atOnce() async throws {
-        let codes = await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+        let codes = await withTaskGroup(of: ProviderError.Code?.self) { tasks in
             for _ in 0..<8 {
                 tasks.addTask {
                     let own = NamedKeys(.testing(storage: storage))
@@ -247,7 +247,7 @@ import Testing
 
     @Test("A record that is damaged or of a newer version is left alone")
     func otherRecords() async throws {
-        for (text, reason) in [("{", CertificateProviderError.Reason?.some(.damaged)), (#"{"version":2}"#, nil)] {
+        for (text, reason) in [("{", ProviderError.Reason?.some(.damaged)), (#"{"version":2}"#, nil)] {
             let record = SecretBytes(utf8: text)
             try storage.updateRecord(named: "named-keys") { _ in record }
             for error in [
@@ -314,7 +314,7 @@ import Testing
         for steps in 0..<200 {
             let (memory, power) = (InMemoryStorage(), Power())
             try await NamedKeys(.testing(storage: memory)).create(old, type: .p256, nobody)
-            let hooked = HookedStorage(memory) { call, record throws(CertificateProviderError) in
+            let hooked = HookedStorage(memory) { call, record throws(ProviderError) in
                 switch call {
                 // The check of the store reads all of its records.
                 case .record where record != "named-keys", .entry, .setEntry: break
@@ -400,14 +400,14 @@ private struct FaultyStore: KeyStore {
     }
     func holds(keyURI: String) -> Bool { keyURI.hasPrefix("faulty:") }
 
-    private func fail(_ fault: Fault) throws(CertificateProviderError) {
-        if device.state.withLock({ $0.fault == fault }) { throw CertificateProviderError(.deleteFailed, "It fails.") }
+    private func fail(_ fault: Fault) throws(ProviderError) {
+        if device.state.withLock({ $0.fault == fault }) { throw ProviderError(.deleteFailed, "It fails.") }
     }
 
-    func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) { try fail(.check) }
+    func check(_ interaction: any UserInteraction) async throws(ProviderError) { try fail(.check) }
 
     private func wrapped(_ key: any IdentityKey) -> any IdentityKey {
-        TestKey(key, uri: "faulty:\(key.uri ?? "")") { [device] message, scheme throws(CertificateProviderError) in
+        TestKey(key, uri: "faulty:\(key.uri ?? "")") { [device] message, scheme throws(ProviderError) in
             let message = device.state.withLock(\.lies) ? message + [0] : message
             return try await key.signature(for: message, using: scheme)
         }
@@ -415,29 +415,29 @@ private struct FaultyStore: KeyStore {
 
     func make(
         _ new: NewKey, _ interaction: any UserInteraction,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey {
+        remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
+    ) async throws(ProviderError) -> any IdentityKey {
         wrapped(
-            try await store.make(new, interaction) { key throws(CertificateProviderError) in
+            try await store.make(new, interaction) { key throws(ProviderError) in
                 try await remember(wrapped(key))
             })
     }
 
     func key(
         for key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (any IdentityKey)? { try storedKey(for: key) }
+    ) async throws(ProviderError) -> (any IdentityKey)? { try storedKey(for: key) }
 
-    func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
+    func storedKey(for key: KeyReference) throws(ProviderError) -> (any IdentityKey)? {
         try store.storedKey(for: key).map { wrapped($0) }
     }
 
-    func list() async throws(CertificateProviderError) -> [KeyDescription] { try await store.list() }
+    func list() async throws(ProviderError) -> [KeyDescription] { try await store.list() }
 
     func destroy(
         _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Bool { try destroyStored(key) }
+    ) async throws(ProviderError) -> Bool { try destroyStored(key) }
 
-    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
+    func destroyStored(_ key: KeyReference) throws(ProviderError) -> Bool {
         try fail(.destroy)
         return try store.destroyStored(key)
     }

@@ -5,7 +5,7 @@ import Testing
 
 /// The answers of a token endpoint that issues no token.
 @Suite(.timeLimit(.minutes(20))) struct RefusalTests {
-    private typealias Code = CertificateProviderError.Code
+    private typealias Code = ProviderError.Code
 
     @Test("The error passes on the code and description of the token endpoint")
     func whatTheServerSaysIsPassedOn() async throws {
@@ -106,7 +106,7 @@ import Testing
             ("status-429-retry-5", .unavailable), ("status-404", .configurationInvalid), ("status-403", .rejected),
             ("status-204", .protocolError), ("slow-body", nil), ("chunked", nil), ("no-length", nil),
         ])
-    func whatCannotBeUsedIsATypedError(fault: String, code: CertificateProviderError.Code?) async throws {
+    func whatCannotBeUsedIsATypedError(fault: String, code: ProviderError.Code?) async throws {
         let server = try await ESTServer.start("--auth", "oauth")
         let error = await failure { _ = try await server.tokens(fault: fault).token() }
         #expect(error?.code == code, "\(String(describing: error))")

@@ -25,7 +25,7 @@ import Testing
         let second = try TokenResponse(members[1], from: "server")
         #expect(second.token == SecretBytes(utf8: "A") && second.lifetime == TokenResponse.maximumLifetime)
         #expect(members[2].error == "invalid_grant")
-        #expect(throws: CertificateProviderError.self) { try TokenResponse(members[3], from: "server") }
+        #expect(throws: ProviderError.self) { try TokenResponse(members[3], from: "server") }
         #expect(try TokenResponse(members[4], from: "server").lifetime == .zero)
     }
 

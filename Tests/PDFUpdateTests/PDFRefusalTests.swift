@@ -11,7 +11,7 @@ import Testing
     struct Case: CustomTestStringConvertible, Sendable {
         var testDescription: String
         var document: [UInt8]
-        var code = CertificateProviderError.Code.documentNotSignable
+        var code = ProviderError.Code.documentNotSignable
         var field: String?
         var reason: String?
         /// Part of the message; `nil` for a document that can be signed.

@@ -245,7 +245,7 @@ import Testing
             try await PEMFileProvider.testing(parameters).fetch().trust
                 == TrustBundle([authority.root, authority.intermediate]))
         for (text, code) in [
-            (identity.chainPEM.prefix(200), CertificateProviderError.Code.malformedData), ("", .malformedData),
+            (identity.chainPEM.prefix(200), ProviderError.Code.malformedData), ("", .malformedData),
         ] {
             try directory.write(String(text), to: "cas.pem")
             #expect(await TestSupport.code { try await PEMFileProvider.testing(parameters).fetch() } == code)
@@ -261,7 +261,7 @@ import Testing
         let identity = try authority.issue("client")
         let (certificate, key) = (directory["web.crt"], directory["other"])
         func expect(
-            _ code: CertificateProviderError.Code, _ fragments: String..., parameters: [String: String]? = nil
+            _ code: ProviderError.Code, _ fragments: String..., parameters: [String: String]? = nil
         ) async {
             let error = await failure {
                 try await PEMFileProvider.testing(parameters ?? ["certificate": certificate, "key": key]).fetch()

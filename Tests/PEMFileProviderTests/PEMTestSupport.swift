@@ -50,12 +50,12 @@ extension TemporaryDirectory {
 extension PEMFileProvider {
     static func testing(
         _ parameters: [String: String], _ environment: ProviderEnvironment = .testing()
-    ) throws(CertificateProviderError) -> PEMFileProvider {
+    ) throws(ProviderError) -> PEMFileProvider {
         try PEMFileProvider(
             environment: environment, parameters: ProviderParameters(parameters.mapValues { .init($0) }))
     }
 
-    func fetch() async throws(CertificateProviderError) -> Identity { try await getCertificate(NoUserInteraction()) }
+    func fetch() async throws(ProviderError) -> Identity { try await getCertificate(NoUserInteraction()) }
 }
 
 /// Waits for a condition; records an issue if it does not come true.

@@ -83,7 +83,7 @@ import X509
     /// A fault in files that are in use, and the code once it lasts.
     struct Fault: Sendable, CustomTestStringConvertible {
         var testDescription: String
-        var code: CertificateProviderError.Code
+        var code: ProviderError.Code
         var apply: @Sendable (TemporaryDirectory) throws -> Void
     }
 

@@ -193,9 +193,9 @@ struct CardTests {
         let statuses = try await withThrowingTaskGroup(of: Int32?.self) { tasks in
             for _ in 0..<10 {
                 tasks.addTask { [certprov] in
-                    try await threads.run { () throws(CertificateProviderError) in
+                    try await threads.run { () throws(ProviderError) in
                         do { return try certprov(arguments).status } catch {
-                            throw CertificateProviderError(.internal, "\(error)")
+                            throw ProviderError(.internal, "\(error)")
                         }
                     }
                 }

@@ -21,7 +21,7 @@ import Testing
             #expect(list.identities.count <= 2)
             let outcome = await code { _ = try await provider.getCertificate(NoUserInteraction()) }
             // Without a certificate in sight nothing says that the PIN is for this token.
-            let expected: [CertificateProviderError.Code?] = [
+            let expected: [ProviderError.Code?] = [
                 nil, .unavailable, .notFound, .malformedData, .keyMismatch, .configurationInvalid,
             ]
             #expect(expected.contains(outcome), "\(type)")

@@ -35,7 +35,7 @@ import Testing
     @Test func aChoiceThatCannotBeForgottenIsAnError() async throws {
         let provider = try module.provider(storage: storage)
         _ = try await provider.getCertificate(NoUserInteraction())
-        storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
+        storage.fail(with: ProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
         #expect(await code { try provider.deleteStoredCertificate() } == .storeWriteFailed)
         #expect(module.calls("C_Logout") == 0)
         storage.fail(with: nil)

@@ -118,13 +118,13 @@ final class FaultyModule: Sendable {
     /// Takes the token out and puts it in again and again while forty tasks sign, which may find that it is away and
     /// nothing else.
     func pullOut(whileSigningWith keys: [any IdentityKey]) async throws {
-        let errors = try await withThrowingTaskGroup(of: [CertificateProviderError].self) { tasks in
+        let errors = try await withThrowingTaskGroup(of: [ProviderError].self) { tasks in
             for number in 0..<40 {
                 tasks.addTask {
-                    var errors: [CertificateProviderError] = []
+                    var errors: [ProviderError] = []
                     for _ in 0..<10 {
                         do { #expect(try await keys[number % keys.count].signsValidly()) } catch {
-                            errors.append(try #require(error as? CertificateProviderError))
+                            errors.append(try #require(error as? ProviderError))
                         }
                     }
                     return errors
@@ -172,7 +172,7 @@ extension IdentityKey {
 /// Does it again where a busy host has not let it come to its end in time: ten times at most.
 func inTime<T>(_ body: () async throws -> T) async throws -> T {
     for _ in 1..<10 {
-        do { return try await body() } catch let error as CertificateProviderError where error.code == .timedOut {}
+        do { return try await body() } catch let error as ProviderError where error.code == .timedOut {}
     }
     return try await body()
 }

@@ -24,7 +24,7 @@ import Testing
         let child = fork()
         if child == 0 {
             alarm(30)
-            do throws(CertificateProviderError) { _ = try provider.getStoredCertificate() } catch {
+            do throws(ProviderError) { _ = try provider.getStoredCertificate() } catch {
                 _exit(error.code == .operationNotAllowed ? 0 : 2)
             }
             _exit(1)

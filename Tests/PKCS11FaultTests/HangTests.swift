@@ -30,7 +30,7 @@ import Testing
         }
 
         /// Returns the error that the caller gets.
-        func call(_ provider: PKCS11TokenProvider, _ identity: Identity) async -> CertificateProviderError.Code? {
+        func call(_ provider: PKCS11TokenProvider, _ identity: Identity) async -> ProviderError.Code? {
             let (key, nobody) = (identity.key, NoUserInteraction())
             if self == .list { return await provider.listIdentities().failures.first?.code }
             return await code {
@@ -75,7 +75,7 @@ import Testing
         let hasty = try await inTime { try await provider.getCertificate(NoUserInteraction()) }
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         module.control.hold("C_Sign")
-        await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+        await withTaskGroup(of: ProviderError.Code?.self) { tasks in
             for _ in 0..<40 { tasks.addTask { await code { _ = try await hasty.key.signsValidly() } } }
             for await code in tasks { #expect(code == .timedOut) }
         }
@@ -102,7 +102,7 @@ import Testing
         let provider = try module.provider(["timeout": "5"])
         let identity = try await inTime { try await provider.getCertificate(NoUserInteraction()) }
         module.control.hold("C_Sign")
-        await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+        await withTaskGroup(of: ProviderError.Code?.self) { tasks in
             for _ in 0..<20 { tasks.addTask { await code { _ = try await identity.key.signsValidly() } } }
             for await code in tasks { #expect(code == .timedOut) }
         }
@@ -136,7 +136,7 @@ import Testing
             let list = await provider.listIdentities()
             #expect(list.identities.count == 1)
             // The error of a token that is gone says only that.
-            let expected = result == CKR_GENERAL_ERROR ? .tokenNotPresent : CertificateProviderError.Code.unavailable
+            let expected = result == CKR_GENERAL_ERROR ? .tokenNotPresent : ProviderError.Code.unavailable
             #expect(list.failures.map(\.code) == [expected], "\(list)")
             #expect(list.failures.first?.nativeCode == Int(result))
             let meaning = try module.provider(["uri": "pkcs11:token=alpha"])

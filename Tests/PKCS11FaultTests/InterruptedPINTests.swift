@@ -35,7 +35,7 @@ import Testing
     private func run(
         pin: String, on storage: InMemoryStorage, tokenPIN: String = FaultyModule.pin, flags: UInt = 0,
         daysLater days: Double = 0
-    ) async throws -> (code: CertificateProviderError.Code?, pins: UInt32) {
+    ) async throws -> (code: ProviderError.Code?, pins: UInt32) {
         let module = try FaultyModule.withIdentity()
         module.control.set_token(0, "alpha", "0001", tokenPIN)
         module.control.set_flags(0, CK_FLAGS(flags), 0)
@@ -172,7 +172,7 @@ import Testing
     @Test func aRightPINNeedsNoDisk() async throws {
         let storage = InMemoryStorage()
         #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
-        storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
+        storage.fail(with: ProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
         let unchanged = try FaultyModule.withIdentity()
         // They stay: one that goes closes its sessions some time later, by numbers that this module has given out anew.
         let providers = try (0..<3).map { _ in try unchanged.provider(storage: storage) }

@@ -49,7 +49,7 @@ import Testing
         module.control.set_flags(0, 0, Self.concealed)
         module.control.log_out(0)
         module.control.lose("C_Login", 10, CKR_DEVICE_ERROR)
-        func attempt() async throws -> CertificateProviderError.Code? {
+        func attempt() async throws -> ProviderError.Code? {
             let provider = try module.provider(storage: storage, now: now, hasty)
             return await code {
                 if isSameProcess {

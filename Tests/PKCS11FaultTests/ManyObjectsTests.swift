@@ -51,7 +51,7 @@ import Testing
         #expect(peak < 150_000)
         if shape == .identities {
             // Too many to name.
-            let error = await #expect(throws: CertificateProviderError.self) {
+            let error = await #expect(throws: ProviderError.self) {
                 try await provider.getCertificate(NoUserInteraction())
             }
             #expect(error?.code == .configurationInvalid && error?.message.count ?? 0 < 10_000)

@@ -41,7 +41,7 @@ import Testing
         #expect(list.remarks.first?.contains("install the one of the token") == true, "\(list.remarks)")
         // The next provider of a sequence is asked.
         #expect(try provider.getStoredCertificate() == nil)
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await provider.getCertificate(NoUserInteraction())
         }
         #expect(error?.code == .tokenNotPresent && error?.message.contains("set 'module-path'") == true)

@@ -144,7 +144,7 @@ import Testing
         let newer = Array(#"{"version":2,"pins":{}}"#.utf8)
         let damaged: [[UInt8]] = [[], [3], whole.dropLast(), whole + [1], Array(whole.prefix(20)), newer]
         for bytes in damaged {
-            let error = #expect(throws: CertificateProviderError.self, "\(bytes.count)") {
+            let error = #expect(throws: ProviderError.self, "\(bytes.count)") {
                 try PINRecord(SecretBytes(copying: bytes))
             }
             #expect(error?.code == .storeReadFailed && error?.message.contains("newer") == (bytes == newer))

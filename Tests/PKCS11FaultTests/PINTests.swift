@@ -28,7 +28,7 @@ import Testing
     @Test func twentyTasksSendAWrongPINOnce() async throws {
         let module = try FaultyModule.withIdentity()
         let provider = try module.provider(pin: "9999")
-        await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+        await withTaskGroup(of: ProviderError.Code?.self) { tasks in
             for _ in 0..<20 {
                 tasks.addTask { await code { _ = try await provider.getCertificate(NoUserInteraction()) } }
             }
@@ -63,7 +63,7 @@ import Testing
         let module = try FaultyModule.withIdentity()
         let directory = try TemporaryDirectory()
         module.control.hold("C_Login")
-        try await withThrowingTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+        try await withThrowingTaskGroup(of: ProviderError.Code?.self) { tasks in
             for _ in 0..<16 {
                 tasks.addTask {
                     await code {
@@ -167,10 +167,10 @@ import Testing
     }
 
     @Test(arguments: [
-        (CKR_PIN_INCORRECT, CertificateProviderError.Code.pinIncorrect), (CKR_PIN_INVALID, .pinIncorrect),
+        (CKR_PIN_INCORRECT, ProviderError.Code.pinIncorrect), (CKR_PIN_INVALID, .pinIncorrect),
         (CKR_PIN_LEN_RANGE, .pinIncorrect),
     ])
-    func aRefusalIsRemembered(result: CK_RV, expected: CertificateProviderError.Code) async throws {
+    func aRefusalIsRemembered(result: CK_RV, expected: ProviderError.Code) async throws {
         let module = try FaultyModule.withIdentity()
         module.fail("C_Login", result)
         let storage = InMemoryStorage()
@@ -183,11 +183,11 @@ import Testing
     }
 
     @Test(arguments: [
-        (CKR_PIN_EXPIRED, CertificateProviderError.Code.rejected),
+        (CKR_PIN_EXPIRED, ProviderError.Code.rejected),
         (CKR_DEVICE_REMOVED, .tokenNotPresent), (CKR_FUNCTION_CANCELED, .userCancelled),
         (CKR_GENERAL_ERROR, .unavailable),
     ])
-    func anotherFailureIsNoRefusal(result: CK_RV, expected: CertificateProviderError.Code) async throws {
+    func anotherFailureIsNoRefusal(result: CK_RV, expected: ProviderError.Code) async throws {
         let module = try FaultyModule.withIdentity()
         module.fail("C_Login", result)
         let provider = try module.provider()
@@ -246,11 +246,11 @@ import Testing
         let module = try FaultyModule.withIdentity()
         let storage = InMemoryStorage()
         let provider = try module.provider(pin: "9999", storage: storage)
-        storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."))
+        storage.fail(with: ProviderError(.storeWriteFailed, "The disk is full."))
         for _ in 0..<3 {
             #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .storeWriteFailed)
         }
-        storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
+        storage.fail(with: ProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .storeWriteFailed)
         #expect(module.control.pins() == 0)
     }

@@ -55,7 +55,7 @@ import Testing
             module.control.insert(0, 0)
             #expect(try await identity.key.signsValidly())
         }
-        storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
+        storage.fail(with: ProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
         module.control.insert(0, 0)
         let pins = module.control.pins()
         let service = try module.provider(storage: storage)

@@ -107,7 +107,7 @@ import Testing
         await #expect {
             _ = try await provider.getCertificate(NoUserInteraction())
         } throws: { error in
-            let error = error as? CertificateProviderError
+            let error = error as? ProviderError
             return error?.code == .configurationInvalid && error?.message.contains("CN=client") == true
                 && error?.message.contains("CN=other") == true && error?.message.contains("labels") == true
         }

@@ -11,7 +11,7 @@ import Testing
     @Test func aStoredIdentitySignsBeforeItIsUsed() async throws {
         let (module, identity) = try FaultyModule.withAnothersKey()
         let provider = try module.provider()
-        let error = #expect(throws: CertificateProviderError.self) { try provider.getStoredCertificate() }
+        let error = #expect(throws: ProviderError.self) { try provider.getStoredCertificate() }
         #expect(error?.code == .keyMismatch && error?.message.contains("id 01") == true, "\(String(describing: error))")
         try module.addKey(of: identity, to: 0)
         let before = module.calls("C_Sign")

@@ -101,7 +101,7 @@ import Testing
             do {
                 try await attempt()
                 Issue.record("an identity that cannot sign")
-            } catch let error as CertificateProviderError {
+            } catch let error as ProviderError {
                 #expect(error.code == .interactionRequired && error.message.contains("'login' is 'never'"), "\(error)")
             }
         }

@@ -145,7 +145,7 @@ private final class FaultBench: Sendable {
     private func key(of provider: PKCS11TokenProvider) async throws -> any IdentityKey {
         let end = ContinuousClock.now + Self.limit
         while true {
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 return try await provider.getCertificate(NoUserInteraction()).key
             } catch { guard error.code == .timedOut, .now < end else { throw error } }
         }
@@ -218,7 +218,7 @@ private final class FaultBench: Sendable {
     private func call(_ body: () async throws -> Void) async -> String? {
         let start = ContinuousClock.now
         var problem: String?
-        do { try await body() } catch let error as CertificateProviderError {
+        do { try await body() } catch let error as ProviderError {
             if [.internal, .pinIncorrect, .pinLocked, .pinFinalTry].contains(error.code) { problem = "\(error)" }
         } catch { problem = "\(error)" }
         let time = ContinuousClock.now - start

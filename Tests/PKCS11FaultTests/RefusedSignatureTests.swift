@@ -18,7 +18,7 @@ import Testing
         do {
             _ = try await identity.key.signsValidly()
             Issue.record("signed")
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             #expect(error.code == .rejected && error.message.contains("C_Sign: CKR_USER_NOT_LOGGED_IN"), "\(error)")
             #expect(error.message.contains("'alpha' refuses to use the key"), "\(error)")
             #expect(error.nativeCode == Int(CKR_USER_NOT_LOGGED_IN))

@@ -167,7 +167,7 @@ import Testing
                 ModuleLoader.modules(for: uri, path: module.path, timeout: .seconds(600)).first)
             let started = try #require(try reference.module(for: uri))
             let (hasBegun, canEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-            async let operation: Void = threads.run { () throws(CertificateProviderError) in
+            async let operation: Void = threads.run { () throws(ProviderError) in
                 try started.operate {
                     hasBegun.signal()
                     canEnd.wait()

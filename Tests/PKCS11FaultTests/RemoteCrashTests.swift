@@ -121,7 +121,7 @@ import Testing
             for child in server.children { kill(child, SIGKILL) }
             server.stop()
             unlink(socket)
-            await #expect(throws: CertificateProviderError.self) { _ = try await identity.key.signsValidly() }
+            await #expect(throws: ProviderError.self) { _ = try await identity.key.signsValidly() }
             server = try startServer(socket)
         }
         #expect(try await identity.key.signsValidly())

@@ -103,14 +103,14 @@ import Testing
     }
 
     @Test(arguments: [
-        (CKR_DEVICE_REMOVED, CertificateProviderError.Code.tokenNotPresent), (CKR_TOKEN_NOT_PRESENT, .tokenNotPresent),
+        (CKR_DEVICE_REMOVED, ProviderError.Code.tokenNotPresent), (CKR_TOKEN_NOT_PRESENT, .tokenNotPresent),
         (CKR_TOKEN_NOT_RECOGNIZED, .tokenNotPresent), (CKR_SESSION_HANDLE_INVALID, .tokenNotPresent),
         (CKR_SESSION_CLOSED, .tokenNotPresent), (CKR_KEY_HANDLE_INVALID, .tokenNotPresent),
         (CKR_DEVICE_ERROR, .unavailable), (CKR_GENERAL_ERROR, .unavailable), (CKR_HOST_MEMORY, .unavailable),
         (CKR_FUNCTION_FAILED, .unavailable), (CKR_MECHANISM_INVALID, .unsupportedAlgorithm),
         (CKR_FUNCTION_CANCELED, .userCancelled),
     ])
-    func aLastingFailureEnds(result: CK_RV, expected: CertificateProviderError.Code) async throws {
+    func aLastingFailureEnds(result: CK_RV, expected: ProviderError.Code) async throws {
         let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         let before = module.calls("C_Sign")
@@ -191,7 +191,7 @@ import Testing
 
     /// It is reset in the middle of a look-up, and again in the middle of the next attempts.
     @Test func aTokenThatIsResetTwiceIsNotEmpty() async throws {
-        var outcomes: Set<CertificateProviderError.Code?> = []
+        var outcomes: Set<ProviderError.Code?> = []
         for times in [1, 5] as [UInt32] {
             for skip in 0..<40 as Range<UInt32> {
                 let module = try FaultyModule.withIdentity()

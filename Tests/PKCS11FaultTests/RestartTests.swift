@@ -67,7 +67,7 @@ import Testing
             await #expect {
                 _ = try await first.key.signsValidly()
             } throws: { error in
-                let error = error as? CertificateProviderError
+                let error = error as? ProviderError
                 return error?.code == .tokenNotPresent && error?.message.contains("login to 'beta'") == true
             }
         }

@@ -122,7 +122,7 @@ import Testing
         module.control.hold("C_Sign")
         // When the second round ends, nothing waits for the first one any more.
         for _ in 0..<2 {
-            await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+            await withTaskGroup(of: ProviderError.Code?.self) { tasks in
                 for _ in 0..<16 { tasks.addTask { await code { _ = try await identity.key.signsValidly() } } }
                 for await code in tasks { #expect(code == .timedOut) }
             }
@@ -151,7 +151,7 @@ import Testing
         module.fail("C_GetSessionInfo", CKR_DATA_INVALID, times: 2)
         #expect(await code { _ = try await identity.key.signsValidly() } == .unavailable)
         module.fail("C_OpenSession", CKR_DEVICE_MEMORY)
-        let codes = await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+        let codes = await withTaskGroup(of: ProviderError.Code?.self) { tasks in
             for _ in 0..<8 { tasks.addTask { await code { _ = try await identity.key.signsValidly() } } }
             return await tasks.reduce(into: []) { $0.append($1) }
         }

@@ -95,7 +95,7 @@ import Testing
         first.fail("C_GetSlotList", CKR_DEVICE_ERROR, times: 4)
         defer { first.fail("C_GetSlotList", CKR_OK, times: 0) }
         #expect(try provider.getStoredCertificate() == nil)
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await provider.getCertificate(NoUserInteraction())
         }
         #expect(error?.code == .tokenNotPresent && error?.message.contains("C_GetSlotList") == true)
@@ -138,7 +138,7 @@ import Testing
         let identity = try await provider.getCertificate(NoUserInteraction())
         second.control.insert(0, 0)
         first.control.hold("C_Sign")
-        try await withThrowingTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+        try await withThrowingTaskGroup(of: ProviderError.Code?.self) { tasks in
             for _ in 0..<40 { tasks.addTask { await code { _ = try await identity.key.signsValidly() } } }
             try await first.waitUntilHeld(16)
             let list = await provider.listIdentities()

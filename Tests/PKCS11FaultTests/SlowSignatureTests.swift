@@ -30,7 +30,7 @@ import Testing
         do {
             _ = try await report(of: identity, version, within: .seconds(4))
             Issue.record("signed")
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             #expect(error.code == .timedOut && error.message.contains("PKCS#11 module did not answer"), "\(error)")
         }
     }
@@ -56,7 +56,7 @@ import Testing
         }
         try await module.waitUntilHeld(1)
         try await server.hangUp()
-        let error = try #require(await outcome.failure as? CertificateProviderError)
+        let error = try #require(await outcome.failure as? ProviderError)
         #expect(error.message.contains("had been signing for"), "\(error)")
         module.control.release()
         try await server.close()

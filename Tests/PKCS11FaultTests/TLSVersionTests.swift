@@ -40,7 +40,7 @@ import Testing
         switch report {
         case .success(let report): #expect(!demandsTLS13 && report.tlsVersion == .tlsv12)
         case .failure(let error):
-            let error = try #require(error as? CertificateProviderError)
+            let error = try #require(error as? ProviderError)
             #expect(demandsTLS13 && error.code == .unsupportedAlgorithm, "\(error)")
         }
         #expect(module.calls("C_Sign") > (demandsTLS13 ? 0 : 1))

@@ -169,7 +169,7 @@ import Testing
     }
 
     /// Why a listing says that none would be taken.
-    private func choice(_ provider: PKCS11TokenProvider) async -> CertificateProviderError.Code? {
+    private func choice(_ provider: PKCS11TokenProvider) async -> ProviderError.Code? {
         if case .failure(let error) = await provider.listIdentities().choice { error.code } else { nil }
     }
 }

@@ -78,7 +78,7 @@ import Testing
             let provider = try module.provider(pin: pin, storage: storage)
             return await code { _ = try await provider.getCertificate(NoUserInteraction()) }
         }
-        let last: CertificateProviderError.Code? = pin == FaultyModule.pin ? nil : .pinIncorrect
+        let last: ProviderError.Code? = pin == FaultyModule.pin ? nil : .pinIncorrect
         #expect(codes == [.pinLocked, .pinLocked, .pinLocked, last, last])
         // Three of them met the lock.
         #expect(module.control.pins() == 3 + (pin == FaultyModule.pin ? 2 : 1))
@@ -101,7 +101,7 @@ import Testing
     @Test func aPINThatOneTokenRejectsIsSentToTheOneThatHasAcceptedIt() async throws {
         let module = try FaultyModule.withIdentity()
         let storage = InMemoryStorage()
-        func get(_ label: String, tokenPIN: String) async throws -> CertificateProviderError.Code? {
+        func get(_ label: String, tokenPIN: String) async throws -> ProviderError.Code? {
             // Taken out and put in: a new token has no login left from the one before.
             module.control.insert(0, -1)
             module.control.set_token(0, label, "123", tokenPIN)
@@ -212,13 +212,13 @@ final class InterruptedStorage: StorageWrapper {
     }
 
     func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) {
+        named name: String, _ change: (SecretBytes?) throws(ProviderError) -> SecretBytes?
+    ) throws(ProviderError) {
         _ = happens(.record, name)
         try storage.updateRecord(named: name, change)
     }
 
-    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+    func leaseRecord(named name: String) throws(ProviderError) -> RecordLease? {
         happens(.turn, name) ? nil : try storage.leaseRecord(named: name)
     }
 }

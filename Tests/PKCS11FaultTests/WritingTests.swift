@@ -61,7 +61,7 @@ import Testing
         let looks = module.calls("C_GetTokenInfo")
         let leaf = try FaultyModule.authority.get().certify(publicKey.derRepresentation, as: "client")
         // Without the probe before it, which would be held as well.
-        async let written = key.token.calls.run("writing") { () throws(CertificateProviderError) in
+        async let written = key.token.calls.run("writing") { () throws(ProviderError) in
             try key.token.keys.store([leaf], for: key)
         }
         // It looks at the token just before.

@@ -23,7 +23,7 @@ import Testing
     }
 
     @Test(arguments: [
-        (CKR_DEVICE_MEMORY, CertificateProviderError.Code.storeWriteFailed),
+        (CKR_DEVICE_MEMORY, ProviderError.Code.storeWriteFailed),
         (CKR_TOKEN_WRITE_PROTECTED, .storeWriteFailed), (CKR_SESSION_READ_ONLY, .storeWriteFailed),
         (CKR_GENERAL_ERROR, .storeWriteFailed), (CKR_MECHANISM_INVALID, .unsupportedAlgorithm),
         (CKR_TEMPLATE_INCONSISTENT, .unsupportedAlgorithm), (CKR_DEVICE_REMOVED, .tokenNotPresent),
@@ -31,7 +31,7 @@ import Testing
         // OpenSC's code for a card that wants its SO PIN.
         (CKR_USER_NOT_LOGGED_IN, .rejected),
     ])
-    func generationFails(code: CK_RV, expected: CertificateProviderError.Code) async throws {
+    func generationFails(code: CK_RV, expected: ProviderError.Code) async throws {
         let token = try token()
         Faults.plan.withLock { $0.generation = code }
         let error = await expect(code: expected) {
@@ -137,7 +137,7 @@ import Testing
     func aPersonWhoCancelsIsNotAskedAgain(code: CK_RV) async throws {
         let token = try token()
         Faults.plan.withLock { $0.generation = code }
-        #expect(throws: CertificateProviderError.self) { try token.generateKey() }
+        #expect(throws: ProviderError.self) { try token.generateKey() }
         #expect(Faults.plan.withLock { $0.generations } == 1)
     }
 
@@ -240,7 +240,7 @@ import Testing
         let token = try token()
         let made = try token.keys.generate(.p256, label: "x")
         Faults.plan.withLock { $0.signing = code }
-        #expect(throws: CertificateProviderError.self) { try token.sign([1], with: made.key, by: made.key.mechanisms) }
+        #expect(throws: ProviderError.self) { try token.sign([1], with: made.key, by: made.key.mechanisms) }
         try made.takeBack()
         #expect(try tokens.count(.faults) == 0)
     }
@@ -254,7 +254,7 @@ import Testing
             $0.destruction = (0, CKR_ACTION_PROHIBITED)
         }
         let failure = try #require(await expect(code: .deleteFailed) { try made.takeBack() })
-        let error = made.left(by: failure, after: CertificateProviderError(.unavailable, "No request was made."))
+        let error = made.left(by: failure, after: ProviderError(.unavailable, "No request was made."))
         #expect(error.code == .unavailable && error.message.hasPrefix("No request was made. "))
         for part in ["the private key", "the public key", "id \(made.key.id.hexEncoded)"] {
             #expect(error.message.contains(part), "\(error.message)")
@@ -287,7 +287,7 @@ import Testing
                     try? made.takeBack()
                     undone.signal()
                 },
-                { () throws(CertificateProviderError) in
+                { () throws(ProviderError) in
                     let made = try token.keys.generate(.p256, label: "late")
                     release.wait()
                     return made

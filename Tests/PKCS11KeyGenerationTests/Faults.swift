@@ -165,7 +165,7 @@ extension Faults {
 
 extension Token {
     /// Makes a key for the caller.
-    func generateKey() throws(CertificateProviderError) -> TokenKey {
+    func generateKey() throws(ProviderError) -> TokenKey {
         let made = try keys.generate(.p256, label: "x")
         try made.handOver()
         return made.key

@@ -119,10 +119,10 @@ import Testing
 /// Expects an error of one code.
 @discardableResult
 func expect(
-    code: CertificateProviderError.Code, _ location: SourceLocation = #_sourceLocation,
+    code: ProviderError.Code, _ location: SourceLocation = #_sourceLocation,
     _ body: () async throws -> Void
-) async -> CertificateProviderError? {
-    do { try await body() } catch let error as CertificateProviderError {
+) async -> ProviderError? {
+    do { try await body() } catch let error as ProviderError {
         #expect(error.code == code, "\(error)", sourceLocation: location)
         return error
     } catch {

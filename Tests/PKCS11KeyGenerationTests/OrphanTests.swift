@@ -104,9 +104,9 @@ extension FaultTests {
         let threads = BlockingExecutor.threads(maximum: 2)
         let pause = (reached: DispatchSemaphore(value: 0), end: DispatchSemaphore(value: 0))
         Faults.plan.withLock { $0.pause = pause }
-        async let slow = threads.run { () throws(CertificateProviderError) in try first.generateKey() }
+        async let slow = threads.run { () throws(ProviderError) in try first.generateKey() }
         #expect(await threads.wait(for: pause.reached) == .success)
-        let quick = Result { () throws(CertificateProviderError) in try second.generateKey() }
+        let quick = Result { () throws(ProviderError) in try second.generateKey() }
         pause.end.signal()
         let keys = [try await slow, try quick.get()]
         #expect(try tokens.count(.faults) == 4)
@@ -159,13 +159,13 @@ extension FaultTests {
     @Test func withoutARecordNoKeyIsMade() async throws {
         let storage = InMemoryStorage()
         let token = try token(storage)
-        storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
+        storage.fail(with: ProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
         await expect(code: .storeWriteFailed) { _ = try token.generateKey() }
         #expect(try tokens.count(.faults) == 0)
         // Nor is one handed over that would be destroyed later.
         storage.fail(with: nil)
         let made = try token.keys.generate(.p256, label: "x")
-        storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
+        storage.fail(with: ProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
         await expect(code: .storeWriteFailed) { try made.handOver() }
         try? made.takeBack()
         #expect(try tokens.count(.faults) == 0)

@@ -31,7 +31,7 @@ import Testing
 
     @Test("A signature of a wrong length is not an ECDSA signature", arguments: [0, 1, 63, 65, 66, 128])
     func whatIsNoECDSASignature(count: Int) throws {
-        #expect(throws: CertificateProviderError.self) {
+        #expect(throws: ProviderError.self) {
             try encoded([UInt8](repeating: 0x11, count: count), .ecdsaP256SHA256, .p256)
         }
     }
@@ -43,7 +43,7 @@ import Testing
             #expect(try encoded(bytes, .rsaPSSRSAESHA256, .rsa2048) == [0, 0] + digits)
         }
         for bytes in [[], [1, 1, 1] + digits] {
-            #expect(throws: CertificateProviderError.self) { try encoded(bytes, .rsaPSSRSAESHA256, .rsa2048) }
+            #expect(throws: ProviderError.self) { try encoded(bytes, .rsaPSSRSAESHA256, .rsa2048) }
         }
     }
 
@@ -67,7 +67,7 @@ import Testing
         await #expect {
             _ = try await provider.getCertificate(NoUserInteraction())
         } throws: { error in
-            let error = error as? CertificateProviderError
+            let error = error as? ProviderError
             return error?.code == .unsupportedAlgorithm
                 && error?.message.contains("\(kind) keys are not supported") == true
         }

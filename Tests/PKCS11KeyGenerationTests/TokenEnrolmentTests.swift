@@ -32,7 +32,7 @@ import Testing
             if isAway {
                 // No slot has a token of that name.
                 environment.keyStores = KeyStores(schemes: ["pkcs11", "store"]) {
-                    [stores = environment.keyStores] location throws(CertificateProviderError) in
+                    [stores = environment.keyStores] location throws(ProviderError) in
                     try stores.store(
                         location.uri.replacing("token=\(token.rawValue)", with: "token=away"),
                         pinSource: location.pinSource)
@@ -97,7 +97,7 @@ import Testing
             try await host.provider(.estrenewal).discardReplaced(by: second, NoUserInteraction())
             #expect(try tokens.count(.estrenewal) == before + 4)
         }
-        await #expect(throws: CertificateProviderError.self) { try await first.verifyPossession() }
+        await #expect(throws: ProviderError.self) { try await first.verifyPossession() }
         #expect(try renewing.getStoredCertificate()?.certificate == second.certificate)
         // The replacement was never reported: the next renewal destroys the old key, and so does a deletion.
         for _ in 0..<2 { _ = try await renewing.getCertificate(NoUserInteraction()) }
@@ -214,7 +214,7 @@ import Testing
         #expect {
             _ = try moved.getStoredCertificate()
         } throws: { error in
-            let error = error as? CertificateProviderError
+            let error = error as? ProviderError
             return error?.code == .interactionRequired
                 && error?.message.contains("'key' no longer names") == true
         }
@@ -294,7 +294,7 @@ import Testing
             "protocol": "scep", "url": "http://127.0.0.1:1/scep", "trust-anchors": host.server.directory["ca.pem"],
             "username": "", "password-source": "", "key-type": "p256",
         ]
-        #expect(throws: CertificateProviderError.self) { _ = try host.provider(.decryption, settings) }
+        #expect(throws: ProviderError.self) { _ = try host.provider(.decryption, settings) }
         let provider = try tokens.provider(.decryption)
         await expect(code: .unsupportedAlgorithm) {
             _ = try await provider.generateKey(
@@ -345,7 +345,7 @@ import Testing
 
     @Test func aKeyThatCannotBeWrittenDownIsDestroyed() async throws {
         let host = try await host()
-        host.storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
+        host.storage.fail(with: ProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
         await expect(code: .storeWriteFailed) {
             _ = try await host.provider(.estrefused, ["subject": "CN=full"]).getCertificate(NoUserInteraction())
         }
@@ -414,7 +414,7 @@ import Testing
                 "'client-certificate'"
             ),
         ] {
-            let error = await #expect(throws: CertificateProviderError.self) {
+            let error = await #expect(throws: ProviderError.self) {
                 _ = try await host.provider(.listed, settings).getCertificate(NoUserInteraction())
             }
             #expect(error?.message.contains(text) == true, "\(String(describing: error))")

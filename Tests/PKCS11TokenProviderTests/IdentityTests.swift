@@ -22,8 +22,8 @@ import Testing
     }
 
     @Test(arguments: TestModule.installed) func aPersonMayGiveUp(module: TestModule) async throws {
-        let refusal = Person { _ throws(CertificateProviderError) in
-            throw CertificateProviderError(.userCancelled, "No.")
+        let refusal = Person { _ throws(ProviderError) in
+            throw ProviderError(.userCancelled, "No.")
         }
         let provider = try TokenSetup(module, .closed, pin: .none).provider()
         #expect(await failure { _ = try await provider.getCertificate(refusal) }?.code == .userCancelled)

@@ -52,7 +52,7 @@ import Testing
         if TestModule.softHSMs.contains(module) { #expect(try !hasSeenAWrongPIN(module)) }
         let list = await (try setup.provider()).listIdentities()
         #expect(list.failures.map(\.code) == [.pinIncorrect] && list.identities.count == 1)
-        #expect(throws: CertificateProviderError.self) { try setup.provider().getStoredCertificate() }
+        #expect(throws: ProviderError.self) { try setup.provider().getStoredCertificate() }
 
         // Neither does a person's, and the right one still works.
         var byHand = try TokenSetup(module, .pins, pin: .none)

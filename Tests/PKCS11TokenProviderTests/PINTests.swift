@@ -21,7 +21,7 @@ import Testing
     @Test func theParameterGoesBeforeAPINInTheURI() async throws {
         var setup = try TokenSetup(.softhsm, pin: .none).with("pin-source", "prompt")
         setup.uri += "&pin-value=" + TokenFarm.pin
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await setup.provider().getCertificate(NoUserInteraction())
         }
         #expect(error?.code == .interactionRequired)
@@ -72,7 +72,7 @@ import Testing
     func aURIThatIsRefused(uri: String) throws {
         var setup = try TokenSetup(.softhsm, pin: .none)
         setup.uri = uri
-        let error = #expect(throws: CertificateProviderError.self) { try setup.provider() }
+        let error = #expect(throws: ProviderError.self) { try setup.provider() }
         #expect(
             error?.code == .configurationInvalid && error?.message.contains("1234") == false,
             "\(String(describing: error))")
@@ -80,7 +80,7 @@ import Testing
 
     @Test(arguments: [("login", "perhaps"), ("timeout", "0"), ("delete-objects", "2"), ("pin-source", "1234")])
     func aParameterThatIsRefused(name: String, value: String) throws {
-        let error = #expect(throws: CertificateProviderError.self) {
+        let error = #expect(throws: ProviderError.self) {
             try TokenSetup(.softhsm, pin: .none).with(name, value).provider()
         }
         #expect(error?.code == .configurationInvalid && error?.message.contains("1234") == false)

@@ -45,7 +45,7 @@ import Testing
             ("pkcs11:token=a?pin-source=/a b", "'pkcs11:token=a', with its query,"),
         ])
     func aBlankIsRefused(text: String, shown: String) {
-        let error = #expect(throws: CertificateProviderError.self) { _ = try PKCS11URI(text) }
+        let error = #expect(throws: ProviderError.self) { _ = try PKCS11URI(text) }
         #expect(
             error?.code == .configurationInvalid && error?.message.contains(shown) == true
                 && error?.message.contains("%20") == true, "\(error as Any)")
@@ -64,7 +64,7 @@ import Testing
             "pkcs11:?module-name=a&module-name=b", "pkcs11:?pin-source=/a&pin-value=1",
         ])
     func whatIsWrongIsRefused(text: String) {
-        #expect(throws: CertificateProviderError.self) { _ = try PKCS11URI(text) }
+        #expect(throws: ProviderError.self) { _ = try PKCS11URI(text) }
     }
 
     @Test(arguments: [
@@ -73,7 +73,7 @@ import Testing
         "pkcs11:token=a?pin-value=15 97", "pkcs11:pin-value=15 97",
     ])
     func noErrorShowsAPIN(text: String) {
-        let error = #expect(throws: CertificateProviderError.self) { _ = try PKCS11URI(text) }
+        let error = #expect(throws: ProviderError.self) { _ = try PKCS11URI(text) }
         #expect(error?.code == .configurationInvalid && error?.description.contains("97") == false, "\(error as Any)")
     }
 

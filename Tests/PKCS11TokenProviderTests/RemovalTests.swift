@@ -15,13 +15,13 @@ import Testing
         let key = try await TokenSetup(token: token).identity().key
         let other = try await TokenSetup(.softhsm).identity().key
         let end = Flag()
-        try await withThrowingTaskGroup(of: [CertificateProviderError].self) { tasks in
+        try await withThrowingTaskGroup(of: [ProviderError].self) { tasks in
             defer { end.raise() }
             for task in 0..<4 {
                 tasks.addTask {
-                    var errors: [CertificateProviderError] = []
+                    var errors: [ProviderError] = []
                     while !end.isRaised {
-                        do throws(CertificateProviderError) {
+                        do throws(ProviderError) {
                             let message = Array("\(task) \(errors.count)".utf8)
                             let signature = try await key.signature(for: message, using: .ecdsaP256SHA256)
                             #expect(key.publicKey.isValidSignature(signature, for: message, using: .ecdsaP256SHA256))
@@ -46,9 +46,9 @@ import Testing
         #expect(try setup.provider().getStoredCertificate() == nil)
     }
 
-    private static func firstFailure(of key: any IdentityKey) async -> CertificateProviderError {
+    private static func firstFailure(of key: any IdentityKey) async -> ProviderError {
         while true {
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 _ = try await key.signature(for: [1], using: .ecdsaP256SHA256)
             } catch { return error }
         }

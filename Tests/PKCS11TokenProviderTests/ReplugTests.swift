@@ -58,21 +58,21 @@ import Testing
         let provider = try provider("pkcs11:object=alpha", in: directory)
         let key = try await provider.getCertificate(NoUserInteraction()).key
         let end = Flag()
-        let errors = try await withThrowingTaskGroup(of: [CertificateProviderError].self) { tasks in
+        let errors = try await withThrowingTaskGroup(of: [ProviderError].self) { tasks in
             for _ in 0..<8 {
                 tasks.addTask {
-                    var errors: [CertificateProviderError] = []
+                    var errors: [ProviderError] = []
                     while !end.isRaised {
-                        do throws(CertificateProviderError) { try await sign(with: key) } catch { errors.append(error) }
+                        do throws(ProviderError) { try await sign(with: key) } catch { errors.append(error) }
                     }
                     return errors
                 }
             }
             for _ in 0..<2 {
                 let putBack = try takeAway(all ? nil : "alpha", in: directory)
-                await tokenNotPresent { () throws(CertificateProviderError) in try await sign(with: key) }
+                await tokenNotPresent { () throws(ProviderError) in try await sign(with: key) }
                 putBack()
-                await successful { () throws(CertificateProviderError) in try await sign(with: key) }
+                await successful { () throws(ProviderError) in try await sign(with: key) }
             }
             end.raise()
             return try await tasks.reduce(into: []) { $0 += $1 }
@@ -87,11 +87,11 @@ import Testing
         let provider = try provider("pkcs11:token=alpha", in: directory)
         try await sign(with: provider.getCertificate(NoUserInteraction()).key)
         let putBack = try takeAway(all ? nil : "alpha", in: directory)
-        await tokenNotPresent { () throws(CertificateProviderError) in
+        await tokenNotPresent { () throws(ProviderError) in
             _ = try await provider.getCertificate(NoUserInteraction())
         }
         putBack()
-        await successful { () throws(CertificateProviderError) in
+        await successful { () throws(ProviderError) in
             try await sign(with: provider.getCertificate(NoUserInteraction()).key)
         }
     }
@@ -104,9 +104,9 @@ import Testing
         var keys: [any IdentityKey] = []
         for provider in providers { keys.append(try await provider.getCertificate(NoUserInteraction()).key) }
         let putBack = try takeAway(all ? nil : "alpha", in: directory)
-        await tokenNotPresent { [keys] () throws(CertificateProviderError) in try await sign(with: keys[0]) }
+        await tokenNotPresent { [keys] () throws(ProviderError) in try await sign(with: keys[0]) }
         putBack()
-        for key in keys { await successful { () throws(CertificateProviderError) in try await sign(with: key) } }
+        for key in keys { await successful { () throws(ProviderError) in try await sign(with: key) } }
     }
 
     /// The error says whose use is in the way, and when that is over, the token is found.
@@ -117,7 +117,7 @@ import Testing
         let other = try provider("pkcs11:token=beta", in: directory)
         let otherKey = try await other.getCertificate(NoUserInteraction()).key
         let putBack = try takeAway("alpha", in: directory)
-        await tokenNotPresent { () throws(CertificateProviderError) in try await sign(with: key) }
+        await tokenNotPresent { () throws(ProviderError) in try await sign(with: key) }
         putBack()
         for use in [
             { () async throws in try await sign(with: key) },
@@ -125,11 +125,11 @@ import Testing
         ] {
             await #expect {
                 try await use()
-            } throws: { ($0 as? CertificateProviderError)?.message.contains("login to 'beta'") == true }
+            } throws: { ($0 as? ProviderError)?.message.contains("login to 'beta'") == true }
         }
         try await sign(with: otherKey)
         try other.deleteStoredCertificate()
-        await successful { () throws(CertificateProviderError) in try await sign(with: key) }
+        await successful { () throws(ProviderError) in try await sign(with: key) }
         try await sign(with: otherKey)
     }
 
@@ -138,7 +138,7 @@ import Testing
         let directory = try #require(Self.directory)
         let provider = try provider("pkcs11:token=gamma", in: directory)
         for _ in 0..<3 {
-            let error = await #expect(throws: CertificateProviderError.self) {
+            let error = await #expect(throws: ProviderError.self) {
                 try await provider.getCertificate(NoUserInteraction())
             }
             #expect(error?.code == .rejected && error?.message.contains("no user PIN yet") == true)
@@ -193,15 +193,15 @@ import Testing
     }
 }
 
-private func sign(with key: any IdentityKey) async throws(CertificateProviderError) {
+private func sign(with key: any IdentityKey) async throws(ProviderError) {
     let signature = try await key.signature(for: [1], using: .ecdsaP256SHA256)
     #expect(key.publicKey.isValidSignature(signature, for: [1], using: .ecdsaP256SHA256))
 }
 
 /// Repeats `body` until it fails, with the one code that it may.
-private func tokenNotPresent(_ body: () async throws(CertificateProviderError) -> Void) async {
+private func tokenNotPresent(_ body: () async throws(ProviderError) -> Void) async {
     while true {
-        do throws(CertificateProviderError) { try await body() } catch {
+        do throws(ProviderError) { try await body() } catch {
             #expect(error.code == .tokenNotPresent, "\(error)")
             return
         }
@@ -209,9 +209,9 @@ private func tokenNotPresent(_ body: () async throws(CertificateProviderError) -
 }
 
 /// Repeats `body` until it does not fail.
-private func successful(_ body: () async throws(CertificateProviderError) -> Void) async {
+private func successful(_ body: () async throws(ProviderError) -> Void) async {
     while true {
-        do throws(CertificateProviderError) { return try await body() } catch {
+        do throws(ProviderError) { return try await body() } catch {
             #expect(error.code == .tokenNotPresent, "\(error)")
         }
     }

@@ -81,10 +81,10 @@ import Testing
     }
 
     @Test(arguments: [
-        ("/etc/passwd", CertificateProviderError.Code.unavailable), ("/lib/x86_64-linux-gnu/libc.so.6", .unavailable),
+        ("/etc/passwd", ProviderError.Code.unavailable), ("/lib/x86_64-linux-gnu/libc.so.6", .unavailable),
         ("/tmp", .fileNotFound),
     ])
-    func aFileThatIsNoModule(path: String, code: CertificateProviderError.Code) async throws {
+    func aFileThatIsNoModule(path: String, code: ProviderError.Code) async throws {
         let setup = try TokenSetup(.softhsm).with("module-path", path)
         let error = await failure { _ = try await setup.identity() }
         #expect(error?.code == code && error?.message.contains(path) == true, "\(String(describing: error))")

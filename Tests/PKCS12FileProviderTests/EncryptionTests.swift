@@ -102,7 +102,7 @@ import Testing
         let place = try #require(der.firstRange(of: [0x04, 0x6d, 0x30, 0x6b]))
         let long = [UInt8(0x04), 0x6e, 0x30, 0x81] + der[(place.upperBound - 1)...]
         let key = PFXBuilder.element(0x30, der[3..<place.lowerBound] + long)
-        #expect(throws: CertificateProviderError.self) { try PublicKeyInfo(ofPrivateKey: SecretBytes(copying: key)) }
+        #expect(throws: ProviderError.self) { try PublicKeyInfo(ofPrivateKey: SecretBytes(copying: key)) }
         let builder = PFXBuilder()
         let file = try FileFixture(builder.file([builder.key(key), builder.certificate(identity.certificate)]))
         for _ in 0..<20 { try await PKCS12FileProvider.testing(file.path).fetch().verifyPossession() }
@@ -180,7 +180,7 @@ import Testing
         let path = try export([], password: "sEcReT-ünd-\u{1F511}")
         let provider = try PKCS12FileProvider.testing(path["out.p12"], password: password)
         let list = await provider.listIdentities()
-        let result = await Result { () async throws(CertificateProviderError) in
+        let result = await Result { () async throws(ProviderError) in
             try await provider.getCertificate(NoUserInteraction())
         }
         var text = ""

@@ -24,7 +24,7 @@ struct FieldFilesTests {
         let provider = try provider(row, password: row.password)
         let list = await provider.listIdentities()
         let codes = list.failures.map(\.code)
-        let fetched = await Result { () async throws(CertificateProviderError) in
+        let fetched = await Result { () async throws(ProviderError) in
             try await provider.getCertificate(NoUserInteraction())
         }
         switch row.outcome {
@@ -46,7 +46,7 @@ struct FieldFilesTests {
             #expect(fetched.error?.code == .unsupportedAlgorithm)
         case "refused":
             #expect(list.identities.isEmpty)
-            let permitted: [CertificateProviderError.Code] = [.malformedData, .wrongPassword, .unsupportedAlgorithm]
+            let permitted: [ProviderError.Code] = [.malformedData, .wrongPassword, .unsupportedAlgorithm]
             #expect(!codes.isEmpty && codes.allSatisfy(permitted.contains), "\(list.failures)")
             #expect(fetched.error.map { permitted.contains($0.code) } == true)
         case "either":

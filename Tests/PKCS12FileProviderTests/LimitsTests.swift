@@ -14,8 +14,8 @@ import Testing
 
     /// Expects a refusal in far less time than the work would take.
     private func expectRefusal(
-        _ file: [UInt8], _ codes: [CertificateProviderError.Code] = [.malformedData], password: String? = "secret"
-    ) async throws -> CertificateProviderError {
+        _ file: [UInt8], _ codes: [ProviderError.Code] = [.malformedData], password: String? = "secret"
+    ) async throws -> ProviderError {
         let fixture = try FileFixture(file)
         let provider = try PKCS12FileProvider.testing(fixture.path, password: password)
         let error = try await provider.failure()
@@ -71,7 +71,7 @@ import Testing
         for _ in 1...30 { try budget.spend(1_000_000) }
         #expect {
             try budget.spend(1)
-        } throws: { ($0 as? CertificateProviderError)?.code == .malformedData }
+        } throws: { ($0 as? ProviderError)?.code == .malformedData }
     }
 
     /// Each key looks for its certificate, and each certificate for its issuer.
@@ -130,7 +130,7 @@ import Testing
     @Test(arguments: lengths) func lengthsThatAreNotThere(bytes: [UInt8]) async throws {
         _ = try await expectRefusal(bytes)
         // No part at all is a file that holds nothing.
-        let codes: [CertificateProviderError.Code] = [bytes.isEmpty ? .notFound : .malformedData]
+        let codes: [ProviderError.Code] = [bytes.isEmpty ? .notFound : .malformedData]
         _ = try await expectRefusal(builder.file(parts: [bytes]), codes)
         _ = try await expectRefusal(builder.file([bytes]), codes)
     }

@@ -7,11 +7,11 @@ import Testing
 @Suite struct PBMAC1Tests {
     struct Case: Sendable, CustomTestStringConvertible {
         var testDescription: String
-        var code: CertificateProviderError.Code?
+        var code: ProviderError.Code?
         var change: @Sendable (inout PBMAC1) -> Void
 
         init(
-            _ what: String, _ code: CertificateProviderError.Code?, _ change: @escaping @Sendable (inout PBMAC1) -> Void
+            _ what: String, _ code: ProviderError.Code?, _ change: @escaping @Sendable (inout PBMAC1) -> Void
         ) { (testDescription, self.code, self.change) = (what, code, change) }
     }
 

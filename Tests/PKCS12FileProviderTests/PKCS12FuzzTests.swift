@@ -47,7 +47,7 @@ import Testing
         }
     }
 
-    private static let codes: [CertificateProviderError.Code] = [
+    private static let codes: [ProviderError.Code] = [
         .malformedData, .wrongPassword, .unsupportedAlgorithm, .keyMismatch, .notFound,
     ]
 
@@ -56,11 +56,11 @@ import Testing
         let library = OpenSSLLibrary()
         let password = SecretBytes(utf8: "secret")
         var mutator = Mutator(seeds: try Self.seeds(), seed: 20_260_101)
-        var outcomes: [CertificateProviderError.Code?: Int] = [:]
+        var outcomes: [ProviderError.Code?: Int] = [:]
         var rounds = FuzzRounds(atLeast: 2500)
         while rounds.next() {
             let file = mutator.next()
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 var decoder = PKCS12Decoder(library: library, password: password)
                 let contents = try decoder.decode(file)
                 let (identities, failures) = contents.identities(fallbackAlias: "file")

@@ -43,8 +43,8 @@ extension PKCS12FileProvider {
     /// Fetches, expecting it not to.
     func failure(
         _ location: SourceLocation = #_sourceLocation
-    ) async throws -> CertificateProviderError {
-        let result = await Result { () async throws(CertificateProviderError) in
+    ) async throws -> ProviderError {
+        let result = await Result { () async throws(ProviderError) in
             try await getCertificate(NoUserInteraction())
         }
         return try #require(result.error, sourceLocation: location)

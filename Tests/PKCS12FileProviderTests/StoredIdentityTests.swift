@@ -103,7 +103,7 @@ import X509
         let provider = try PKCS12FileProvider.testing(file.path)
         _ = try await provider.fetch()
         let now = Date()
-        let authorities: [(TestAuthority, CertificateProviderError.Code, String)] = [
+        let authorities: [(TestAuthority, ProviderError.Code, String)] = [
             (try TestAuthority("Old", intermediateUntil: now - 60), .pending, "'CN=Old Intermediate"),
             (
                 try TestAuthority("Server", for: ExtendedKeyUsage([.serverAuth])), .unsupportedAlgorithm,
@@ -184,11 +184,11 @@ import X509
         let provider = try PKCS12FileProvider.testing(file.path, storage: storage)
         _ = try await provider.fetch()
         try file.directory.write(builder.file(try builder.bags(of: try Samples.identity("new"))), to: "identity.p12")
-        storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."))
+        storage.fail(with: ProviderError(.storeWriteFailed, "The disk is full."))
         let error = try await provider.failure()
         #expect(error.code == .storeWriteFailed && error.provider == PKCS12FileProvider.id)
-        #expect(throws: CertificateProviderError.self) { try provider.getStoredCertificate() }
-        #expect(throws: CertificateProviderError.self) { try provider.deleteStoredCertificate() }
+        #expect(throws: ProviderError.self) { try provider.getStoredCertificate() }
+        #expect(throws: ProviderError.self) { try provider.deleteStoredCertificate() }
         let list = await provider.listIdentities()
         #expect(list.identities.map(\.isStored) == [false] && list.failures.count == 1)
         storage.fail(with: nil)
@@ -205,12 +205,12 @@ import X509
             try storage.setEntry(StoredIdentity(certificateChain: chain, privateKey: nil), named: name)
             #expect {
                 try provider.getStoredCertificate()
-            } throws: { ($0 as? CertificateProviderError)?.code == .storeReadFailed }
+            } throws: { ($0 as? ProviderError)?.code == .storeReadFailed }
         }
     }
 
     @Test func parametersAreChecked() async throws {
-        let rows: [([String: String], CertificateProviderError.Code)] = [
+        let rows: [([String: String], ProviderError.Code)] = [
             ([:], .configurationInvalid), (["path": ""], .configurationInvalid),
             (["path": "a\0b"], .configurationInvalid), (["path": "/x", "pasword": "s3cret"], .unsupportedParameter),
             (["path": "/x", "password-source": "s3cret"], .configurationInvalid),

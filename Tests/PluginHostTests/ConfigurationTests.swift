@@ -162,7 +162,7 @@ import Testing
         let built = URL(filePath: try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe"))
             .deletingLastPathComponent().appending(path: "TestPlugin").path
         try directory.install("certprov-plugin-guarded", "#!/bin/sh\nexec '\(built)' guarded\n".utf8)
-        var codes: [CertificateProviderError.Code?] = []
+        var codes: [ProviderError.Code?] = []
         for role in ["web", "mail", "web"] {
             let provider = try provider(
                 ProviderID("guarded"),

@@ -185,13 +185,13 @@ struct FlawedKeyStore: KeyStore {
     }
 
     var properties: KeyStoreProperties { store.properties }
-    func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {}
+    func check(_ interaction: any UserInteraction) async throws(ProviderError) {}
     func holds(keyURI: String) -> Bool { store.holds(keyURI: keyURI) }
 
     func make(
         _ new: NewKey, _ interaction: any UserInteraction,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey {
+        remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
+    ) async throws(ProviderError) -> any IdentityKey {
         guard let type = new.type else {
             if flaw == .importsNothing { throw Self.unsupported }
             return try await store.make(new, interaction, remember: remember)
@@ -212,7 +212,7 @@ struct FlawedKeyStore: KeyStore {
 
     func key(
         for key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (any IdentityKey)? {
+    ) async throws(ProviderError) -> (any IdentityKey)? {
         if flaw == .findsNothingWithoutURI, key.uri.isEmpty { return nil }
         if flaw == .takesThePlaceForAKey, key.uri == Self.place { return nil }
         return try await store.key(for: key, interaction).map(self.key)
@@ -225,14 +225,14 @@ struct FlawedKeyStore: KeyStore {
         }
     }
 
-    func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
+    func storedKey(for key: KeyReference) throws(ProviderError) -> (any IdentityKey)? {
         if flaw == .findsAnythingWithoutURI, key.uri.isEmpty, try store.storedKey(for: key) == nil {
             return try SoftwareKey.generate(.p256, location: location)
         }
         return try store.storedKey(for: key).map(self.key)
     }
 
-    func list() async throws(CertificateProviderError) -> [KeyDescription] {
+    func list() async throws(ProviderError) -> [KeyDescription] {
         flaw == .listsNothing ? [] : try await store.list()
     }
 
@@ -240,21 +240,21 @@ struct FlawedKeyStore: KeyStore {
         [.storesAnyChain, .hasNoIdentity, .keepsNoOther, .failsAtItsPlace].contains(flaw) ? self : nil
     }
 
-    func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
+    func announceDestruction(of key: KeyReference) async throws(ProviderError) -> [String] {
         if flaw == .announcesNothing { throw Self.unsupported }
         return []
     }
 
-    fileprivate static let unsupported = CertificateProviderError(
+    fileprivate static let unsupported = ProviderError(
         .protocolError, "The plugin does not support the request.")
 
     func destroy(
         _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Bool { try destroyStored(key) }
+    ) async throws(ProviderError) -> Bool { try destroyStored(key) }
 
-    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
+    func destroyStored(_ key: KeyReference) throws(ProviderError) -> Bool {
         if flaw == .destroysOnce, try store.storedKey(for: key) == nil {
-            throw CertificateProviderError(.notFound, "There is no such key.")
+            throw ProviderError(.notFound, "There is no such key.")
         }
         return try store.destroyStored(key) && flaw != .deniesKeys
     }
@@ -263,20 +263,20 @@ struct FlawedKeyStore: KeyStore {
 extension FlawedKeyStore: CertificateStoring {
     func storeChain(
         _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         if flaw != .storesAnyChain { try await store.storeChain(chain, for: key, interaction) }
     }
 
     func identity(
         _ uri: String, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
+    ) async throws(ProviderError) -> Identity {
         if flaw == .hasNoIdentity || flaw == .failsAtItsPlace && uri == Self.place { throw Self.unsupported }
         return try await store.identity(uri, interaction)
     }
 
     func removeOtherCertificates(
         than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         if flaw == .keepsNoOther { throw Self.unsupported }
     }
 }
@@ -294,7 +294,7 @@ private struct FlawedKey: IdentityKey {
 
     func signature(
         for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
+    ) async throws(ProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
 }
 
 extension FlawedKey: DigestSigning {
@@ -302,7 +302,7 @@ extension FlawedKey: DigestSigning {
 
     func signature(
         forDigest digest: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(ProviderError) -> [UInt8] {
         if flaw == .hashesTheDigest {
             try requireDigest(digest, for: scheme)
             return try await key.signature(for: digest, using: scheme)
@@ -312,7 +312,7 @@ extension FlawedKey: DigestSigning {
             digest = digest.prefix(size) + [UInt8](repeating: 0, count: max(0, size - digest.count))
         }
         guard let signer = key.digestSigner else {
-            throw CertificateProviderError(.unsupportedAlgorithm, "The key signs no digests.")
+            throw ProviderError(.unsupportedAlgorithm, "The key signs no digests.")
         }
         return try await signer.signature(forDigest: digest, using: scheme)
     }
@@ -331,17 +331,17 @@ private final class MixingProvider: CertificateProvider {
     private let environment: ProviderEnvironment
     private init(_ environment: ProviderEnvironment) { self.environment = environment }
 
-    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+    func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
         do {
             let identity = try Zoo.authority.get().issue("mixing", provider: id)
             let key = try identity.key.exporter?.pkcs8Representation()
             try environment.storage.setEntry(
                 StoredIdentity(certificateChain: identity.certificateChain, privateKey: key), named: "identity")
             return identity
-        } catch { throw CertificateProviderError(.internal, "\(error)") }
+        } catch { throw ProviderError(.internal, "\(error)") }
     }
 
-    func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
+    func getStoredCertificate() throws(ProviderError) -> Identity? {
         guard let entry = try environment.storage.entry(named: "identity"), let key = entry.privateKey else {
             return nil
         }
@@ -350,7 +350,7 @@ private final class MixingProvider: CertificateProvider {
             provenance: .init(provider: id))
     }
 
-    func deleteStoredCertificate() throws(CertificateProviderError) {
+    func deleteStoredCertificate() throws(ProviderError) {
         try environment.storage.removeEntry(named: "identity")
     }
 }
@@ -363,19 +363,19 @@ private final class BadProvider: CertificateProvider {
     let id = ProviderID("bad")
     private let password = "hunter2"
 
-    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+    func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
         do {
             let identity = try Zoo.authority.get().issue("bad", provider: id)
             return try Identity(
                 certificateChain: identity.certificateChain, key: BadKey(key: identity.key),
                 provenance: identity.provenance)
-        } catch { throw CertificateProviderError(.internal, "\(error)") }
+        } catch { throw ProviderError(.internal, "\(error)") }
     }
 
-    func getStoredCertificate() throws(CertificateProviderError) -> Identity? { nil }
+    func getStoredCertificate() throws(ProviderError) -> Identity? { nil }
 
-    func deleteStoredCertificate() throws(CertificateProviderError) {
-        throw CertificateProviderError(.deleteFailed, "Nothing is stored.")
+    func deleteStoredCertificate() throws(ProviderError) {
+        throw ProviderError(.deleteFailed, "Nothing is stored.")
     }
 }
 
@@ -387,7 +387,7 @@ private struct BadKey: IdentityKey {
 
     func signature(
         for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(ProviderError) -> [UInt8] {
         try await key.signature(for: message, using: .ecdsaP256SHA256)
     }
 }

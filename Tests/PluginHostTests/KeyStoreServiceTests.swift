@@ -22,9 +22,9 @@ import Testing
                 threads.submit { KeyStoreServiceTests.$isOnExecutor.withValue(true) { job() } }
             }
             let service = KeyStoreService(executor: executor, interaction: { _, _, _ in NoUserInteraction() }) {
-                [weak self] _ throws(CertificateProviderError) in
+                [weak self] _ throws(ProviderError) in
                 self?.opened.withLock { $0.append(KeyStoreServiceTests.isOnExecutor) }
-                throw CertificateProviderError(.configurationInvalid, "There is no key store.")
+                throw ProviderError(.configurationInvalid, "There is no key store.")
             }
             keyStores.withLock { $0 = service }
         }
@@ -37,7 +37,7 @@ import Testing
             _ = keyStores.withLock(\.self)?.answer(request, from: peer)
         }
         func receive(notice name: String, _ message: Message, from peer: Peer) {}
-        func ended(_ error: CertificateProviderError) {}
+        func ended(_ error: ProviderError) {}
     }
 
     @Test("A key store is looked for on a thread that may block", arguments: [true, false])
@@ -114,12 +114,12 @@ import Testing
 
     private struct Nowhere: PeerSource {
         var livePeer: Peer? { nil }
-        func peer() throws(CertificateProviderError) -> Peer {
-            throw CertificateProviderError(.unavailable, "There is no other side.")
+        func peer() throws(ProviderError) -> Peer {
+            throw ProviderError(.unavailable, "There is no other side.")
         }
         let timeout = Duration.seconds(20)
         let executor = BlockingExecutor.threads()
-        func describing(_ error: CertificateProviderError) -> CertificateProviderError { error }
+        func describing(_ error: ProviderError) -> ProviderError { error }
         var currentRequest: UInt64? { nil }
     }
 
@@ -150,7 +150,7 @@ import Testing
             "pkcs11:token=a?module-path=/of-the-plugin.so", "pkcs11:token=a?pin-source=/etc/shadow", "pkcs11:token=a?",
             "pkcs11:token=a?module-path=/configured.so&pin-source=/etc/shadow",
         ] {
-            let error = #expect(throws: CertificateProviderError.self, "\(uri)") { try stores.permit(uri) }
+            let error = #expect(throws: ProviderError.self, "\(uri)") { try stores.permit(uri) }
             #expect(error?.code == .operationNotAllowed)
         }
     }

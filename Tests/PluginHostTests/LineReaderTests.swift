@@ -27,7 +27,7 @@ struct LineReaderTests {
     @Test(arguments: [false, true]) func aLineIsBoundedBeforeItIsStored(hasEnd: Bool) throws {
         let whole = String(repeating: "x", count: Message.maximumSize)
         #expect(try lines(of: whole + "\n", inPiecesOf: 65536).map(\.count) == [Message.maximumSize])
-        let error = #expect(throws: CertificateProviderError.self) {
+        let error = #expect(throws: ProviderError.self) {
             try lines(of: whole + "x" + (hasEnd ? "\n" : ""), inPiecesOf: 65536)
         }
         #expect(error?.code == .protocolError && error?.message == "A line is longer than 1048576 bytes.")
@@ -40,7 +40,7 @@ struct LineReaderTests {
             for time in times { try reader.read(line[...], at: start + time) { _ in isAnswer } }
         }
         try reader(isAnswer: false, Array(repeating: .zero, count: 64))
-        #expect(throws: CertificateProviderError.self) {
+        #expect(throws: ProviderError.self) {
             try reader(isAnswer: false, Array(repeating: .zero, count: 65))
         }
         try reader(isAnswer: true, Array(repeating: .zero, count: 130))
@@ -50,10 +50,10 @@ struct LineReaderTests {
     @Test func anErrorEndsTheReading() throws {
         let reader = LineReader(at: start)
         var seen = 0
-        #expect(throws: CertificateProviderError.self) {
-            try reader.read(Array("a\nb\n".utf8)[...], at: start) { _ throws(CertificateProviderError) in
+        #expect(throws: ProviderError.self) {
+            try reader.read(Array("a\nb\n".utf8)[...], at: start) { _ throws(ProviderError) in
                 seen += 1
-                throw CertificateProviderError(.protocolError, "No.")
+                throw ProviderError(.protocolError, "No.")
             }
         }
         #expect(seen == 1)

@@ -16,13 +16,13 @@ import Testing
         private let executor = BlockingExecutor.threads()
 
         func receive(_ request: IncomingRequest, from peer: Peer) {
-            peer.perform(request, on: executor) { [self] () throws(CertificateProviderError) in
+            peer.perform(request, on: executor) { [self] () throws(ProviderError) in
                 (request.name == "first" ? first : second).wait()
                 return [request.name]
             }
         }
         func receive(notice name: String, _ message: Message, from peer: Peer) {}
-        func ended(_ error: CertificateProviderError) {}
+        func ended(_ error: ProviderError) {}
     }
 
     /// Finds out why the connection has ended, when the test says so.
@@ -32,12 +32,12 @@ import Testing
 
         func receive(_ request: IncomingRequest, from peer: Peer) {}
         func receive(notice name: String, _ message: Message, from peer: Peer) {}
-        func explain(_ error: CertificateProviderError) -> CertificateProviderError {
+        func explain(_ error: ProviderError) -> ProviderError {
             isAsked.signal()
             answers.wait()
-            return CertificateProviderError(.unavailable, "It has ended with the status 3.")
+            return ProviderError(.unavailable, "It has ended with the status 3.")
         }
-        func ended(_ error: CertificateProviderError) {}
+        func ended(_ error: ProviderError) {}
     }
 
     /// Notes which cancellations are ignored.
@@ -47,7 +47,7 @@ import Testing
         func receive(_ request: IncomingRequest, from peer: Peer) {}
         func receive(notice name: String, _ message: Message, from peer: Peer) {}
         func cancellationWasIgnored(_ request: String) { ignored.withLock { $0.append(request) } }
-        func ended(_ error: CertificateProviderError) {}
+        func ended(_ error: ProviderError) {}
     }
 
     struct Connection<Services: PeerServices> {

@@ -43,7 +43,7 @@ import Testing
     ]
 
     /// Lines that were changed at random, several for each connection.
-    private func fuzz(_ seed: UInt64, _ side: (Int32, Int32) async throws -> CertificateProviderError) async throws {
+    private func fuzz(_ seed: UInt64, _ side: (Int32, Int32) async throws -> ProviderError) async throws {
         var mutator = Mutator(seeds: Self.seeds.map { Array($0.utf8) }, seed: seed)
         var rounds = FuzzRounds(atLeast: 1500)
         while rounds.next() {
@@ -85,11 +85,11 @@ import Testing
     /// A host's side of a connection, with some requests that wait.
     private final class Side: PeerServices {
         private let services: HostServices
-        private let end = AsyncStream<CertificateProviderError>.makeStream()
+        private let end = AsyncStream<ProviderError>.makeStream()
 
         init(_ services: HostServices) { self.services = services }
 
-        func serve(_ channel: MessageChannel) async -> CertificateProviderError {
+        func serve(_ channel: MessageChannel) async -> ProviderError {
             let peer = Peer(channel, self)
             channel.send("hello", Hello.Request(versions: [1], host: "test"), .unlimited) { answer in
                 _ = try? answer.get().result(as: Hello.self)
@@ -103,14 +103,14 @@ import Testing
                 await waits.value
                 return error
             }
-            return CertificateProviderError(.internal, "The connection has no end.")
+            return ProviderError(.internal, "The connection has no end.")
         }
 
         func receive(_ request: IncomingRequest, from peer: Peer) { services.receive(request, from: peer) }
-        func receive(notice name: String, _ message: Message, from peer: Peer) throws(CertificateProviderError) {
+        func receive(notice name: String, _ message: Message, from peer: Peer) throws(ProviderError) {
             try services.receive(notice: name, message)
         }
-        func ended(_ error: CertificateProviderError) { end.continuation.yield(error) }
+        func ended(_ error: ProviderError) { end.continuation.yield(error) }
     }
 
     /// A provider that has nothing.
@@ -120,10 +120,10 @@ import Testing
         ) { _, _ in Nothing() }
         let id = ProviderID("zoo")
 
-        func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
-            throw CertificateProviderError(.notFound, "There is nothing.")
+        func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
+            throw ProviderError(.notFound, "There is nothing.")
         }
-        func getStoredCertificate() throws(CertificateProviderError) -> Identity? { nil }
-        func deleteStoredCertificate() throws(CertificateProviderError) {}
+        func getStoredCertificate() throws(ProviderError) -> Identity? { nil }
+        func deleteStoredCertificate() throws(ProviderError) {}
     }
 }

@@ -19,26 +19,26 @@ struct MessageTests {
             (#"[1]"#, "A line is not a message: expected a JSON object with 'id' or 'notice'."),
         ]) func aMalformedLineSaysWhy(line: String, message: String)
     {
-        let error = #expect(throws: CertificateProviderError.self) { try Message(line: Array(line.utf8)) }
+        let error = #expect(throws: ProviderError.self) { try Message(line: Array(line.utf8)) }
         #expect(error?.code == .protocolError && error?.message == message)
     }
 
     @Test("The other side learns that content is damaged, and that another process is at work")
     func theReasonOfAnErrorCrosses() throws {
-        for reason in [CertificateProviderError.Reason.damaged, .busy] {
-            let error = CertificateProviderError(.storeReadFailed, "It is not read.", reason: reason)
+        for reason in [ProviderError.Reason.damaged, .busy] {
+            let error = ProviderError(.storeReadFailed, "It is not read.", reason: reason)
             let line = try JSONEncoder().encode(WireError(error))
-            let read = CertificateProviderError(try JSONDecoder().decode(WireError.self, from: line), of: "The plugin")
+            let read = ProviderError(try JSONDecoder().decode(WireError.self, from: line), of: "The plugin")
             #expect(read.code == .storeReadFailed && read.reason == reason)
         }
         let unknown = try JSONDecoder().decode(
             WireError.self, from: Data(#"{"code":"pending","message":"Wait.","reason":"else"}"#.utf8))
-        #expect(CertificateProviderError(unknown, of: "The plugin").reason == nil)
+        #expect(ProviderError(unknown, of: "The plugin").reason == nil)
     }
 
     @Test func aKeyThatIsNotOneSaysWhy() throws {
         let line = #"{"id":1,"request":"key.find","params":{"key":{"uri":"keys:1","publicKey":"AAEC"}}}"#
-        let error = #expect(throws: CertificateProviderError.self) {
+        let error = #expect(throws: ProviderError.self) {
             _ = try Message(line: Array(line.utf8)).params(as: KeyRequest.self)
         }
         #expect(error?.code == .protocolError && error?.message.contains("public key") == true, "\(error as Any)")
@@ -60,7 +60,7 @@ struct MessageTests {
     {
         // The question mark stands for bytes that are not UTF-8.
         let bytes = line.utf8.map { $0 == 0x3f ? 0xff : $0 }
-        let error = #expect(throws: CertificateProviderError.self) {
+        let error = #expect(throws: ProviderError.self) {
             _ = try Message(line: bytes).params(as: Progress.self)
         }
         #expect(error?.code == .protocolError && error?.message == message)

@@ -330,10 +330,10 @@ struct TranscriptTests {
             #expect(store.certificates == nil && store.properties.guarantees == [.neverExportable])
         case "cancel":
             let provider = try stage.provider()
-            let user = Person { _ throws(CertificateProviderError) in
+            let user = Person { _ throws(ProviderError) in
                 // Until the question is cancelled.
                 try? await Task.sleep(for: .seconds(60))
-                throw CertificateProviderError(.userCancelled, "The question was cancelled.")
+                throw ProviderError(.userCancelled, "The question was cancelled.")
             }
             let task = Task { await failure { _ = try await provider.getCertificate(user) } }
             while user.timesAsked == 0 { await Task.yield() }

@@ -147,7 +147,7 @@ import Testing
             logger: ProviderEnvironment.testing().logger)
         #expect(host.installed.map(\.id.rawValue) == ["a", "plugins_", "store"])
         #expect(host.installed.map { $0.refusal == nil } == [true, false, false])
-        #expect(throws: CertificateProviderError.self) {
+        #expect(throws: ProviderError.self) {
             try host.provider(ProviderID("store"), ProviderParameters())
         }
     }

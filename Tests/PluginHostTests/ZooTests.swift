@@ -107,7 +107,7 @@ import Testing
 
     struct Case: Sendable, CustomTestStringConvertible {
         let behaviour: String
-        let codes: [CertificateProviderError.Code]
+        let codes: [ProviderError.Code]
         /// In the error's message.
         var text = ""
         var testDescription: String { behaviour }
@@ -152,7 +152,7 @@ import Testing
 
     @Test(arguments: cases) func theErrorIsTypedAndNothingIsLeftBehind(_ one: Case) async throws {
         let zoo = try Zoo(one.behaviour)
-        var error: CertificateProviderError?
+        var error: ProviderError?
         // A busy machine needs more time for what comes before a request that hangs.
         for timeout in one.codes == [.timedOut] ? [2, 10, 60] : [300] {
             error = await failure {
@@ -197,7 +197,7 @@ import Testing
     @Test(arguments: calls.indices) func eachRequestMayHangOrCrash(_ index: Int) async throws {
         let (request, call) = Self.calls[index]
         for (behaviour, code) in [
-            ("hangs at \(request)", CertificateProviderError.Code.timedOut), ("crashes at \(request)", .unavailable),
+            ("hangs at \(request)", ProviderError.Code.timedOut), ("crashes at \(request)", .unavailable),
             ("exits at \(request) with 0", .unavailable),
         ] {
             let zoo = try Zoo(behaviour)
@@ -289,7 +289,7 @@ import Testing
         let key = try await key()
         for process in zoo.processes { kill(process, SIGKILL) }
         // One call may meet the end of the old process.
-        var error: CertificateProviderError?
+        var error: ProviderError?
         repeat {
             error = await failure {
                 let signature = try await key.signature(for: [1, 2, 3], using: .ecdsaP256SHA256)
@@ -309,7 +309,7 @@ import Testing
         ])
     func theWholeTimeIsBounded(behaviour: String, text: String) async throws {
         let zoo = try Zoo(behaviour)
-        var error: CertificateProviderError?
+        var error: ProviderError?
         // A busy machine needs more time for what comes before.
         for timeout in [2, 10, 60] {
             error = await failure {

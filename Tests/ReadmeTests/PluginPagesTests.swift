@@ -139,7 +139,7 @@ import Testing
 
     @Test(.enabled(if: TestLength.hasSeconds)) func theHostReadsNoPromptAndNoOtherSource() async throws {
         for (source, code) in [
-            ("prompt", CertificateProviderError.Code.interactionRequired), ("env:PATH", .operationNotAllowed),
+            ("prompt", ProviderError.Code.interactionRequired), ("env:PATH", .operationNotAllowed),
         ] {
             try? FileManager.default.removeItem(atPath: directory["locked"])
             try installLockedPlugin { program in

@@ -5,7 +5,7 @@ let courierServer = Parameter<String?>.string("Courier.server", summary: "The se
 let courierSettings = SettingsSection(title: "Courier", namespaces: ["Courier."], [courierServer.descriptor])
 
 func deliver(configuredBy file: String?) async -> ExitStatus {
-    do throws(CertificateProviderError) {
+    do throws(ProviderError) {
         let logon = try CertprovLogon(configuredBy: PropertyFile.path(named: file), sections: [courierSettings])
         let terminal = TerminalInteraction()
         let identity = try await logon.manager.identity(terminal)

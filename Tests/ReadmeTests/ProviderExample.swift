@@ -22,21 +22,21 @@ final class SplitProvider: CertificateProvider {
         source = parameters[Self.keySource]
     }
 
-    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+    func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
         guard let identity = try await environment.executor.run(getStoredCertificate) else {
-            throw CertificateProviderError(.notFound, "There is no identity.", provider: id)
+            throw ProviderError(.notFound, "There is no identity.", provider: id)
         }
         try await identity.verifyPossession()
         return identity
     }
 
     /// Both can be read at any time, so nothing is stored in `environment.storage`.
-    func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
+    func getStoredCertificate() throws(ProviderError) -> Identity? {
         let chain = try CertificateFile.read(certificate)
         let key = try SoftwareKey(pkcs8: environment.secrets.read(source), location: .file)
         // Throws `keyMismatch` if the two do not belong together.
         return try Identity(certificateChain: chain, key: key, provenance: .init(provider: id, source: certificate))
     }
 
-    func deleteStoredCertificate() throws(CertificateProviderError) {}
+    func deleteStoredCertificate() throws(ProviderError) {}
 }

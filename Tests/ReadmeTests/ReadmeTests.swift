@@ -44,7 +44,7 @@ import Testing
         let other = try TestAuthority().issue("other").certificate
         try directory.write(other.derRepresentation, to: "client.der")
         #expect { _ = try provider.getStoredCertificate() } throws: {
-            ($0 as? CertificateProviderError)?.code == .keyMismatch
+            ($0 as? ProviderError)?.code == .keyMismatch
         }
     }
 
@@ -52,7 +52,7 @@ import Testing
         #expect {
             _ = try makeManager(configuredBy: "/nowhere/clienthub.properties")
         } throws: {
-            ($0 as? CertificateProviderError)?.code == .configurationMissing
+            ($0 as? ProviderError)?.code == .configurationMissing
         }
     }
 }

@@ -117,7 +117,7 @@ import X509
         let long: [Wish] = [([1, 2, 3], false, [UInt8](repeating: 5, count: 5000))]
         let many: [Wish] = (0..<20).map { ([1, 2, $0], false, [5, 0]) }
         for extensions in [long, many] {
-            let error = #expect(throws: CertificateProviderError.self) { try template(extensions) }
+            let error = #expect(throws: ProviderError.self) { try template(extensions) }
             #expect(error?.code == .protocolError)
         }
     }
@@ -142,7 +142,7 @@ import X509
 
     @Test func keysThatCannotBeMadeAreNamed() throws {
         func refusal(_ wishes: CSRAttributes) -> String {
-            let error = #expect(throws: CertificateProviderError.self) { try wishes.keyToMake() }
+            let error = #expect(throws: ProviderError.self) { try wishes.keyToMake() }
             #expect(error?.code == .unsupportedAlgorithm)
             return error?.message ?? ""
         }

@@ -67,7 +67,7 @@ import Testing
             "expired", key: .generate(.p256, location: .file), notAfter: Date(timeIntervalSinceNow: -60))
         try OpenSSLCommand.write(expired, "expired", to: server.directory)
         let (device, none) = ("manufacturer.pem", "nothing")
-        let cases: [(String, String, CertificateProviderError.Code, String)] = [
+        let cases: [(String, String, ProviderError.Code, String)] = [
             (device, encrypted, .configurationInvalid, "is encrypted"), (device, other, .keyMismatch, ""),
             (device, device, .configurationInvalid, "no private key in PEM"), (device, none, .fileNotFound, ""),
             (none, other, .fileNotFound, ""), ("expired.pem", "expired.key", .configurationInvalid, "Nothing was sent"),
@@ -76,7 +76,7 @@ import Testing
             var settings = Self.settings(server, key: server.directory[key])
             settings["client-certificate"] = server.directory[certificate]
             let provider = try server.provider(settings)
-            let error = await #expect(throws: CertificateProviderError.self) {
+            let error = await #expect(throws: ProviderError.self) {
                 _ = try await provider.getCertificate(NoUserInteraction())
             }
             #expect(error?.code == code, "\(key): \(String(describing: error))")
@@ -99,7 +99,7 @@ import Testing
         var settings = Self.settings(server, key: server.directory["stranger.key"])
         settings["client-certificate"] = server.directory["stranger.pem"]
         let provider = try server.provider(settings)
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             _ = try await provider.getCertificate(NoUserInteraction())
         }
         #expect(
@@ -134,7 +134,7 @@ import Testing
                 environment: .testing(storage: InMemoryStorage()),
                 parameters: ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }))
         } throws: { error in
-            let error = error as? CertificateProviderError
+            let error = error as? ProviderError
             return error?.code == .configurationInvalid && error?.message.contains("client-") == true
         }
     }

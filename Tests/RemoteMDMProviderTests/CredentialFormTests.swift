@@ -15,7 +15,7 @@ import Testing
             "abc\r\nX-Evil: 1", "abc\ndef", "a b", "a,b", "\"abc\"", "tökén", "", "==", "=abc", "a=b", "a\u{0}b",
         ])
     func aBearerTokenHasTheFormOfOne(text: String) throws {
-        let error = #expect(throws: CertificateProviderError.self) {
+        let error = #expect(throws: ProviderError.self) {
             try ServerCredentials.bearer(SecretBytes(utf8: text), from: "bearer-source")
         }
         #expect(error?.code == .configurationInvalid)

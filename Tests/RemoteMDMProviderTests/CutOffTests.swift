@@ -42,7 +42,7 @@ import Testing
             do {
                 try server.verify(try await provider.getCertificate(NoUserInteraction()))
                 return length
-            } catch let error as CertificateProviderError {
+            } catch let error as ProviderError {
                 #expect([.unavailable, .protocolError].contains(error.code), "\(fault)-\(length): \(error)")
                 #expect(try provider.getStoredCertificate()?.certificate == identity.certificate)
             }

@@ -35,7 +35,7 @@ import Testing
         let timeBudget = TimeBudget(.seconds(16), clock.retryPolicy)
         for share in [4, 3] {
             let start = clock.retryPolicy.now()
-            let end = try await timeBudget.spend(oneOf: 4) { end throws(CertificateProviderError) in
+            let end = try await timeBudget.spend(oneOf: 4) { end throws(ProviderError) in
                 try? await clock.retryPolicy.sleep(.seconds(4))
                 return end
             }
@@ -47,14 +47,14 @@ import Testing
         let clock = TurnedClock()
         let timeBudget = TimeBudget(.seconds(10), clock.retryPolicy)
         for left in [10, 6, 2] {
-            let end = try await timeBudget.spend { end throws(CertificateProviderError) in
+            let end = try await timeBudget.spend { end throws(ProviderError) in
                 try? await clock.retryPolicy.sleep(.seconds(4))
                 return end
             }
             #expect(end == clock.retryPolicy.now() + .seconds(left - 4))
         }
-        let error = await #expect(throws: CertificateProviderError.self) {
-            try await timeBudget.spend { _ throws(CertificateProviderError) in Issue.record("asked") }
+        let error = await #expect(throws: ProviderError.self) {
+            try await timeBudget.spend { _ throws(ProviderError) in Issue.record("asked") }
         }
         #expect(error?.code == .timedOut)
     }

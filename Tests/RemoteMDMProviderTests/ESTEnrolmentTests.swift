@@ -141,7 +141,7 @@ import Testing
         let before = server.requests.count
         let another = "sha256/" + String(repeating: "A", count: 43) + "="
         let wrong = try server.provider(["pin": another])
-        let refusal = await #expect(throws: CertificateProviderError.self) {
+        let refusal = await #expect(throws: ProviderError.self) {
             try await wrong.getCertificate(NoUserInteraction())
         }
         #expect(refusal?.code == .serverNotTrusted)
@@ -170,7 +170,7 @@ import Testing
     func aPasswordThatIsRefusedForTheWishesIsNotSentAgain(scheme: ESTAuthentication) async throws {
         let server = try ESTResponder(scheme, .init(wishes: ["key:ec:P-384"], authenticatesWishes: true))
         let wrong = try server.provider(["password-source": "env:WRONG"], variables: ["WRONG": "wr0ng"])
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await wrong.getCertificate(NoUserInteraction())
         }
         #expect(error?.code == .rejected && error?.nativeCode == 401)

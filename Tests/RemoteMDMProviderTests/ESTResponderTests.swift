@@ -119,7 +119,7 @@ import Testing
         _ = try await responder.provider().getCertificate(NoUserInteraction())
         #expect(responder.network.connectionCount == 1)
         let elsewhere = try responder.provider(["url": "https://localhost:1"])
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await elsewhere.getCertificate(NoUserInteraction())
         }
         #expect(error?.code == .unavailable && error?.message.contains("refused") == true)

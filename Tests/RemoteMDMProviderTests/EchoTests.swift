@@ -66,7 +66,7 @@ import Testing
     /// - Returns: What comes of an answer that repeats `text`.
     private func failure(
         _ credentials: ServerCredentials, _ text: String, _ place: Place
-    ) async throws -> CertificateProviderError? {
+    ) async throws -> ProviderError? {
         let identity = try TestAuthority().issue("server")
         let server = try await SCEPHTTPServer(showing: identity) { request in
             guard request.headers.contains(name: "Authorization") else {

@@ -46,7 +46,7 @@ import Testing
     @Test func anotherFingerprintIsRefusedBeforeAnythingSecretIsSent() async throws {
         let server = try ESTResponder(.bearer)
         for (print, expected) in [
-            (try fingerprint("stranger-ca.pem", of: server), CertificateProviderError.Code.serverNotTrusted),
+            (try fingerprint("stranger-ca.pem", of: server), ProviderError.Code.serverNotTrusted),
             (try fingerprint("intermediate.pem", of: server), .configurationInvalid),
         ] {
             let provider = try server.provider(settings(["ca-fingerprint": print]))
@@ -86,7 +86,7 @@ import Testing
 
     @Test("Without the user's confirmation of the CA, the enrolment stops", arguments: [Bool?.some(false), nil])
     func withoutAYesNothingGoesOn(answer: Bool?) async throws {
-        let expected: CertificateProviderError.Code = answer == nil ? .configurationInvalid : .userCancelled
+        let expected: ProviderError.Code = answer == nil ? .configurationInvalid : .userCancelled
         let server = try ESTResponder(.bearer)
         let storage = InMemoryStorage()
         let provider = try server.provider(storage: storage, settings([:]))

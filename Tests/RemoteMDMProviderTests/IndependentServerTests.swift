@@ -32,7 +32,7 @@ import Testing
     @Test("Each way that a connection can end gives a certificate or the expected error code")
     func aConnectionMayEndAnywhere() async throws {
         let server = try await ESTServer.start("--auth", "basic")
-        let expected: [(String, [CertificateProviderError.Code?])] = [
+        let expected: [(String, [ProviderError.Code?])] = [
             ("close-after-request", [.unavailable]), ("half-close", [.unavailable]), ("no-length", [nil]),
             ("close-after-answer", [nil]), ("endless", [.protocolError]), ("headers-endless", [.protocolError]),
             ("cut-400", [.unavailable, .protocolError]), ("cut-400-abrupt", [.unavailable, .protocolError]),

@@ -28,7 +28,7 @@ import X509
 
     private func refusal(_ certificates: [X509Certificate]) async throws -> String {
         let authorities = [try root.get().certify()]
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             _ = try await IssuedCertificate(certificates, for: request, from: authorities, at: Date())
         }
         #expect(error?.code == .protocolError)
@@ -70,7 +70,7 @@ import X509
         #expect(issued.chain == [leaf, between])
         // It is not a trust anchor itself.
         let other = try TestParty("other")
-        await #expect(throws: CertificateProviderError.self) {
+        await #expect(throws: ProviderError.self) {
             try await IssuedCertificate(
                 [self.leaf(by: other)], for: request, from: authorities, through: [other.certify()], at: Date())
         }
@@ -104,7 +104,7 @@ import X509
                 let issued = try await IssuedCertificate(
                     [leaf, between], for: request, usage: usage, from: authorities, at: Date())
                 #expect(usage == .server && issued.chain == [leaf, between])
-            } catch let error as CertificateProviderError {
+            } catch let error as ProviderError {
                 #expect(usage != .server && error.code == .protocolError)
                 #expect(
                     error.message.contains(
@@ -134,7 +134,7 @@ import X509
             "-outform", "DER", "-out", "leaf", in: folder.path)
         let leaf = try X509Certificate(derRepresentation: folder.read("leaf"))
         let request = try await EnrolmentRequest.testing("CN=device,O=Example", key: TestKeys.rsa.get())
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             _ = try await IssuedCertificate([leaf], for: request, from: [leaf], at: Date())
         }
         #expect(error?.message.contains(name) == true)

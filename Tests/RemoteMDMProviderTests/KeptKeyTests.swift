@@ -15,13 +15,13 @@ import Testing
     @Test(
         "A pending request survives temporary failures unchanged",
         arguments: [
-            ("fault-status-404", [:], CertificateProviderError.Code.configurationInvalid),
+            ("fault-status-404", [:], ProviderError.Code.configurationInvalid),
             ("fault-status-403", [:], .rejected), ("fault-wrong-type", [:], .protocolError),
             ("fault-cut-50", [:], .protocolError), ("", ["password-source": "env:TOKEN"], .rejected),
             ("", ["trust-anchors": "/nowhere/ca.pem"], .fileNotFound),
         ])
     func aPendingRequestOutlastsTrouble(
-        label: String, settings: [String: String], expected: CertificateProviderError.Code
+        label: String, settings: [String: String], expected: ProviderError.Code
     ) async throws {
         let server = try ESTResponder(.basic, .init(pending: 1, retryAfter: "3600"))
         let storage = OneIdentity()
@@ -147,18 +147,18 @@ import Testing
         let server = try ESTResponder(.basic)
         let memory = InMemoryStorage()
         _ = try await server.provider(storage: memory).getCertificate(NoUserInteraction())
-        let failure = CertificateProviderError(
+        let failure = ProviderError(
             .storeReadFailed, "Input/output error.", reason: isDamaged ? .damaged : nil)
         let log = TestLog()
-        let unreadable = HookedStorage(memory) { call, _ throws(CertificateProviderError) in
+        let unreadable = HookedStorage(memory) { call, _ throws(ProviderError) in
             if case .entry = call { throw failure }
         }
         let provider = try server.provider(storage: unreadable, log: log)
         if isDamaged {
             try provider.deleteStoredCertificate()
         } else {
-            #expect(throws: CertificateProviderError.self) { try provider.deleteStoredCertificate() }
-            await #expect(throws: CertificateProviderError.self) { try await provider.announcedDeletions() }
+            #expect(throws: ProviderError.self) { try provider.deleteStoredCertificate() }
+            await #expect(throws: ProviderError.self) { try await provider.announcedDeletions() }
         }
         #expect(try memory.entryNames().isEmpty == isDamaged && log.warnings.isEmpty != isDamaged)
         // The record of keys names the key that a damaged entry does not.
@@ -172,7 +172,7 @@ import Testing
         _ = try await provider.getCertificate(NoUserInteraction())
         let newer = SecretBytes(utf8: #"{"version":2}"#)
         try storage.updateRecord(named: provider.recordName) { _ in newer }
-        let error = #expect(throws: CertificateProviderError.self) { try provider.deleteStoredCertificate() }
+        let error = #expect(throws: ProviderError.self) { try provider.deleteStoredCertificate() }
         #expect(error?.code == .storeReadFailed && error?.message.contains("newer certprov") == true)
         #expect(try storage.record(named: provider.recordName) == newer)
         #expect(try provider.getStoredCertificate() != nil)
@@ -186,7 +186,7 @@ import Testing
             _ = try RemoteMDMProvider.make(
                 environment: .testing(), parameters: ProviderParameters(parameters.mapValues { .init($0) }))
         } throws: {
-            ($0 as? CertificateProviderError)?.code == .configurationInvalid
+            ($0 as? ProviderError)?.code == .configurationInvalid
         }
     }
 

@@ -39,7 +39,7 @@ import Testing
         #expect {
             _ = try provider.getStoredCertificate()
         } throws: {
-            guard let error = $0 as? CertificateProviderError else { return false }
+            guard let error = $0 as? ProviderError else { return false }
             return error.code == .notFound && error.message.contains("certprov fetch --force")
         }
         _ = try await provider.getCertificate(NoUserInteraction())
@@ -51,18 +51,18 @@ import Testing
     func whoCannotBeAskedIsNotAsked() async throws {
         struct Refusing: UserInteraction {
             var canAsk: Bool { false }
-            func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-                throw CertificateProviderError(.interactionRequired, "No.")
+            func requestSecret(_ prompt: String) async throws(ProviderError) -> SecretBytes {
+                throw ProviderError(.interactionRequired, "No.")
             }
-            func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
-                throw CertificateProviderError(.interactionRequired, "No.")
+            func confirm(_ question: String) async throws(ProviderError) -> Bool {
+                throw ProviderError(.interactionRequired, "No.")
             }
         }
         let server = try ESTResponder(.basic)
         let provider = try server.provider(storage: storage, ["trust-anchors": ""])
         await #expect {
             _ = try await provider.getCertificate(Refusing())
-        } throws: { ($0 as? CertificateProviderError)?.code == .configurationInvalid }
+        } throws: { ($0 as? ProviderError)?.code == .configurationInvalid }
         #expect(server.requests.isEmpty)
     }
 }

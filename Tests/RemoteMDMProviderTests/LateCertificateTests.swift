@@ -44,7 +44,7 @@ import Testing
         let provider = try server.provider([
             "protocol": enrolmentProtocol, "url": "https://localhost:\(server.port)\(path)",
         ])
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await provider.getCertificate(NoUserInteraction())
         }
         #expect(error?.code == .rejected && error?.nativeCode == 403, "\(String(describing: error))")
@@ -61,7 +61,7 @@ import Testing
         let trust = ServerTrust(trustAnchors: .pemFile(server.directory["anchors.pem"]))
         let url = try #require(ServerURL("https://localhost:\(server.port)"))
         let session = AuthenticatingSession(url, .init(trust: trust, credentials: try TLSCredentials(identity)), .none)
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             let request = HTTPRequest(method: .post, target: Front.path, body: [1])
             _ = try await session.response(to: request, before: .now() + .seconds(600))
         }

@@ -6,19 +6,19 @@ import Testing
 
 /// A server that fails as it is told to. Whatever it does, there is a typed error in time, and the identity stays.
 @Suite(.timeLimit(.minutes(20))) struct MisbehaviourTests {
-    private typealias Code = CertificateProviderError.Code
+    private typealias Code = ProviderError.Code
 
     /// Renews with a fault in the way.
     /// - Parameter storage: Where an identity may be, to be renewed.
     /// - Returns: What it failed with.
     private func failure(
         _ fault: String, on server: ESTResponder, _ settings: [String: String] = [:], in storage: OneIdentity = .init()
-    ) async throws -> CertificateProviderError? {
+    ) async throws -> ProviderError? {
         let ordinary = try server.provider(storage: storage)
         let stored = try ordinary.getStoredCertificate()
         let first = if let stored { stored } else { try await ordinary.getCertificate(NoUserInteraction()) }
         let provider = try server.provider(storage: storage, label: fault, settings)
-        var failure: CertificateProviderError?
+        var failure: ProviderError?
         do { _ = try await provider.getCertificate(NoUserInteraction()) } catch {
             failure = error
         }

@@ -88,7 +88,7 @@ import Testing
     func whatTheTokenEndpointSaysIsPassedOn() async throws {
         let server = try await ESTServer.start("--auth", "oauth", "--client-secret", "another")
         let provider = try server.provider(settings(server))
-        var failure: CertificateProviderError?
+        var failure: ProviderError?
         do { _ = try await provider.getCertificate(NoUserInteraction()) } catch { failure = error }
         #expect(failure?.code == .rejected && failure?.provider == RemoteMDMProvider.id)
         #expect((failure?.underlying as? OAuthRefusal)?.error == "invalid_client")
@@ -104,7 +104,7 @@ import Testing
         let elsewhere = ["token-url": "https://127.0.0.1:\(server.port)/token"]
         let anchors = ["token-trust-anchors": server.directory["ca.pem"]]
         let pin = ["token-pin": "sha256/" + String(repeating: "A", count: 43) + "="]
-        func failure(_ more: [String: String]...) async throws -> CertificateProviderError.Code? {
+        func failure(_ more: [String: String]...) async throws -> ProviderError.Code? {
             let all = more.reduce(settings(server)) { $0.merging($1) { $1 } }
             let provider = try server.provider(all)
             return await code { _ = try await provider.getCertificate(NoUserInteraction()) }

@@ -12,7 +12,7 @@ import Testing
         "token-url": "https://localhost:1/token", "client-id": "me", "client-secret-source": "env:SECRET",
     ]
 
-    private func failure(_ more: [String: String]) -> CertificateProviderError? {
+    private func failure(_ more: [String: String]) -> ProviderError? {
         let all = Self.ordinary.merging(more) { $1 }.mapValues { ProviderParameters.Value($0, origin: "file:1") }
         do { _ = try RemoteMDMProvider.make(environment: .testing(), parameters: ProviderParameters(all)) } catch {
             return error
@@ -53,19 +53,19 @@ import Testing
     @Test(
         "The error names file, line and parameter of an unusable file or pin",
         arguments: [
-            (["pin": "sha256/x", "trust-anchors": ""], "pin", CertificateProviderError.Code.configurationInvalid),
+            (["pin": "sha256/x", "trust-anchors": ""], "pin", ProviderError.Code.configurationInvalid),
             (["pin": "/nonexistent.pem", "trust-anchors": ""], "pin", .fileNotFound),
             ([:], "trust-anchors", .fileNotFound),
             (["trust-anchors": "/etc/passwd"], "trust-anchors", .configurationInvalid),
         ])
     func soIsAFileThatCannotBeRead(
-        more: [String: String], name: String, code: CertificateProviderError.Code
+        more: [String: String], name: String, code: ProviderError.Code
     ) async throws {
         let environment = ProviderEnvironment.testing(variables: ["SECRET": "s"])
         let all = Self.ordinary.merging(more) { $1 }.filter { !$0.value.isEmpty }
             .mapValues { ProviderParameters.Value($0, origin: "file:1") }
         let provider = try RemoteMDMProvider.make(environment: environment, parameters: ProviderParameters(all))
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             _ = try await provider.getCertificate(NoUserInteraction())
         }
         #expect(error?.code == code)

@@ -25,7 +25,7 @@ import Testing
         let response = HTTPResponse(
             status: 200, headers: ["Content-Type": " Text/HTML; charset=utf-8"], body: Array(body.utf8))
         #expect(response.mediaType == "text/html")
-        let error = #expect(throws: CertificateProviderError.self) {
+        let error = #expect(throws: ProviderError.self) {
             try response.json(Answer.self, from: #require(server))
         }
         #expect(
@@ -48,7 +48,7 @@ import Testing
             try trust(texts).requireConfigured(for: #require(server))
         }
         #expect(try !trust([:]).isConfigured)
-        let error = #expect(throws: CertificateProviderError.self) {
+        let error = #expect(throws: ProviderError.self) {
             try trust([:]).requireConfigured(for: #require(server))
         }
         #expect(error?.code == .configurationInvalid)

@@ -35,7 +35,7 @@ import Testing
         "An unusable proxy URL in https_proxy is an error",
         arguments: ["http://one", "https://one:1", "socks5://one:1", "http://one:1/path", "one", "http://:1", "://"])
     func whatCannotBeUsedIsAnError(value: String) {
-        let error = #expect(throws: CertificateProviderError.self) {
+        let error = #expect(throws: ProviderError.self) {
             try proxy("https://server.example", ["https_proxy": value])
         }
         #expect(error?.code == .configurationInvalid)

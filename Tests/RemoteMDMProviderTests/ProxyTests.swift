@@ -22,7 +22,7 @@ import Testing
             variables: ["PROXY_PASSWORD": ProxyServer.password, "WRONG": "wr0ng-secret"])
     }
 
-    private func failure(_ provider: EnrollingProvider) async -> CertificateProviderError? {
+    private func failure(_ provider: EnrollingProvider) async -> ProviderError? {
         do { _ = try await provider.getCertificate(NoUserInteraction()) } catch { return error }
         return nil
     }
@@ -75,7 +75,7 @@ import Testing
     @Test("The error passes on the HTTP status of the proxy")
     func whatTheProxySaysIsPassedOn() async throws {
         let server = try await ESTServer.start("--auth", "basic")
-        let expected: [(Int, CertificateProviderError.Code)] = [
+        let expected: [(Int, ProviderError.Code)] = [
             (403, .rejected), (502, .unavailable), (504, .unavailable), (400, .configurationInvalid),
             (302, .configurationInvalid), (401, .rejected),
         ]
@@ -90,7 +90,7 @@ import Testing
 
     @Test func aProxyThatMisbehavesIsATypedErrorInTime() async throws {
         let server = try await ESTServer.start("--auth", "basic")
-        let expected: [(String, CertificateProviderError.Code)] = [
+        let expected: [(String, ProviderError.Code)] = [
             ("hang", .timedOut), ("endless", .protocolError), ("garbage", .protocolError), ("close", .unavailable),
             ("early", .protocolError),
         ]
@@ -185,8 +185,8 @@ import Testing
             ["proxy": "http://proxy:3128", "proxy-password-source": "env:X"],
             ["proxy": "http://proxy:3128", "proxy-username": "m:e"],
         ] {
-            var error: CertificateProviderError?
-            do { _ = try server.provider(settings) } catch let refusal { error = refusal as? CertificateProviderError }
+            var error: ProviderError?
+            do { _ = try server.provider(settings) } catch let refusal { error = refusal as? ProviderError }
             #expect(error?.code == .configurationInvalid, "\(settings)")
             #expect(error?.message.contains("secret@") == false)
         }

@@ -27,7 +27,7 @@ import Testing
     @Test(
         "A redirection to another origin or without a valid Location is refused",
         arguments: [
-            (String?("//other.example/x"), CertificateProviderError.Code.configurationInvalid, "another server"),
+            (String?("//other.example/x"), ProviderError.Code.configurationInvalid, "another server"),
             ("https://localhost.other.example:PORT/x", .configurationInvalid, "another server"),
             ("https://localhost/x", .configurationInvalid, "another server"),
             ("http://localhost:PORT/x", .configurationInvalid, "another server"),
@@ -35,7 +35,7 @@ import Testing
             ("mailto:a@b.example", .protocolError, "not a valid server URL"),
             (nil, .protocolError, "without a Location"), ("", .protocolError, "without a Location"),
         ])
-    func nothingElseIs(location: String?, code: CertificateProviderError.Code, words: String) async throws {
+    func nothingElseIs(location: String?, code: ProviderError.Code, words: String) async throws {
         let (error, targets) = try await outcome(of: location)
         #expect(error?.code == code && error?.message.contains(words) == true, "\(String(describing: error))")
         #expect(words == "another server" || error?.message.contains("another server") == false)
@@ -69,14 +69,14 @@ import Testing
         #expect(server.requests.count == 1)
     }
 
-    private func outcome(of location: String?) async throws -> (CertificateProviderError?, [String]) {
+    private func outcome(of location: String?) async throws -> (ProviderError?, [String]) {
         let (server, session) = try await session { request in
             let port = request.headers.first(name: "Host")?.split(separator: ":").last ?? ""
             let headers = location.map { ["Location": $0.replacing("PORT", with: port)] as HTTPHeaders }
             return HTTPResponse(status: request.target == "/a/b/c?d" ? 307 : 200, headers: headers ?? [:], body: [])
         }
-        var failure: CertificateProviderError?
-        do throws(CertificateProviderError) {
+        var failure: ProviderError?
+        do throws(ProviderError) {
             let response = try await session.response(
                 to: HTTPRequest(target: "/a/b/c?d"), before: .now() + .seconds(600))
             #expect(response.status == 200)

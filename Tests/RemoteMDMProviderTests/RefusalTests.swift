@@ -31,7 +31,7 @@ import Testing
                 keyStores: .none)[url]
         }
         #expect(try parse("https://vault.example.com").host == "vault.example.com")
-        let error = #expect(throws: CertificateProviderError.self) { try parse("http://vault.example.com") }
+        let error = #expect(throws: ProviderError.self) { try parse("http://vault.example.com") }
         #expect(error?.code == .configurationInvalid && error?.message.contains("must begin with https:") == true)
     }
 
@@ -45,7 +45,7 @@ import Testing
             let session = ServerSession(
                 server, ServerSecurity(trust: ServerTrust(trustAnchors: .system)), credentials,
                 timeBudget: TimeBudget(.seconds(5), RetryPolicy()))
-            let error = await #expect(throws: CertificateProviderError.self) {
+            let error = await #expect(throws: ProviderError.self) {
                 try await session.response(to: HTTPRequest(target: "/"))
             }
             #expect(error?.code == .configurationInvalid && error?.message.contains("only over TLS") == true)

@@ -163,7 +163,7 @@ import Testing
         try OpenSSLCommand.write(expired, "expired", to: server.directory)
         chmod(server.directory["expired.key"], 0o600)
         let provider = try server.provider(storage: storage, Self.device(server, "expired"))
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await provider.getCertificate(NoUserInteraction())
         }
         #expect(error?.code == .rejected && error?.nativeCode == 400, "\(String(describing: error))")
@@ -210,14 +210,14 @@ import Testing
         let authority = try TestAuthority()
         let (shown, own) = (try authority.issue("server"), try authority.issue("client"))
         let server = try DemandingServer(shown, version)
-        let slow = TestKey(own.key) { [process = server.process] _, _ throws(CertificateProviderError) in
+        let slow = TestKey(own.key) { [process = server.process] _, _ throws(ProviderError) in
             process.stop()
             // Until the task is cancelled.
             for await _ in AsyncStream<Never>.makeStream().stream {}
-            throw CertificateProviderError(.userCancelled, "cancelled")
+            throw ProviderError(.userCancelled, "cancelled")
         }
         let session = server.session(presenting: try TLSCredentials(own.with(slow)))
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await session.connect(before: .now() + .seconds(600))
         }
         #expect(error?.code == .unavailable && error?.reason == nil, "\(String(describing: error))")
@@ -242,7 +242,7 @@ import Testing
         let first = try await server.provider(storage: storage, settings).getCertificate(NoUserInteraction())
         let gone = ["password-source": source == "file" ? "file:\(password)" : "prompt"]
         let provider = try server.provider(storage: storage, source == "none" ? settings : gone)
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await provider.getCertificate(NoUserInteraction())
         }
         #expect(error?.code == .rejected && error?.nativeCode == 48, "\(String(describing: error))")
@@ -258,7 +258,7 @@ import Testing
         let first = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
         let before = server.requests.count
         let provider = try server.provider(storage: storage, variables: ["PASSWORD": "wrong"])
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await provider.getCertificate(NoUserInteraction())
         }
         #expect(error?.code == .rejected && error?.nativeCode == 401, "\(String(describing: error))")
@@ -314,7 +314,7 @@ import Testing
         let first = try await provider.getCertificate(NoUserInteraction())
         if challenge == "refused" {
             responder.behave(.init(failInfo: "2"))
-            let error = await #expect(throws: CertificateProviderError.self) {
+            let error = await #expect(throws: ProviderError.self) {
                 try await provider.getCertificate(NoUserInteraction())
             }
             #expect(error?.code == .rejected && responder.received.count == 2)

@@ -14,7 +14,7 @@ import Testing
 @Suite(.timeLimit(.minutes(20))) struct RejectedPasswordTests {
     private func failure(
         _ provider: EnrollingProvider, _ interaction: any UserInteraction = NoUserInteraction()
-    ) async -> CertificateProviderError? {
+    ) async -> ProviderError? {
         do { _ = try await provider.getCertificate(interaction) } catch { return error }
         return nil
     }
@@ -109,7 +109,7 @@ import Testing
             through: HTTPProxy("http://proxy:3128", user: "u", password: SecretBytes(utf8: "wrong")),
             timeBudget: TimeBudget(.seconds(600), TurnedClock().retryPolicy),
             transport: Transport(network: network, retryPolicy: TurnedClock().retryPolicy))
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await session.response(to: HTTPRequest(target: "/", isRepeatable: true))
         }
         #expect(error?.reason == .rejectedProxyPassword)
@@ -271,7 +271,7 @@ import Testing
         let server = try await ESTServer.start("--auth", "basic")
         let proxy = try ProxyServer(["--user", ProxyServer.user, "--password", ProxyServer.password])
         let storage = InMemoryStorage()
-        func attempt(_ password: String, _ source: String = "env:PROXY") async throws -> CertificateProviderError? {
+        func attempt(_ password: String, _ source: String = "env:PROXY") async throws -> ProviderError? {
             let provider = try server.provider(
                 storage: storage,
                 ["proxy": proxy.url, "proxy-username": ProxyServer.user, "proxy-password-source": source],

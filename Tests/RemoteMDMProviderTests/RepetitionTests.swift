@@ -82,7 +82,7 @@ import Testing
         #expect(clock.waits == [.milliseconds(5700)])
         // Later than the deadline: it is not asked before that.
         let late = try server.provider(label: "fault-cacerts-status-429-retry-120", ["timeout": "60"], clock: clock)
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await late.getCertificate(NoUserInteraction())
         }
         #expect(error?.code == .unavailable && error?.retryAfter == .seconds(120))
@@ -127,7 +127,7 @@ import Testing
     @Test(arguments: ["absent", "0"]) func aDecisionIsAskedForLessAndLessOften(retryAfter: String) async throws {
         let server = try ESTResponder(.basic, .init(pending: 99, retryAfter: retryAfter))
         let clock = TurnedClock(draw: 1)
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await server.provider(["timeout": "60"], clock: clock).getCertificate(NoUserInteraction())
         }
         // After 5.2, 6.2, 8.2, 12.2 and 20.2 seconds; the next one would be too late.

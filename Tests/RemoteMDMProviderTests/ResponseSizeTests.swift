@@ -27,9 +27,9 @@ import Testing
 
     @Test("a response over a megabyte needs a request that permits it")
     func aLargeResponseNeedsPermission() async throws {
-        let error = await #expect(throws: CertificateProviderError.self) { try await response(.get) }
+        let error = await #expect(throws: ProviderError.self) { try await response(.get) }
         #expect(error?.message.contains("\(ServerSession.maximumBody) bytes") == true)
-        await #expect(throws: CertificateProviderError.self) { try await response(.get, maximum: Self.size - 1) }
+        await #expect(throws: ProviderError.self) { try await response(.get, maximum: Self.size - 1) }
         #expect(try await response(.get, maximum: Self.size).body.count == Self.size)
     }
 

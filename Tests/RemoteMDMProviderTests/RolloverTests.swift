@@ -162,12 +162,12 @@ import X509
         let bytes = try known.encoded().withUnsafeBytes { Array($0) }
         #expect(try KnownAuthorities(SecretBytes(copying: bytes)) == known)
         for count in 1..<bytes.count {
-            #expect(throws: CertificateProviderError.self) {
+            #expect(throws: ProviderError.self) {
                 try KnownAuthorities(SecretBytes(copying: bytes.prefix(count)))
             }
         }
         let text = String(decoding: bytes, as: UTF8.self).replacing("\"version\":1", with: "\"version\":2")
-        let newer = #expect(throws: CertificateProviderError.self) {
+        let newer = #expect(throws: ProviderError.self) {
             try KnownAuthorities(SecretBytes(utf8: text))
         }
         #expect(newer?.code == .storeReadFailed)

@@ -77,7 +77,7 @@ import X509
         let both = try await authorities([intermediate, root], pinning: intermediate, anchors: [root])
         #expect(both.recipient == intermediate.certificate)
         let stranger = try CertifiedKey.authority.get()
-        await #expect(throws: CertificateProviderError.self) {
+        await #expect(throws: ProviderError.self) {
             try await authorities([intermediate, root], pinning: intermediate, anchors: [stranger])
         }
     }
@@ -95,7 +95,7 @@ import X509
 
     @Test func anECAuthorityAloneIsRefused() async throws {
         let root = try CertifiedKey("EC Root", key: TestKeys.p256.get())
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await authorities([root], pinning: root)
         }
         #expect(error?.code == .unsupportedAlgorithm)
@@ -155,7 +155,7 @@ import X509
             notAfter: Date(timeIntervalSinceNow: -60))
         let found = try await authorities([stranger, impostor, expired, authority], pinning: authority)
         #expect(found.certificates == [authority.certificate])
-        await #expect(throws: CertificateProviderError.self) {
+        await #expect(throws: ProviderError.self) {
             try await authorities([stranger, impostor], anchors: [authority])
         }
     }
@@ -166,11 +166,11 @@ import X509
         let keys = try (0..<9).map { _ in try TestKeys.makeP256() }
         let authorities = try keys.map { try CertifiedKey("CA", key: $0) }
         let all = try authorities.flatMap { issuer in try keys.map { try CertifiedKey("CA", key: $0, issuer: issuer) } }
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await self.authorities(all, anchors: [CertifiedKey.authority.get()])
         }
         #expect(error?.code == .protocolError)
-        await #expect(throws: CertificateProviderError.self) {
+        await #expect(throws: ProviderError.self) {
             try await self.authorities(
                 Array(all.prefix(4) + all[9..<13] + all[18..<22] + all[27..<31]),
                 anchors: [CertifiedKey.authority.get()])
@@ -188,7 +188,7 @@ import X509
         for (behaviour, code) in [
             (
                 SCEPResponder.Behaviour(signer: try CertifiedKey.impostor.get()),
-                CertificateProviderError.Code.serverNotTrusted
+                ProviderError.Code.serverNotTrusted
             ),
             (.init(digest: "SHA1"), .unsupportedAlgorithm), (.init(capabilities: "SCEPStandard"), .notFound),
             (.init(statuses: ["GetNextCACert": 500]), .unavailable),
@@ -196,7 +196,7 @@ import X509
             let responder = try SCEPResponder(behaviour)
             let client = SCEPClient.testing(
                 try SCEPConfiguration(trusting: authority.certificate), transport: responder.transport)
-            let error = await #expect(throws: CertificateProviderError.self) { try await client.nextAuthorities() }
+            let error = await #expect(throws: ProviderError.self) { try await client.nextAuthorities() }
             #expect(error?.code == code)
         }
     }
@@ -248,12 +248,12 @@ import X509
             "\(hex.prefix(40))", "\(hex.prefix(32))", "\(hex)0", "", "0x\(hex.prefix(62))",
             "\u{ff10}\(hex.dropFirst())",
         ] {
-            let error = #expect(throws: CertificateProviderError.self) {
+            let error = #expect(throws: ProviderError.self) {
                 try CAFingerprint.parse(text)
             }
             #expect(error?.code == .configurationInvalid)
         }
-        let error = #expect(throws: CertificateProviderError.self) { try SCEPConfiguration(target: "/") }
+        let error = #expect(throws: ProviderError.self) { try SCEPConfiguration(target: "/") }
         #expect(error?.code == .configurationInvalid)
     }
 }

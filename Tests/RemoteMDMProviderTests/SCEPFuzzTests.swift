@@ -35,7 +35,7 @@ import X509
             bag = try responder.bag([responder.authority.issue(parsed)])
         }
 
-        func read(_ bytes: [UInt8]) throws(CertificateProviderError) -> SCEPReply {
+        func read(_ bytes: [UInt8]) throws(ProviderError) -> SCEPReply {
             try SCEPReply(bytes, to: message, signers: [authority], with: client.library)
         }
 
@@ -57,7 +57,7 @@ import X509
         let exchange = try await Exchange()
         _ = try exchange.read(exchange.reply)
         for count in exchange.reply.indices {
-            #expect(throws: CertificateProviderError.self) { try exchange.read(Array(exchange.reply.prefix(count))) }
+            #expect(throws: ProviderError.self) { try exchange.read(Array(exchange.reply.prefix(count))) }
         }
         for count in exchange.envelope.indices {
             await #expect(throws: OpenSSLError.self) {
@@ -65,7 +65,7 @@ import X509
             }
         }
         for count in exchange.bag.indices {
-            #expect(throws: CertificateProviderError.self) {
+            #expect(throws: ProviderError.self) {
                 try CertificateBag.certificates(in: Array(exchange.bag.prefix(count)))
             }
         }

@@ -91,7 +91,7 @@ import Testing
         let storage = InMemoryStorage()
         let settings = ["pin": folder["leaf.pem"], "pin-mode": "pin-only"]
         let provider = try provider(settings, storage: storage)
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await provider.getCertificate(NoUserInteraction())
         }
         #expect(error?.code == .configurationInvalid && error?.message.contains("'ca-fingerprint'") == true)

@@ -11,11 +11,11 @@ import Testing
 @Suite struct SCEPReplyTests {
     private func failure(
         of behaviour: SCEPResponder.Behaviour
-    ) async throws -> CertificateProviderError? {
+    ) async throws -> ProviderError? {
         let responder = try SCEPResponder(behaviour)
         let client = SCEPClient.testing(
             try SCEPConfiguration(trusting: responder.authority.certificate), transport: responder.transport)
-        return await #expect(throws: CertificateProviderError.self) {
+        return await #expect(throws: ProviderError.self) {
             try await client.enrol(.testing(key: TestKeys.rsa.get()))
         }
     }
@@ -44,7 +44,7 @@ import Testing
     struct Lie: Sendable {
         let name: String
         let behaviour: SCEPResponder.Behaviour
-        var code = CertificateProviderError.Code.protocolError
+        var code = ProviderError.Code.protocolError
     }
 
     private static func lie(_ type: String, _ value: CMSAttribute.Value?) -> SCEPResponder.Behaviour {
@@ -101,7 +101,7 @@ import Testing
         let certificate = try CertifiedKey("device", key: TestKeys.rsa.get()).certificate.derRepresentation
         let envelope = try client.library.envelopedData([1, 2, 3], recipient: certificate, cipher: .aes128CBC)
         let read = try CMSEnvelope(envelope, for: certificate, accepting: [.aes128CBC], with: client.library)
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await TestKeys.otherRSA.get().decrypt(read.encryptedKey, using: .rsaPKCS1)
         }
         #expect(error?.code == .malformedData)
@@ -110,7 +110,7 @@ import Testing
     @Test(arguments: Array(400...599)) func everyStatusIsATypedError(status: Int) async throws {
         for operation in ["GetCACert", "PKIOperation"] {
             let error = try await failure(of: .init(statuses: [operation: status]))
-            let expected: Set<CertificateProviderError.Code> = [
+            let expected: Set<ProviderError.Code> = [
                 .rejected, .configurationInvalid, .unavailable, .protocolError,
             ]
             #expect(error.map { expected.contains($0.code) } == true)

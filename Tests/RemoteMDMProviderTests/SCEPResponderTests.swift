@@ -11,7 +11,7 @@ import Testing
     private func enrol(with responder: SCEPResponder, in folder: TemporaryDirectory) async throws {
         let server = try await SCEPHTTPServer(responder)
         try folder.write(responder.authority.certificate.pemRepresentation.utf8, to: "ca.pem")
-        try await Self.threads.run { () throws(CertificateProviderError) in
+        try await Self.threads.run { () throws(ProviderError) in
             do {
                 try Subprocess.run(
                     [
@@ -19,7 +19,7 @@ import Testing
                         "client.pem", "-cn", "device", "-organization", "Example", "-challenge",
                         SCEPServer.challenge,
                     ], in: folder.path)
-            } catch { throw CertificateProviderError(.internal, "\(error)") }
+            } catch { throw ProviderError(.internal, "\(error)") }
         }
     }
 
@@ -41,7 +41,7 @@ import Testing
     @Test("The independent client understands the test server's refusal")
     func anotherClientUnderstandsARefusal() async throws {
         let responder = try SCEPResponder(.init(failInfo: "2"))
-        let failure = await #expect(throws: CertificateProviderError.self) {
+        let failure = await #expect(throws: ProviderError.self) {
             try await enrol(with: responder, in: try TemporaryDirectory())
         }
         #expect(failure?.message.contains("badRequest") == true)

@@ -37,7 +37,7 @@ import Testing
     }
 
     @Test func aWrongChallengeIsRejected() async throws {
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await client(challenge: "wrong").enrol(.testing(key: TestKeys.rsa.get()))
         }
         #expect(error?.code == .rejected)
@@ -53,7 +53,7 @@ import Testing
         let client = SCEPClient.testing(
             try SCEPConfiguration(target: "/scep", fingerprint: [UInt8](repeating: 0xab, count: 32)),
             asked: asked, transport: recorder.transport)
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await client.enrol(.testing(key: TestKeys.rsa.get()))
         }
         #expect(error?.code == .serverNotTrusted)
@@ -67,7 +67,7 @@ import Testing
         let server = try server.get()
         let client = try client()
         server.stop()
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await client.enrol(.testing(key: TestKeys.rsa.get()))
         }
         #expect(error?.code == .unavailable)
@@ -80,7 +80,7 @@ import Testing
             key: TestKeys.rsa.get(), provenance: .init(provider: ProviderID("test")))
         let transport = server.transport
         let client = SCEPClient.testing(try SCEPConfiguration(trusting: server.authority)) {
-            request async throws(CertificateProviderError) in
+            request async throws(ProviderError) in
             var response = try await transport(request)
             if !withRenewalReq, request.target.contains("GetCACaps") {
                 response.body = Array("POSTPKIOperation\nSHA-256\nAES".utf8)
@@ -100,7 +100,7 @@ import Testing
     @Test func aServerThatCannotPostIsSentAGet() async throws {
         let server = try server.get()
         let transport = server.transport
-        let recorder = RecordingTransport { request async throws(CertificateProviderError) in
+        let recorder = RecordingTransport { request async throws(ProviderError) in
             var response = try await transport(request)
             if request.target.contains("GetCACaps") { response.body = Array("SHA-256\r\nAES".utf8) }
             return response
@@ -118,7 +118,7 @@ import Testing
         let client = SCEPClient.testing(
             try SCEPConfiguration(trusting: server.authority), transport: recorder.transport)
         for key: any IdentityKey in [try TestKeys.p256.get(), TestKey(try TestKeys.rsa.get())] {
-            let error = await #expect(throws: CertificateProviderError.self) {
+            let error = await #expect(throws: ProviderError.self) {
                 try await client.enrol(.testing(key: key))
             }
             #expect(error?.code == .unsupportedAlgorithm)

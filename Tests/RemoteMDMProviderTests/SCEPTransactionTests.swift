@@ -145,7 +145,7 @@ import X509
     @Test(arguments: ["SHA-1\nAES", "SHA-256\nDES3"]) func oldAlgorithmsAreNotSent(capabilities: String) async throws {
         let responder = try SCEPResponder(.init(capabilities: capabilities))
         let asked = Counter()
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await client(responder, asked: asked).enrol(.testing(key: TestKeys.rsa.get()))
         }
         #expect(error?.code == .unsupportedAlgorithm)
@@ -167,7 +167,7 @@ import X509
         let responder = try SCEPResponder(.init(capabilities: "AES"))
         let request = try await EnrolmentRequest.testing(
             names: (0..<300).map { "dns:host-\($0).example" }, key: TestKeys.rsa.get())
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await client(responder).enrol(request)
         }
         #expect(error?.code == .protocolError)
@@ -182,7 +182,7 @@ import X509
             try SCEPConfiguration(trusting: responder.authority.certificate), challenge: challenge,
             transport: responder.transport)
         guard !challenge.isEmpty else {
-            let error = await #expect(throws: CertificateProviderError.self) {
+            let error = await #expect(throws: ProviderError.self) {
                 try await client.enrol(.testing(key: TestKeys.rsa.get()))
             }
             #expect(error?.code == .configurationInvalid)

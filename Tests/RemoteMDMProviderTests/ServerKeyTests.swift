@@ -35,7 +35,7 @@ import Testing
         let storage = InMemoryStorage()
         let settings = Self.settings.merging(["key-type": "p256"]) { $1 }
         let provider = try server.provider(storage: storage, label: "fault-\(fault)", settings)
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await provider.getCertificate(NoUserInteraction())
         }
         #expect(fault == "cut-1200" || error?.code == .protocolError, "\(String(describing: error))")
@@ -110,7 +110,7 @@ import Testing
             (body.replacing("--b--", with: "--b-"), "multipart/mixed; boundary=b"), ("", "multipart/mixed; boundary=b"),
             (String(repeating: part("a/b", "c"), count: 9) + "--b--", "multipart/mixed; boundary=b"),
         ] {
-            let error = #expect(throws: CertificateProviderError.self) { try MultipartBody(response(text, type: type)) }
+            let error = #expect(throws: ProviderError.self) { try MultipartBody(response(text, type: type)) }
             #expect(error?.code == .protocolError)
         }
     }
@@ -118,13 +118,13 @@ import Testing
     @Test func anEncryptedKeyIsRefusedWithTheReason() throws {
         let certificates = part("application/pkcs7-mime; smime-type=certs-only", "AAAA")
         let encrypted = part("application/pkcs7-mime; smime-type=server-generated-key", "AAAA")
-        let error = #expect(throws: CertificateProviderError.self) {
+        let error = #expect(throws: ProviderError.self) {
             try ServerGeneratedKey(response(encrypted + certificates + "--b--"))
         }
         #expect(error?.code == .unsupportedAlgorithm)
         let key = part("application/pkcs8", "AAAA")
         for parts in [key + key + certificates, key, certificates, key + certificates + certificates] {
-            let error = #expect(throws: CertificateProviderError.self) {
+            let error = #expect(throws: ProviderError.self) {
                 try ServerGeneratedKey(response(parts + "--b--"))
             }
             #expect(error?.code == .protocolError && error?.message.contains("one of each") == true)

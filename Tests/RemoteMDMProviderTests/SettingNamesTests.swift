@@ -19,8 +19,8 @@ import Testing
     @Test("A timeout error suggests 'timeout' only where the user can set this parameter", arguments: contexts)
     func aServerThatIsTooSlow(names: ServerSettingNames, advice: String) async throws {
         let budget = TimeBudget(.zero, RetryPolicy())
-        let error = await #expect(throws: CertificateProviderError.self) {
-            try await budget.spend(names) { _ throws(CertificateProviderError) in Issue.record("asked") }
+        let error = await #expect(throws: ProviderError.self) {
+            try await budget.spend(names) { _ throws(ProviderError) in Issue.record("asked") }
         }
         #expect(error?.message == "The server has used up its time" + advice)
         let server = try #require(ServerURL("https://server.example"))
@@ -45,7 +45,7 @@ import Testing
         var security = ServerSecurity(trust: ServerTrust(trustAnchors: .system), skipsVerification: true)
         security.settingNames = names
         let session = ServerSession(url, security, timeBudget: TimeBudget(.seconds(600), RetryPolicy()))
-        func error(_ target: String) async -> CertificateProviderError? {
+        func error(_ target: String) async -> ProviderError? {
             do {
                 let response = try await session.response(to: HTTPRequest(target: target))
                 if response.status != 200 { return response.refusal(of: "the request", by: url, at: Date()) }
@@ -63,7 +63,7 @@ import Testing
     func aProxyThatIsWrong() throws {
         let server = try #require(ServerURL("https://server.example"))
         let named = try #require(HTTPProxy("http://proxy.example:3128"))
-        func environment(_ value: String) throws(CertificateProviderError) -> HTTPProxy? {
+        func environment(_ value: String) throws(ProviderError) -> HTTPProxy? {
             try ProxyEnvironment { $0 == "https_proxy" ? SecretBytes(utf8: value) : nil }.proxy(for: server)
         }
         let found = try #require(try environment("http://proxy.example:3128"))
@@ -77,7 +77,7 @@ import Testing
             found.refusal(404, of: server).message.hasSuffix(
                 "; check that the environment variable https_proxy names an HTTP proxy."))
         #expect(found.with(user: "a", password: SecretBytes(utf8: "b")).setting == "'proxy'")
-        let error = #expect(throws: CertificateProviderError.self) { try environment("socks5://proxy") }
+        let error = #expect(throws: ProviderError.self) { try environment("socks5://proxy") }
         #expect(error?.message.hasSuffix("Correct it, or unset it.") == true)
     }
 }

@@ -52,7 +52,7 @@ import X509
                 #expect(!identity.certificate.permits(.client))
                 continue
             }
-            let error = await #expect(throws: CertificateProviderError.self) {
+            let error = await #expect(throws: ProviderError.self) {
                 try await provider.getCertificate(person)
             }
             #expect(error?.code == .protocolError)
@@ -125,14 +125,14 @@ import X509
             let remarks = await provider.listing?.listIdentities().remarks
             #expect(remarks == [], "\(String(describing: remarks))")
         }
-        #expect(throws: CertificateProviderError.self) { try provider("other") }
+        #expect(throws: ProviderError.self) { try provider("other") }
     }
 
     @Test("A certificate without any name is refused")
     func someNameIsNeeded() async throws {
         let server = try ESTResponder(.basic)
         let provider = try server.provider(label: "fault-no-subject")
-        let error = await #expect(throws: CertificateProviderError.self) { try await provider.getCertificate(person) }
+        let error = await #expect(throws: ProviderError.self) { try await provider.getCertificate(person) }
         #expect(error?.code == .protocolError)
         #expect(
             error?.message.contains("it has no name: the server has dropped the subject 'CN=client,O=Example'") == true,

@@ -35,7 +35,7 @@ package struct Population: Sendable {
         let none = Array(repeating: 0, count: bins)
         var outcome = Outcome(attempts: none, renewals: none, expired: none)
         var random = SplitMix64(state: 1)
-        let error = CertificateProviderError(.unavailable, "The server is down.")
+        let error = ProviderError(.unavailable, "The server is down.")
         for _ in 0..<hosts {
             var enrolled = Double.random(in: 0..<60, using: &random)
             var time = enrolled

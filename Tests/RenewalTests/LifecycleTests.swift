@@ -46,7 +46,7 @@ import Testing
             await withTaskGroup { group in
                 group.addTask { await service.run() }
                 for await _ in asked.stream { break }
-                let error = await #expect(throws: CertificateProviderError.self) { try await service.renew() }
+                let error = await #expect(throws: ProviderError.self) { try await service.renew() }
                 #expect(error?.code == .operationNotAllowed)
                 trigger.triggerGracefulShutdown()
                 answer.continuation.yield()

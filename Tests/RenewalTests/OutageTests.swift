@@ -11,7 +11,7 @@ import Testing
         let clock = TurnedClock(until: .days(45))
         let provider = try IssuingProvider(clock, lifetime: .days(30))
         let first = try provider.issue()
-        provider.fail(from: .days(begin), to: .days(end), with: CertificateProviderError(.unavailable, "Down."))
+        provider.fail(from: .days(begin), to: .days(end), with: ProviderError(.unavailable, "Down."))
         let service = RenewingIdentity(
             first, of: provider, executor: BlockingExecutor { $0() }, environment: clock.environment)
         await service.run(on: clock)

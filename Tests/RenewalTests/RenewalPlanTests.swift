@@ -5,7 +5,7 @@ import Testing
 @testable import Renewal
 
 @Suite struct RenewalPlanTests {
-    private let unavailable = CertificateProviderError(.unavailable, "Down.")
+    private let unavailable = ProviderError(.unavailable, "Down.")
 
     /// Due at 14.4 to 16 hours of a day's certificate.
     private func schedule(draw: Double = 0, from start: Double = 0) -> RenewalSchedule {
@@ -74,7 +74,7 @@ import Testing
         let expiry = Date(timeIntervalSince1970: certificate.lifetime / .seconds(1))
         let schedule = RenewalSchedule(
             from: Date(timeIntervalSince1970: 0), to: expiry, policy: RenewalPolicy(), draw: 0)
-        let error = CertificateProviderError(.unavailable, "Down.", retryAfter: retryAfter)
+        let error = ProviderError(.unavailable, "Down.", retryAfter: retryAfter)
         let after = Moment(wall: expiry.addingTimeInterval(1), uptime: .zero)
         var plan = RenewalPlan(schedule)
         for _ in 0..<5000 { plan.fail(with: error, at: after, draw: 0.999) }
@@ -96,7 +96,7 @@ import Testing
         (25, 1e9, 1830, 1647),
     ])
     func aServersRetryAfterIsKeptUpToTheMargin(hours: Double, asked: Double, first: Double, last: Double) {
-        let error = CertificateProviderError(.pending, "Later.", retryAfter: .seconds(asked))
+        let error = ProviderError(.pending, "Later.", retryAfter: .seconds(asked))
         for (draw, wait) in [(0.0, first), (1.0, last)] {
             var plan = RenewalPlan(schedule())
             plan.fail(with: error, at: moment(hours), draw: draw)
@@ -111,10 +111,10 @@ import Testing
             policy: RenewalPolicy(margin: .hours(6)), draw: 0)
         var plan = RenewalPlan(schedule)
         plan.fail(
-            with: CertificateProviderError(.unavailable, "Later.", retryAfter: .hours(20)), at: moment(16.5), draw: 0)
+            with: ProviderError(.unavailable, "Later.", retryAfter: .hours(20)), at: moment(16.5), draw: 0)
         #expect(abs(plan.delay(at: moment(16.5)) / .hours(1) - 1.875) < 0.001)
         plan.fail(
-            with: CertificateProviderError(.unavailable, "Later.", retryAfter: .hours(20)), at: moment(16), draw: 0)
+            with: ProviderError(.unavailable, "Later.", retryAfter: .hours(20)), at: moment(16), draw: 0)
         #expect(abs(plan.delay(at: moment(16)) / .hours(1) - 2) < 0.001)
     }
 

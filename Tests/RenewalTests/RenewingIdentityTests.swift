@@ -29,12 +29,12 @@ import Testing
         let certificates = Mutex<[X509Certificate]>([])
         let failures = Mutex(0)
 
-        func install(_ identity: Identity) throws(CertificateProviderError) {
+        func install(_ identity: Identity) throws(ProviderError) {
             let fails = failures.withLock { failures in
                 defer { failures = max(0, failures - 1) }
                 return failures > 0
             }
-            if fails { throw CertificateProviderError(.unsupportedAlgorithm, "Not for TLS.") }
+            if fails { throw ProviderError(.unsupportedAlgorithm, "Not for TLS.") }
             certificates.withLock { $0.append(identity.certificate) }
         }
     }
@@ -45,7 +45,7 @@ import Testing
         let installed = installed
         return RenewingIdentity(
             first, of: provider, executor: BlockingExecutor { $0() }, environment: environment
-        ) { identity throws(CertificateProviderError) in try installed.install(identity) }
+        ) { identity throws(ProviderError) in try installed.install(identity) }
     }
 
     @Test("The service renews whenever due and publishes the new identity")
@@ -73,9 +73,9 @@ import Testing
         arguments: [-24.0, 10])
     func aSuperfluousCertificateIsNoReasonToRenew(endsAfter hours: Double) async throws {
         let (authority, end) = (provider.authority, clock.wall + hours * 3600)
-        provider.answer { issued, _ throws(CertificateProviderError) in
+        provider.answer { issued, _ throws(ProviderError) in
             do { return try authority.crossCertified(issued, until: end) } catch {
-                throw CertificateProviderError(.internal, "\(error)")
+                throw ProviderError(.internal, "\(error)")
             }
         }
         let service = RenewingIdentity(
@@ -90,10 +90,10 @@ import Testing
     /// The provider has a new identity long before the current one is due; then it announces one, and has none.
     @Test func anAnnouncedUpdateIsTakenAtOnce() async throws {
         let (clock, provider) = (clock, provider)
-        provider.answer { issued, _ throws(CertificateProviderError) in
+        provider.answer { issued, _ throws(ProviderError) in
             // Those that are due come later.
             if clock.uptime > .hours(2) { return issued }
-            throw CertificateProviderError(.unavailable, "Down.")
+            throw ProviderError(.unavailable, "Down.")
         }
         let successor = try provider.issue()
         provider.store(successor)
@@ -116,15 +116,15 @@ import Testing
     @Test(
         "An announced update that is not there yet is asked for again, after the pause of any failure",
         arguments: [
-            (CertificateProviderError(.unavailable, "Down."), Duration.seconds(30), Duration.minutes(5)),
-            (CertificateProviderError(.pending, "Later."), .seconds(30), .minutes(5)),
-            (CertificateProviderError(.pending, "Later.", retryAfter: .hours(2)), .hours(2), .hours(2.25)),
+            (ProviderError(.unavailable, "Down."), Duration.seconds(30), Duration.minutes(5)),
+            (ProviderError(.pending, "Later."), .seconds(30), .minutes(5)),
+            (ProviderError(.pending, "Later.", retryAfter: .hours(2)), .hours(2), .hours(2.25)),
         ], [false, true])
     func anAnnouncedUpdateIsNotForgotten(
-        failure: (error: CertificateProviderError, least: Duration, most: Duration), isAnnouncedAgain: Bool
+        failure: (error: ProviderError, least: Duration, most: Duration), isAnnouncedAgain: Bool
     ) async throws {
         let provider = provider
-        provider.answer { issued, _ throws(CertificateProviderError) in
+        provider.answer { issued, _ throws(ProviderError) in
             guard provider.attempts.count <= 2 else { return issued }
             if isAnnouncedAgain { provider.announce() }
             throw failure.error
@@ -184,7 +184,7 @@ import Testing
     }
 
     @Test func aFailureKeepsThePresentIdentity() async throws {
-        provider.fail(from: .zero, to: .hours(20), with: CertificateProviderError(.unavailable, "Down."))
+        provider.fail(from: .zero, to: .hours(20), with: ProviderError(.unavailable, "Down."))
         let service = service()
         await service.run(on: clock)
         let failures = provider.attempts.filter { $0 < .hours(20) }
@@ -233,7 +233,7 @@ import Testing
     }
 
     @Test func aKeyThatDoesNotSignIsRefused() async throws {
-        provider.answer { issued, _ throws(CertificateProviderError) in
+        provider.answer { issued, _ throws(ProviderError) in
             let dead = TestKey(issued.key) { _, _ in [1, 2, 3] }
             return try Identity(
                 certificateChain: issued.certificateChain, key: dead, provenance: issued.provenance)
@@ -246,13 +246,13 @@ import Testing
     @Test(arguments: [(Duration.hours(-2), Duration.hours(1)), (.hours(1), .hours(24))])
     func aCertificateThatIsNotValidIsRefused(from delay: Duration, validFor lifetime: Duration) async throws {
         let provider = provider
-        provider.answer { _, _ throws(CertificateProviderError) in
+        provider.answer { _, _ throws(ProviderError) in
             do { return try provider.issue(validFor: lifetime, from: delay) } catch {
-                throw CertificateProviderError(.internal, "\(error)")
+                throw ProviderError(.internal, "\(error)")
             }
         }
         let service = service()
-        let failure = await #expect(throws: CertificateProviderError.self) { try await service.renew() }
+        let failure = await #expect(throws: ProviderError.self) { try await service.renew() }
         #expect(failure?.code == .protocolError)
         #expect(service.current.certificate == first.certificate)
     }
@@ -260,13 +260,13 @@ import Testing
     @Test("A certificate without the key purposes of the usage is refused", arguments: IdentityUsage.sidesOfTLS)
     func aCertificateForAnotherSideIsRefused(usage: IdentityUsage) async throws {
         let (authority, wall) = (provider.authority, clock.wall)
-        provider.answer { _, _ throws(CertificateProviderError) in
+        provider.answer { _, _ throws(ProviderError) in
             do {
                 return try authority.issue(
                     "host", notBefore: wall, notAfter: wall + 2 * 86_400, for: IdentityUsage.server.purposes,
                     usage: usage)
             } catch {
-                throw CertificateProviderError(.internal, "\(error)")
+                throw ProviderError(.internal, "\(error)")
             }
         }
         let service = service()
@@ -275,7 +275,7 @@ import Testing
             #expect(service.current.certificate != first.certificate)
             return
         }
-        let failure = await #expect(throws: CertificateProviderError.self) { try await service.renew() }
+        let failure = await #expect(throws: ProviderError.self) { try await service.renew() }
         #expect(failure?.code == .protocolError)
         #expect(failure?.message.contains("TLS client authentication") == true, "\(String(describing: failure))")
         #expect(service.current.certificate == first.certificate)
@@ -284,9 +284,9 @@ import Testing
     @Test("A certificate that becomes valid in four minutes is accepted")
     func someMinutesOfADifferenceBetweenClocksAreTolerated() async throws {
         let provider = provider
-        provider.answer { _, _ throws(CertificateProviderError) in
+        provider.answer { _, _ throws(ProviderError) in
             do { return try provider.issue(from: .minutes(4)) } catch {
-                throw CertificateProviderError(.internal, "\(error)")
+                throw ProviderError(.internal, "\(error)")
             }
         }
         try await service().renew()
@@ -303,7 +303,7 @@ import Testing
 
     @Test("A renewal does not ask the user, and fails if a PIN is needed")
     func nobodyIsAsked() async throws {
-        provider.answer { issued, interaction throws(CertificateProviderError) in
+        provider.answer { issued, interaction throws(ProviderError) in
             _ = try await interaction.requestSecret("PIN")
             return issued
         }
@@ -317,7 +317,7 @@ import Testing
     }
 
     @Test func aPendingAnswerIsAskedForWhenTheServerSays() async throws {
-        let error = CertificateProviderError(.pending, "Later.", retryAfter: .hours(2))
+        let error = ProviderError(.pending, "Later.", retryAfter: .hours(2))
         provider.fail(from: .zero, to: .hours(20), with: error)
         await service().run(on: clock)
         let waits = provider.attempts.filter { $0 < .hours(20) }.intervals
@@ -329,7 +329,7 @@ import Testing
 
     @Test("A pending renewal is logged as a warning from the margin on, and the end of the identity as an error")
     func theLogIsMoreUrgentFromTheMarginOn() async throws {
-        provider.fail(from: .zero, to: .hours(30), with: CertificateProviderError(.pending, "Later."))
+        provider.fail(from: .zero, to: .hours(30), with: ProviderError(.pending, "Later."))
         let log = TestLog()
         var environment = clock.environment
         (environment.logger, environment.metrics) = (log.logger, metrics)
@@ -350,7 +350,7 @@ import Testing
     @Test("After a reload, an identity that is due is tried at once, as after no failure")
     func aReloadEndsThePauseAfterFailures() async throws {
         try await clock.environment.sleep(.hours(20))
-        provider.fail(from: .zero, to: .days(3), with: CertificateProviderError(.unavailable, "Down."))
+        provider.fail(from: .zero, to: .days(3), with: ProviderError(.unavailable, "Down."))
         let service = service()
         for _ in 0..<5 { try? await service.renew() }
         #expect(service.nextAttempt > clock.wall)
@@ -363,7 +363,7 @@ import Testing
     @Test("After a renewal by another provider, its announcements are followed and the metrics name it")
     func anotherProviderTakesOver() async throws {
         let provider = provider
-        provider.answer { issued, _ throws(CertificateProviderError) in
+        provider.answer { issued, _ throws(ProviderError) in
             try Identity(
                 certificateChain: issued.certificateChain, key: issued.key,
                 provenance: .init(provider: ProviderID("other")))
@@ -391,7 +391,7 @@ import Testing
     @Test(
         "While another process renews, the renewal is pending; another refusal is a failure", arguments: [true, false])
     func anotherProcessIsNoFailure(isBusy: Bool) async throws {
-        let busy = CertificateProviderError(
+        let busy = ProviderError(
             .operationNotAllowed, "Another operation is in progress.", reason: isBusy ? .busy : nil)
         provider.fail(from: .zero, to: .hours(20), with: busy)
         await service().run(on: clock)
@@ -406,7 +406,7 @@ import Testing
         let first = first
         provider.answer { _, _ in first }
         let service = service()
-        let error = await #expect(throws: CertificateProviderError.self) { try await service.renew() }
+        let error = await #expect(throws: ProviderError.self) { try await service.renew() }
         #expect(error?.code == .pending)
     }
 

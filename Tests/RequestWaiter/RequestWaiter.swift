@@ -15,10 +15,10 @@ import SigningRequests
     static func main() async throws {
         signal(SIGXFSZ, SIG_IGN)
         let arguments = CommandLine.arguments
-        guard arguments.count > 3 else { throw CertificateProviderError(.configurationInvalid, "DIRECTORY MODE …") }
+        guard arguments.count > 3 else { throw ProviderError(.configurationInvalid, "DIRECTORY MODE …") }
         do {
             try await run(arguments[2], in: arguments[1], Array(arguments[3...]))
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             say(error)
         } catch let refusal as PendingRequests.Refusal {
             switch refusal {

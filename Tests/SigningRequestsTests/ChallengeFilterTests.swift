@@ -42,7 +42,7 @@ import Testing
     private func watched() throws -> (identity: Identity, messages: Messages) {
         let messages = Messages()
         let identity = try raw.identity.with(
-            TestKey(raw.identity.key) { [raw] message, _ throws(CertificateProviderError) in
+            TestKey(raw.identity.key) { [raw] message, _ throws(ProviderError) in
                 messages.add(message)
                 return try await raw.identity.key.signature(for: message, using: .ecdsaP256SHA256)
             })

@@ -104,11 +104,11 @@ import Testing
         // Many at once.
         let question = request.question
         let requests = requests
-        typealias Outcome = (Bool, CertificateProviderError.Code?)
+        typealias Outcome = (Bool, ProviderError.Code?)
         let outcomes = await withTaskGroup(of: Outcome.self) { group async -> [Outcome] in
             for index in 0..<8 {
                 group.addTask {
-                    do throws(CertificateProviderError) {
+                    do throws(ProviderError) {
                         try requests.decide(question, approve: index.isMultiple(of: 2))
                     } catch {
                         return (index.isMultiple(of: 2), error.code)
@@ -116,7 +116,7 @@ import Testing
                     return (index.isMultiple(of: 2), nil)
                 }
             }
-            var outcomes: [(Bool, CertificateProviderError.Code?)] = []
+            var outcomes: [(Bool, ProviderError.Code?)] = []
             for await outcome in group { outcomes.append(outcome) }
             return outcomes
         }
@@ -151,7 +151,7 @@ import Testing
         let task = Task { try await prompt.answer(to: question, within: .seconds(300)) }
         task.cancel()
         let result = await task.result
-        #expect(throws: CertificateProviderError.self) { try result.get() }
+        #expect(throws: ProviderError.self) { try result.get() }
         #expect(try failure { try requests.decide(question, approve: true) }.code == .operationNotAllowed)
     }
 
@@ -165,7 +165,7 @@ import Testing
         #expect(write(pipe, text, text.utf8.count) == text.utf8.count)
         close(pipe)
         let question = request.question
-        await #expect(throws: CertificateProviderError.self) {
+        await #expect(throws: ProviderError.self) {
             try await QueuePrompt(requests).answer(to: question, within: .seconds(300))
         }
     }
@@ -321,7 +321,7 @@ import Testing
         let task = Task { try await ScreenTurn.take(in: path, within: .seconds(300)) != nil }
         task.cancel()
         let cancelled = await task.result
-        #expect(throws: CertificateProviderError.self) { try cancelled.get() }
+        #expect(throws: ProviderError.self) { try cancelled.get() }
         let next = Task { try await ScreenTurn.take(in: path, within: .seconds(300)) != nil }
         holder.kill()
         #expect(try await next.value)

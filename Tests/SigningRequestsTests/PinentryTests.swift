@@ -14,7 +14,7 @@ import Testing
     init() throws { directory = try TemporaryDirectory() }
 
     private func pinentry(_ program: String) -> Pinentry {
-        Pinentry(environment: environment, terminal: { nil }) { () throws(CertificateProviderError) in program }
+        Pinentry(environment: environment, terminal: { nil }) { () throws(ProviderError) in program }
     }
 
     /// Installs a program that answers `OK`, but does `script` at the question.
@@ -39,7 +39,7 @@ import Testing
 
     private func confirm(
         _ pinentry: Pinentry, within time: Duration? = nil
-    ) async throws(CertificateProviderError) -> ApprovalAnswer {
+    ) async throws(ProviderError) -> ApprovalAnswer {
         try await pinentry.confirm(
             "One\n100 %", .init(approve: "Approve", decline: "Decline", typed: "sign"), within: time)
     }
@@ -89,7 +89,7 @@ import Testing
     func codes(code: Int, answer: ApprovalAnswer) async throws {
         let program = try program("echo S BUTTON_INFO close; echo ERR \(code) words")
         #expect(try await confirm(pinentry(program)) == answer)
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await pinentry(program).secret("PIN", label: "PIN:")
         }
         // A question for a secret has no third button: there was no answer.
@@ -144,8 +144,8 @@ import Testing
     func faultsApproveNothing(fault: Fault) async throws {
         let program = try program(fault.script, greeting: fault.greeting)
         var answer: ApprovalAnswer?
-        var failure: CertificateProviderError?
-        do throws(CertificateProviderError) {
+        var failure: ProviderError?
+        do throws(ProviderError) {
             answer = try await confirm(pinentry(program), within: .seconds(fault.reason == nil ? 1 : 300))
         } catch { failure = error }
         if let reason = fault.reason {
@@ -240,7 +240,7 @@ import Testing
             "pinentry",
             "#!/bin/sh\necho OK\nwhile read -r line; do case $line in SETDESC*) echo ERR 1;; *) echo OK;; esac; done\n"
                 .utf8)
-        let error = await #expect(throws: CertificateProviderError.self) { try await confirm(pinentry(program)) }
+        let error = await #expect(throws: ProviderError.self) { try await confirm(pinentry(program)) }
         #expect(error?.code == .interactionRequired)
     }
 
@@ -272,7 +272,7 @@ import Testing
         var name = name
         if name == "text" { name = try directory.write("text".utf8, to: "text") }
         if name == "script" { name = try directory.install("script", "echo OK\n".utf8) }
-        let error = await #expect(throws: CertificateProviderError.self) { try await confirm(pinentry(name)) }
+        let error = await #expect(throws: ProviderError.self) { try await confirm(pinentry(name)) }
         #expect(error?.code == .interactionRequired, "\(error as Any)")
         #expect(
             error?.message.contains("'\(name)'") == true && error?.message.contains("Signing.prompt-program") == true)
@@ -281,8 +281,8 @@ import Testing
     @Test("A question that is cancelled ends the program", arguments: [true, false])
     func cancellationEndsTheProgram(byTask: Bool) async throws {
         let pinentry = pinentry(try program("echo $$ >\"$0.asked\"; sleep 1000"))
-        let asking = Task { () -> CertificateProviderError.Code? in
-            do throws(CertificateProviderError) {
+        let asking = Task { () -> ProviderError.Code? in
+            do throws(ProviderError) {
                 _ = try await confirm(pinentry)
                 return nil
             } catch { return error.code }
@@ -298,7 +298,7 @@ import Testing
                 }
             }
             expectEnd()
-            let later = await #expect(throws: CertificateProviderError.self) { try await confirm(pinentry) }
+            let later = await #expect(throws: ProviderError.self) { try await confirm(pinentry) }
             #expect(later?.code == .userCancelled)
         }
         #expect(await asking.value == .userCancelled)
@@ -372,13 +372,13 @@ final class TestTerminal: Sendable {
 
     /// Waits until a text is on the screen, and returns all that is there by then.
     func wait(for text: String) async throws -> String {
-        try await thread.run { [keyboard] () throws(CertificateProviderError) in
+        try await thread.run { [keyboard] () throws(ProviderError) in
             var seen: [UInt8] = []
             while !String(decoding: seen, as: UTF8.self).contains(text) {
                 var waiting = pollfd(fd: keyboard, events: Int16(POLLIN), revents: 0)
                 var buffer = [UInt8](repeating: 0, count: 4096)
                 guard poll(&waiting, 1, 300_000) == 1, case let count = read(keyboard, &buffer, 4096), count > 0 else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .timedOut, "'\(text)' is not on the screen: \(String(decoding: seen, as: UTF8.self))")
                 }
                 seen += buffer.prefix(count)
@@ -420,19 +420,19 @@ final class TestTerminal: Sendable {
         Pinentry(
             environment: ["PATH": "/usr/bin:/bin", "TERM": "xterm", "LC_ALL": "C.UTF-8"],
             terminal: { [terminal] in hasTerminal ? terminal.name : nil }
-        ) { () throws(CertificateProviderError) in program }
+        ) { () throws(ProviderError) in program }
     }
 
     private func answer(
         _ program: Program, within time: Duration = .seconds(300), _ question: SigningQuestion = .example(),
         _ body: (String) async throws -> Void
-    ) async throws -> Result<ApprovalAnswer, CertificateProviderError> {
+    ) async throws -> Result<ApprovalAnswer, ProviderError> {
         // Writes down its number, and becomes the program.
         let wrapper = try directory.install(
             "pinentry", "#!/bin/sh\necho $$ >\"$0.pid\"\nexec \(program.rawValue)\n".utf8)
         let prompt = PinentryPrompt(pinentry(wrapper))
-        async let answer = Task { () -> Result<ApprovalAnswer, CertificateProviderError> in
-            do throws(CertificateProviderError) {
+        async let answer = Task { () -> Result<ApprovalAnswer, ProviderError> in
+            do throws(ProviderError) {
                 return .success(try await prompt.answer(to: question, within: time))
             } catch { return .failure(error) }
         }.value
@@ -489,7 +489,7 @@ final class TestTerminal: Sendable {
 
     @Test(arguments: Program.installed) func killedApprovesNothing(program: Program) async throws {
         let result = try await answer(program) { _ in try #require(kill(try pid(), SIGKILL) == 0) }
-        let error = #expect(throws: CertificateProviderError.self) { try result.get() }
+        let error = #expect(throws: ProviderError.self) { try result.get() }
         #expect(error?.code == .interactionRequired && error?.message.contains("ended without") == true)
     }
 
@@ -508,7 +508,7 @@ final class TestTerminal: Sendable {
     }
 
     @Test(arguments: Program.installed) func withoutATerminalNothingIsApproved(program: Program) async throws {
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await PinentryPrompt(pinentry(program.rawValue, hasTerminal: false))
                 .answer(to: .example(), within: .seconds(300))
         }

@@ -73,12 +73,12 @@ import Testing
         try await ReplyOpener.open(reply, within: .seconds(600))
         #expect(try got() == reply.text)
         reply = url("caller", String(repeating: "A", count: room + 1))
-        let error = try await #require(throws: CertificateProviderError.self) { try await ReplyOpener.open(reply) }
+        let error = try await #require(throws: ProviderError.self) { try await ReplyOpener.open(reply) }
         #expect(error.code == .operationNotAllowed)
     }
 
     @Test(.enabled(if: isAlone)) func noApplication() async throws {
-        let error = try await #require(throws: CertificateProviderError.self) {
+        let error = try await #require(throws: ProviderError.self) {
             try await ReplyOpener.open(url("nowhere", "A"), within: .seconds(600))
         }
         #expect(error.code == .unavailable && error.message.contains("x-scheme-handler/nowhere"), "\(error)")
@@ -92,7 +92,7 @@ import Testing
 
     @Test(.enabled(if: isAlone)) func noOpener() async throws {
         setenv("PATH", "/nowhere", 1)
-        let error = try await #require(throws: CertificateProviderError.self) {
+        let error = try await #require(throws: ProviderError.self) {
             try await ReplyOpener.open(url("caller", "A"))
         }
         #expect(error.code == .unavailable && error.message.contains("xdg-utils"), "\(error)")

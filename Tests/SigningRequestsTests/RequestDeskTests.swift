@@ -24,8 +24,8 @@ import Testing
     /// An identity that a test changes, and that counts the uses of its key.
     private final class TestSigner: RequestSigner {
         struct State {
-            var certificate: Result<X509Certificate, CertificateProviderError>
-            var identity: Result<Identity, CertificateProviderError>
+            var certificate: Result<X509Certificate, ProviderError>
+            var identity: Result<Identity, ProviderError>
             var uses = 0
         }
         private let state: Mutex<State>
@@ -37,12 +37,12 @@ import Testing
         func change(_ body: (inout State) -> Void) { state.withLock { body(&$0) } }
         var uses: Int { state.withLock(\.uses) }
 
-        func certificate() async throws(CertificateProviderError) -> X509Certificate {
+        func certificate() async throws(ProviderError) -> X509Certificate {
             let result = state.withLock(\.certificate)
             return try result.get()
         }
 
-        func identity() async throws(CertificateProviderError) -> Identity {
+        func identity() async throws(ProviderError) -> Identity {
             let result = state.withLock { state in
                 state.uses += 1
                 return state.identity
@@ -54,19 +54,19 @@ import Testing
     /// A person who does what a test says.
     private final class TestPrompt: ApprovalPrompt {
         let name = "terminal"
-        private let answer: @Sendable (SigningQuestion) async throws(CertificateProviderError) -> ApprovalAnswer
+        private let answer: @Sendable (SigningQuestion) async throws(ProviderError) -> ApprovalAnswer
         private let asked = Mutex<[SigningQuestion]>([])
         var questions: [SigningQuestion] { asked.withLock(\.self) }
 
         init(
-            _ answer: @escaping @Sendable (SigningQuestion) async throws(CertificateProviderError) -> ApprovalAnswer = {
-                _ throws(CertificateProviderError) in .approved
+            _ answer: @escaping @Sendable (SigningQuestion) async throws(ProviderError) -> ApprovalAnswer = {
+                _ throws(ProviderError) in .approved
             }
         ) { self.answer = answer }
 
         func answer(
             to question: SigningQuestion, within time: Duration
-        ) async throws(CertificateProviderError) -> ApprovalAnswer {
+        ) async throws(ProviderError) -> ApprovalAnswer {
             asked.withLock { $0.append(question) }
             return try await answer(question)
         }
@@ -237,7 +237,7 @@ import Testing
 
         func answer(
             to question: SigningQuestion, within time: Duration
-        ) async throws(CertificateProviderError) -> ApprovalAnswer {
+        ) async throws(ProviderError) -> ApprovalAnswer {
             asked(time)
             return .approved
         }
@@ -247,13 +247,13 @@ import Testing
 
     @Test("A person who declines, does not answer or cannot be asked: each has its word, and no key is used")
     func people() async throws {
-        let answers: [(Result<ApprovalAnswer, CertificateProviderError>, RequestWord)] = [
+        let answers: [(Result<ApprovalAnswer, ProviderError>, RequestWord)] = [
             (.success(.declined), .operationCanceled), (.success(.timedOut), .approveRequestError),
-            (.failure(CertificateProviderError(.interactionRequired, "No terminal.")), .approveRequestError),
+            (.failure(ProviderError(.interactionRequired, "No terminal.")), .approveRequestError),
         ]
         for (answer, word) in answers {
             let signer = TestSigner(identity)
-            let prompt = TestPrompt { _ throws(CertificateProviderError) in try answer.get() }
+            let prompt = TestPrompt { _ throws(ProviderError) in try answer.get() }
             let reply = await desk(Self.registry(), signer, prompt: prompt).reply(
                 to: Self.request(.signChallenge, Self.challenge), from: "test", isHandler: false)
             #expect(reply.word == word && signer.uses == 0)
@@ -292,7 +292,7 @@ import Testing
         let reply = await desk(Self.registry(), signer).reply(
             to: Self.request(.signPDF, TestPDF.bytes), from: "test", isHandler: false)
         #expect(reply.word == .signDocumentError)
-        signer.change { $0.certificate = .failure(CertificateProviderError(.tokenNotPresent, "No token.")) }
+        signer.change { $0.certificate = .failure(ProviderError(.tokenNotPresent, "No token.")) }
         let gone = await desk(Self.registry(), signer).reply(
             to: Self.request(.signPDF, TestPDF.bytes), from: "test", isHandler: false)
         #expect(gone.word == .signDocumentError && gone.reason == "No token.")
@@ -301,7 +301,7 @@ import Testing
     @Test("A key that fails, and an identity that has changed since the question, sign nothing")
     func keys() async throws {
         let signer = TestSigner(identity)
-        signer.change { $0.identity = .failure(CertificateProviderError(.pinLocked, "The PIN is locked.")) }
+        signer.change { $0.identity = .failure(ProviderError(.pinLocked, "The PIN is locked.")) }
         let request = Self.request(.signChallenge, Self.challenge)
         let locked = await desk(Self.registry(), signer).reply(to: request, from: "test", isHandler: false)
         #expect(locked.word == .signChallengeError && locked.reason == "The PIN is locked.")

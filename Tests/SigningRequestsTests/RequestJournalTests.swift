@@ -175,7 +175,7 @@ import Testing
         let journal = fixture.journal(files: Fixture.disk(failing: "synchronize", at: 4, with: EIO))
         // The directory, its parent or the file: three at most are flushed before.
         let open = try journal.begin(Fixture.entry())
-        var error: CertificateProviderError?
+        var error: ProviderError?
         for _ in 0..<4 where error == nil {
             do { try open.finish(outcome: .signed) } catch let failure { error = failure }
         }

@@ -356,11 +356,11 @@ import Testing
     func aNameInUse() throws {
         let socket = try ListeningSocket(at: path)
         for _ in 0..<2 {
-            let error = try #require(throws: CertificateProviderError.self) { try ListeningSocket(at: path) }
+            let error = try #require(throws: ProviderError.self) { try ListeningSocket(at: path) }
             #expect(error.code == .alreadyExists && error.message.contains("--socket"), "\(error)")
         }
         let file = try directory.write("text".utf8, to: "file")
-        let error = try #require(throws: CertificateProviderError.self) { try ListeningSocket(at: file) }
+        let error = try #require(throws: ProviderError.self) { try ListeningSocket(at: file) }
         #expect(error.code == .alreadyExists && error.message.contains("not a socket"), "\(error)")
         #expect(try directory.read("file") == Array("text".utf8))
         withExtendedLifetime(socket) {}
@@ -380,10 +380,10 @@ import Testing
     @Test("A path that cannot be a socket's is refused")
     func refusedPaths() throws {
         for (path, code) in [
-            (directory[String(repeating: "x", count: 120)], CertificateProviderError.Code.configurationInvalid),
+            (directory[String(repeating: "x", count: 120)], ProviderError.Code.configurationInvalid),
             ("", .configurationInvalid), (directory["none/requests.sock"], .storeWriteFailed),
         ] {
-            let error = try #require(throws: CertificateProviderError.self) { try ListeningSocket(at: path) }
+            let error = try #require(throws: ProviderError.self) { try ListeningSocket(at: path) }
             #expect(error.code == code && error.message.contains("--socket"), "\(error)")
         }
     }
@@ -413,7 +413,7 @@ final class Application: Sendable {
     /// - Parameter isAll: Whether the writing side is closed then.
     func write(_ text: String, isAll: Bool = false) async throws {
         let descriptor = descriptor.withLock { $0 }
-        let isWhole = try await threads.run { () throws(CertificateProviderError) in
+        let isWhole = try await threads.run { () throws(ProviderError) in
             var rest = Array(text.utf8)[...]
             while !rest.isEmpty {
                 let count = rest.withUnsafeBytes { send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
@@ -439,7 +439,7 @@ final class Application: Sendable {
     /// All that comes until the end.
     func reply() async throws -> String {
         let descriptor = descriptor.withLock { $0 }
-        return try await threads.run { () throws(CertificateProviderError) in
+        return try await threads.run { () throws(ProviderError) in
             var (reply, buffer) = ([UInt8](), [UInt8](repeating: 0, count: 1 << 16))
             while case let count = recv(descriptor, &buffer, buffer.count, 0), count > 0 { reply += buffer[..<count] }
             return String(decoding: reply, as: UTF8.self)
@@ -454,11 +454,11 @@ final class Application: Sendable {
 
     /// Runs a script of Python with a path, and returns its output.
     static func run(_ script: String, _ path: String, through program: [String] = []) async throws -> String {
-        let output = try await BlockingExecutor.threads(maximum: 1).run { () throws(CertificateProviderError) in
+        let output = try await BlockingExecutor.threads(maximum: 1).run { () throws(ProviderError) in
             do {
                 return try Subprocess.run(
                     program + ["sh", "-c", "ulimit -n 4096; exec \"$@\"", "sh", "/usr/bin/python3", "-c", script, path])
-            } catch { throw CertificateProviderError(.internal, "\(error)") }
+            } catch { throw ProviderError(.internal, "\(error)") }
         }
         return String(decoding: output, as: UTF8.self)
     }

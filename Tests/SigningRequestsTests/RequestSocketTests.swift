@@ -17,8 +17,8 @@ import Testing
         String(decoding: try await RequestSocket.send(request, to: path, within: time), as: UTF8.self)
     }
 
-    private func error(within time: Duration = .seconds(600)) async throws -> CertificateProviderError {
-        try await #require(throws: CertificateProviderError.self) { try await send(within: time) }
+    private func error(within time: Duration = .seconds(600)) async throws -> ProviderError {
+        try await #require(throws: ProviderError.self) { try await send(within: time) }
     }
 
     /// A signer in Python: takes one connection, and does as the script says.
@@ -117,7 +117,7 @@ import Testing
         // The task needs a thread of the pool.
         try #require(await signer.nextLine() == "waits")
         task.cancel()
-        let error = try await #require(throws: CertificateProviderError.self) { try await task.value }
+        let error = try await #require(throws: ProviderError.self) { try await task.value }
         #expect(error.code == .userCancelled)
         #expect(await signer.nextLine() == "16")
     }

@@ -111,8 +111,8 @@ struct RequestsFixture {
 /// Returns the error that `body` throws.
 func failure(
     _ location: SourceLocation = #_sourceLocation, _ body: () throws -> Void
-) throws -> CertificateProviderError {
-    do { try body() } catch { return try #require(error as? CertificateProviderError, sourceLocation: location) }
+) throws -> ProviderError {
+    do { try body() } catch { return try #require(error as? ProviderError, sourceLocation: location) }
     Issue.record("nothing was thrown", sourceLocation: location)
     throw CancellationError()
 }

@@ -46,7 +46,7 @@ import X509
 
     private func error(
         _ reply: [UInt8], to operation: SigningOperation, of data: [UInt8], anchors: [X509Certificate]? = nil
-    ) async -> CertificateProviderError? {
+    ) async -> ProviderError? {
         await failure { try await SigningReply(reply, to: operation, of: data, anchors: anchors) }
     }
 

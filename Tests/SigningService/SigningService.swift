@@ -15,7 +15,7 @@ import TestSupport
         let arguments = CommandLine.arguments
         let other = ["soak": 6, "serve": 4].first { $0.key == arguments.dropFirst().first }
         guard arguments.count == other?.value ?? 5 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "MODULE URI PIN-FILE shutdown|exit, soak URI PIN-FILE STORE PAUSE, or serve PROPERTY-FILE PORT-FILE")
         }
@@ -45,9 +45,9 @@ import TestSupport
         let key = try await key(of: provider)
         let scheme = key.signatureSchemes[0]
         let tasks = (0..<8).map { number in
-            Task.detached { () async -> CertificateProviderError in
+            Task.detached { () async -> ProviderError in
                 while true {
-                    do throws(CertificateProviderError) {
+                    do throws(ProviderError) {
                         _ = try await key.signature(for: [UInt8(number)], using: scheme)
                     } catch { return error }
                 }
@@ -68,7 +68,7 @@ import TestSupport
 
     /// Tries again as a service does: SoftHSM may fail a login (`CKR_GENERAL_ERROR`) while another process logs in to the token.
     private static func key(of provider: PKCS11TokenProvider) async throws -> any IdentityKey {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             return try await provider.getCertificate(NoUserInteraction()).key
         } catch {
             guard error.code == .unavailable else { throw error }

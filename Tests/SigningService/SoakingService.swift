@@ -41,7 +41,7 @@ enum SoakingService {
                     while !state.isOver.load(ordering: .relaxed) {
                         message[0] = UInt8(number)
                         message[1] &+= 1
-                        do throws(CertificateProviderError) {
+                        do throws(ProviderError) {
                             let signature = try await key.signature(for: message, using: scheme)
                             guard key.publicKey.isValidSignature(signature, for: message, using: scheme) else {
                                 say("failed wrongSignature \(signature)")

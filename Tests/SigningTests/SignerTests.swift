@@ -136,12 +136,12 @@ import Testing
         let identity = try authority.issue("signer", kind: kind)
         let other = try authority.issue("other", kind: kind).key
         let faulty = try identity.with(
-            TestKey(identity.key) { message, scheme throws(CertificateProviderError) in
+            TestKey(identity.key) { message, scheme throws(ProviderError) in
                 try await other.signature(for: message, using: scheme)
             })
         let digesting = try identity.with(
             TestKey(identity.key, digestSigner: other.digestSigner) {
-                message, scheme throws(CertificateProviderError) in
+                message, scheme throws(ProviderError) in
                 try await other.signature(for: message, using: scheme)
             })
         for signer in [try Signer(faulty), try Signer(digesting)] {
@@ -158,7 +158,7 @@ import Testing
             try authority.issue("early", notBefore: Date() + 3600),
             try authority.issue("agreement", permitsSignatures: false),
         ] {
-            let key = TestKey(identity.key) { _, _ throws(CertificateProviderError) in
+            let key = TestKey(identity.key) { _, _ throws(ProviderError) in
                 Issue.record("the key is used")
                 return []
             }

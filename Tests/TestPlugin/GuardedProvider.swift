@@ -20,18 +20,18 @@ final class GuardedProvider: CertificateProvider {
         (log, source) = (parameters[Self.log], parameters[Self.source])
     }
 
-    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+    func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
         let password = try await environment.secret(from: source, prompt: "Password", interaction: interaction)
         if try await environment.isRejected(password, for: "server") {
-            throw CertificateProviderError(.wrongPassword, "The server has rejected the password; set another one.")
+            throw ProviderError(.wrongPassword, "The server has rejected the password; set another one.")
         }
-        guard let file = fopen(log, "a") else { throw CertificateProviderError(.internal, "The log cannot be opened.") }
+        guard let file = fopen(log, "a") else { throw ProviderError(.internal, "The log cannot be opened.") }
         fputs("attempt\n", file)
         fclose(file)
         await environment.noteOutcome(of: password, for: "server", isRejected: true)
-        throw CertificateProviderError(.rejected, "The server rejects the password; set another one.")
+        throw ProviderError(.rejected, "The server rejects the password; set another one.")
     }
 
-    func getStoredCertificate() throws(CertificateProviderError) -> Identity? { nil }
-    func deleteStoredCertificate() throws(CertificateProviderError) {}
+    func getStoredCertificate() throws(ProviderError) -> Identity? { nil }
+    func deleteStoredCertificate() throws(ProviderError) {}
 }

@@ -8,28 +8,28 @@ final class LargeDataProvider: CertificateProvider {
         return ProviderDescriptor(
             id: ProviderID("large"), displayName: "Large", summary: "Signs large data.",
             parameters: [keyParameter.descriptor]
-        ) { _, parameters throws(CertificateProviderError) in LargeDataProvider(parameters[keyParameter]) }
+        ) { _, parameters throws(ProviderError) in LargeDataProvider(parameters[keyParameter]) }
     }
 
     let id = ProviderID("large")
     private let store: any KeyStore
     private init(_ store: any KeyStore) { self.store = store }
 
-    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+    func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
         let key = try await store.make(NewKey(.rsa2048, label: "large"), interaction) { _ in }
         let message = [UInt8](repeating: 7, count: 100_000_000)
         let signature = try await key.signature(for: message, using: .rsaPSSRSAESHA256)
         guard key.publicKey.isValidSignature(signature, for: message, using: .rsaPSSRSAESHA256) else {
-            throw CertificateProviderError(.keyMismatch, "The signature of 100 MB does not verify.")
+            throw ProviderError(.keyMismatch, "The signature of 100 MB does not verify.")
         }
         do {
             let authority = try TestAuthority()
             let leaf = try authority.certify(key.publicKey.derRepresentation, as: "large")
             return try Identity(
                 certificateChain: [leaf, authority.intermediate], key: key, provenance: .init(provider: id))
-        } catch { throw CertificateProviderError(.internal, "\(error)") }
+        } catch { throw ProviderError(.internal, "\(error)") }
     }
 
-    func getStoredCertificate() throws(CertificateProviderError) -> Identity? { nil }
-    func deleteStoredCertificate() throws(CertificateProviderError) {}
+    func getStoredCertificate() throws(ProviderError) -> Identity? { nil }
+    func deleteStoredCertificate() throws(ProviderError) {}
 }

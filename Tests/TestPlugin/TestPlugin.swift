@@ -47,32 +47,32 @@ private final class RenamedKeyStore: KeyStore {
 
     func holds(keyURI: String) -> Bool { keyURI.hasPrefix("keys:") && store.holds(keyURI: inner(keyURI)) }
 
-    func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+    func check(_ interaction: any UserInteraction) async throws(ProviderError) {
         try await store.check(interaction)
     }
 
     func make(
         _ new: NewKey, _ interaction: any UserInteraction,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey {
+        remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
+    ) async throws(ProviderError) -> any IdentityKey {
         try properties.check(new)
         return RenamedKey(
-            try await store.make(new, interaction) { key throws(CertificateProviderError) in
+            try await store.make(new, interaction) { key throws(ProviderError) in
                 try await remember(RenamedKey(key))
             })
     }
 
     func key(
         for key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (any IdentityKey)? {
+    ) async throws(ProviderError) -> (any IdentityKey)? {
         try named(key) ? await store.key(for: inner(key), interaction).map(RenamedKey.init) : nil
     }
 
-    func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
+    func storedKey(for key: KeyReference) throws(ProviderError) -> (any IdentityKey)? {
         try named(key) ? store.storedKey(for: inner(key)).map(RenamedKey.init) : nil
     }
 
-    func list() async throws(CertificateProviderError) -> [KeyDescription] {
+    func list() async throws(ProviderError) -> [KeyDescription] {
         try await store.list().map { key in
             let reference = KeyReference(
                 publicKey: key.reference.publicKey, uri: "keys" + key.reference.uri.dropFirst("store".count))
@@ -82,9 +82,9 @@ private final class RenamedKeyStore: KeyStore {
 
     func destroy(
         _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Bool { try await store.destroy(inner(key), interaction) }
+    ) async throws(ProviderError) -> Bool { try await store.destroy(inner(key), interaction) }
 
-    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
+    func destroyStored(_ key: KeyReference) throws(ProviderError) -> Bool {
         try store.destroyStored(inner(key))
     }
 }
@@ -104,5 +104,5 @@ private struct RenamedKey: IdentityKey {
 
     func signature(
         for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
+    ) async throws(ProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
 }

@@ -17,8 +17,8 @@ final class TranscriptProvider: CertificateProvider {
                 Parameter.required("url", .serverURL, summary: "The server.").descriptor, tokenSource.descriptor,
                 keyParameter.descriptor,
             ]
-        ) { environment, parameters throws(CertificateProviderError) in
-            let own = KeyStores(schemes: []) { location throws(CertificateProviderError) in
+        ) { environment, parameters throws(ProviderError) in
+            let own = KeyStores(schemes: []) { location throws(ProviderError) in
                 try store.make(
                     environment, location,
                     try Parameters(ProviderParameters(), of: [], owner: ProviderID("vault"), keyStores: .none))
@@ -39,7 +39,7 @@ final class TranscriptProvider: CertificateProvider {
 
     private init(
         _ session: String, _ environment: ProviderEnvironment, hostStore: any KeyStore, keyStore: any KeyStore
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         (self.session, self.environment, self.hostStore, self.keyStore) = (session, environment, hostStore, keyStore)
         stored = Mutex(session == "stored" ? try Self.identity() : nil)
     }
@@ -48,7 +48,7 @@ final class TranscriptProvider: CertificateProvider {
 
     private static func identity(
         _ key: (any IdentityKey)? = nil, hasTrust: Bool = false
-    ) throws(CertificateProviderError) -> Identity {
+    ) throws(ProviderError) -> Identity {
         do {
             let authority = try TestAuthority()
             var identity = try authority.issue("web")
@@ -61,10 +61,10 @@ final class TranscriptProvider: CertificateProvider {
                 certificateChain: identity.certificateChain, key: identity.key,
                 trust: hasTrust ? TrustBundle([authority.root]) : nil, usage: hasTrust ? .both : .client,
                 provenance: .init(provider: ProviderID("vault"), alias: "web", source: "https://vault.example.com"))
-        } catch { throw CertificateProviderError(.internal, "\(error)") }
+        } catch { throw ProviderError(.internal, "\(error)") }
     }
 
-    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+    func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
         let number = obtained.withLock { count in
             count += 1
             return count
@@ -76,18 +76,18 @@ final class TranscriptProvider: CertificateProvider {
             return try Self.identity(TestKey(key, timeout: .seconds(30), digestSigner: key.digestSigner))
         case "obtain-key-of-host": return try await keyOfHost(interaction)
         case "errors" where number == 1:
-            throw CertificateProviderError(
+            throw ProviderError(
                 .rejected, "The vault refuses the role 'web'; ask its operator.", nativeCode: 403)
         case "errors" where number == 2: throw Self.pending(.seconds(60))
         case "errors":
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed, "Another process requests it; wait for its end.",
                 reason: .busy)
         case "questions": try await ask(interaction)
         case "secret":
             _ = try environment.secrets.read(.environment("VAULT_TOKEN"))
             if (try? environment.secrets.read(.file("/etc/shadow"))) == nil {
-                throw CertificateProviderError(.rejected, "The vault refuses the access token; renew it.")
+                throw ProviderError(.rejected, "The vault refuses the access token; renew it.")
             }
         case "records":
             try environment.storage.updateRecord(named: "orders") { record in
@@ -97,7 +97,7 @@ final class TranscriptProvider: CertificateProvider {
             let shared = environment.storage.shared
             try shared.updateRecord(named: "rejected") { _ in SecretBytes(utf8: "mine") }
             guard try shared.recordNames() == ["rejected"] else {
-                throw CertificateProviderError(.internal, "The shared record is not listed.")
+                throw ProviderError(.internal, "The shared record is not listed.")
             }
         case "entries": try useEntry()
         case "leases": try useLease(interaction)
@@ -108,17 +108,17 @@ final class TranscriptProvider: CertificateProvider {
         throw Self.pending()
     }
 
-    private static func pending(_ time: Duration? = nil) -> CertificateProviderError {
-        CertificateProviderError(.pending, "The request waits for an approval.", retryAfter: time)
+    private static func pending(_ time: Duration? = nil) -> ProviderError {
+        ProviderError(.pending, "The request waits for an approval.", retryAfter: time)
     }
 
-    func getStoredCertificate() throws(CertificateProviderError) -> Identity? { stored.withLock(\.self) }
+    func getStoredCertificate() throws(ProviderError) -> Identity? { stored.withLock(\.self) }
 
-    func deleteStoredCertificate() throws(CertificateProviderError) { stored.withLock { $0 = nil } }
+    func deleteStoredCertificate() throws(ProviderError) { stored.withLock { $0 = nil } }
 
     // MARK: - Services of the host
 
-    private func ask(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+    private func ask(_ interaction: any UserInteraction) async throws(ProviderError) {
         interaction.report("Connecting to vault.example.com")
         let name = try await interaction.requestText("Your name at the vault")
         _ = try await interaction.requestSecret("The password of \(name)")
@@ -130,7 +130,7 @@ final class TranscriptProvider: CertificateProvider {
         throw Self.pending(.seconds(60))
     }
 
-    private func useEntry() throws(CertificateProviderError) {
+    private func useEntry() throws(ProviderError) {
         let (identity, storage) = (try Self.identity(hasTrust: true), environment.storage)
         let key = try identity.key.exporter?.pkcs8Representation()
         let entry = StoredIdentity(
@@ -144,7 +144,7 @@ final class TranscriptProvider: CertificateProvider {
         _ = try storage.entry(named: "web")
     }
 
-    private func useLease(_ interaction: any UserInteraction) throws(CertificateProviderError) {
+    private func useLease(_ interaction: any UserInteraction) throws(ProviderError) {
         guard let lease = try environment.storage.leaseRecord(named: "orders") else { return }
         defer { withExtendedLifetime(lease) {} }
         lease.isUnsettled = true
@@ -152,7 +152,7 @@ final class TranscriptProvider: CertificateProvider {
         if lease.isAwaited { _ = try environment.storage.leaseRecord(named: "orders") }
     }
 
-    private func keyOfHost(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+    private func keyOfHost(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
         let key = try await hostStore.make(NewKey(.p256, label: "web"), interaction) { _ in }
         let identity = try Self.identity(WrappedKey(key: key))
         try await identity.verifyPossession()
@@ -160,7 +160,7 @@ final class TranscriptProvider: CertificateProvider {
         return identity
     }
 
-    private func useKeys(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+    private func useKeys(_ interaction: any UserInteraction) async throws(ProviderError) {
         let keys = try await hostStore.list()
         guard let old = keys.first?.reference, let rsa = keys.last?.reference,
             let key = try hostStore.storedKey(for: rsa), let decrypter = key.decrypter,
@@ -175,7 +175,7 @@ final class TranscriptProvider: CertificateProvider {
         try await hostStore.certificates?.removeOtherCertificates(than: identity.certificate, of: old, interaction)
         _ = try await hostStore.announceDestruction(of: old)
         guard try hostStore.destroyStored(old) else {
-            throw CertificateProviderError(.protocolError, "The host had no key to destroy.")
+            throw ProviderError(.protocolError, "The host had no key to destroy.")
         }
         let new = try SoftwareKey.generate(.p256, location: .file)
         let taken = NewKey(pkcs8: try new.pkcs8Representation(), label: "web", guarantees: [.neverExportable])
@@ -183,7 +183,7 @@ final class TranscriptProvider: CertificateProvider {
         try await hostStore.check(interaction)
         let oldStore = try environment.keyStores.store(old.uri, pinSource: .environment("VAULT_TOKEN"))
         if try oldStore.storedKey(for: old) == nil {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .notFound, "The vault has no certificate for the key; request one.")
         }
     }
@@ -200,7 +200,7 @@ private struct WrappedKey: IdentityKey {
 
     func signature(
         for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
+    ) async throws(ProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
 }
 
 // MARK: - Abilities
@@ -215,7 +215,7 @@ extension TranscriptProvider: IdentityListing, DeletionAnnouncing, ReplacedIdent
         guard let stored = try? getStoredCertificate() else {
             return IdentityList(
                 choice: .failure(
-                    CertificateProviderError(.notFound, "The vault has no certificate; request one.")))
+                    ProviderError(.notFound, "The vault has no certificate; request one.")))
         }
         let web = ListedIdentity(stored, isStored: true)
         let mail = ListedIdentity(
@@ -224,19 +224,19 @@ extension TranscriptProvider: IdentityListing, DeletionAnnouncing, ReplacedIdent
         return IdentityList(
             identities: [web, mail],
             failures: [
-                CertificateProviderError(
+                ProviderError(
                     .unavailable, "The folder 'old' of the vault cannot be read; try again later.")
             ], remarks: ["The certificate 'web' was renewed after it was stored."], otherObjects: ["vault:ca"],
             choice: .success(web))
     }
 
-    func announcedDeletions() async throws(CertificateProviderError) -> [String] {
+    func announcedDeletions() async throws(ProviderError) -> [String] {
         ["The certificate 'web' is revoked."]
     }
 
     func discardReplaced(
         by identity: Identity, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         interaction.report("Revoking the certificate that was replaced")
     }
 

@@ -18,8 +18,8 @@ public final class ESTServer: Sendable {
     public static func start(_ options: String...) async throws -> ESTServer { try await start(options) }
 
     public static func start(_ options: [String]) async throws -> ESTServer {
-        try await threads.run { () throws(CertificateProviderError) in
-            do { return try ESTServer(options) } catch { throw CertificateProviderError(.internal, "\(error)") }
+        try await threads.run { () throws(ProviderError) in
+            do { return try ESTServer(options) } catch { throw ProviderError(.internal, "\(error)") }
         }
     }
 

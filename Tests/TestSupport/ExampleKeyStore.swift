@@ -43,7 +43,7 @@ public final class ExampleKeyStore: KeyStore, CertificateStoring {
         entries.all.withLock { $0[key.uri] }.flatMap { $0.key.publicKey == key.publicKey ? $0 : nil }
     }
 
-    public func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+    public func check(_ interaction: any UserInteraction) async throws(ProviderError) {
         if let source = place.pinSource {
             _ = try await environment.secret(from: source, prompt: "The PIN of \(scheme)", interaction: interaction)
         }
@@ -51,12 +51,12 @@ public final class ExampleKeyStore: KeyStore, CertificateStoring {
 
     public func make(
         _ new: NewKey, _ interaction: any UserInteraction,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey {
+        remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
+    ) async throws(ProviderError) -> any IdentityKey {
         try properties.check(new)
         if new.type != nil { try await check(interaction) }
         // RSA takes seconds, during which tasks would have one thread less.
-        let made = try await Self.generator.run { () throws(CertificateProviderError) in
+        let made = try await Self.generator.run { () throws(ProviderError) in
             try SoftwareKey(new, location: .token)
         }
         let (label, uri) = (new.label, "\(scheme):\(new.label)")
@@ -72,13 +72,13 @@ public final class ExampleKeyStore: KeyStore, CertificateStoring {
 
     public func key(
         for key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (any IdentityKey)? { try storedKey(for: key) }
+    ) async throws(ProviderError) -> (any IdentityKey)? { try storedKey(for: key) }
 
-    public func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
+    public func storedKey(for key: KeyReference) throws(ProviderError) -> (any IdentityKey)? {
         entry(key)?.key
     }
 
-    public func list() async throws(CertificateProviderError) -> [KeyDescription] {
+    public func list() async throws(ProviderError) -> [KeyDescription] {
         entries.all.withLock(\.self).sorted { $0.key < $1.key }.map { uri, entry in
             KeyDescription(
                 KeyReference(publicKey: entry.key.publicKey, uri: uri), label: entry.label, location: location)
@@ -87,9 +87,9 @@ public final class ExampleKeyStore: KeyStore, CertificateStoring {
 
     public func identity(
         _ uri: String, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
+    ) async throws(ProviderError) -> Identity {
         guard let entry = entries.all.withLock({ $0[uri] }) else {
-            throw CertificateProviderError(.notFound, "The key store has no key '\(uri)'.")
+            throw ProviderError(.notFound, "The key store has no key '\(uri)'.")
         }
         return try Identity(
             certificateChain: entry.chain, key: entry.key,
@@ -98,7 +98,7 @@ public final class ExampleKeyStore: KeyStore, CertificateStoring {
 
     public func storeChain(
         _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let identity = try Identity(
             certificateChain: chain, key: key, provenance: .init(provider: ProviderID("example")))
         try await identity.verifyPossession()
@@ -107,18 +107,18 @@ public final class ExampleKeyStore: KeyStore, CertificateStoring {
 
     public func removeOtherCertificates(
         than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {}
+    ) async throws(ProviderError) {}
 
     public func destroy(
         _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Bool { try destroyStored(key) }
+    ) async throws(ProviderError) -> Bool { try destroyStored(key) }
 
-    public func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
+    public func destroyStored(_ key: KeyReference) throws(ProviderError) -> Bool {
         guard entry(key) != nil else { return false }
         return entries.all.withLock { $0.removeValue(forKey: key.uri) } != nil
     }
 
-    public func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
+    public func announceDestruction(of key: KeyReference) async throws(ProviderError) -> [String] {
         entry(key).map { ["The private key '\($0.label)' and its certificate."] } ?? []
     }
 }

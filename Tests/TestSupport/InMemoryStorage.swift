@@ -10,7 +10,7 @@ public final class InMemoryStorage: IdentityStorage {
         /// Whether each of those that are held is waited for.
         var claims: [String: Bool] = [:]
         var interrupted: Set<String> = []
-        var failure: CertificateProviderError?
+        var failure: ProviderError?
         var isReadable = false
     }
     private let state: Mutex<State>
@@ -20,7 +20,7 @@ public final class InMemoryStorage: IdentityStorage {
     private init(_ state: State) { self.state = Mutex(state) }
 
     /// Every following call throws `error`, or only every one that writes; `nil` ends that.
-    public func fail(with error: CertificateProviderError?, whenReading: Bool = true) {
+    public func fail(with error: ProviderError?, whenReading: Bool = true) {
         state.withLock {
             $0.failure = error
             $0.isReadable = !whenReading
@@ -40,40 +40,40 @@ public final class InMemoryStorage: IdentityStorage {
             })
     }
 
-    public func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+    public func entry(named name: String) throws(ProviderError) -> StoredIdentity? {
         try access(writing: false) { $0.entries[name] }
     }
 
     /// The names of the stored entries.
-    public func entryNames() throws(CertificateProviderError) -> [String] {
+    public func entryNames() throws(ProviderError) -> [String] {
         try access(writing: false) { $0.entries.keys.sorted() }
     }
-    public func recordNames() throws(CertificateProviderError) -> [String] {
+    public func recordNames() throws(ProviderError) -> [String] {
         try access(writing: false) { $0.records.keys.sorted() }
     }
 
-    public func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+    public func setEntry(_ identity: StoredIdentity, named name: String) throws(ProviderError) {
         try access { state in
             state.entries[name] = identity
             state.generation += 1
         }
     }
 
-    public func removeEntry(named name: String) throws(CertificateProviderError) {
+    public func removeEntry(named name: String) throws(ProviderError) {
         try access { state in
             state.entries[name] = nil
             state.generation += 1
         }
     }
 
-    public func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+    public func record(named name: String) throws(ProviderError) -> SecretBytes? {
         try access(writing: false) { $0.records[name] }
     }
 
     public func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) {
-        try state.withLock { state throws(CertificateProviderError) in
+        named name: String, _ change: (SecretBytes?) throws(ProviderError) -> SecretBytes?
+    ) throws(ProviderError) {
+        try state.withLock { state throws(ProviderError) in
             if let failure = state.failure, !state.isReadable { throw failure }
             guard let new = try change(state.records[name]) else { return }
             if let failure = state.failure { throw failure }
@@ -81,7 +81,7 @@ public final class InMemoryStorage: IdentityStorage {
         }
     }
 
-    public func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+    public func leaseRecord(named name: String) throws(ProviderError) -> RecordLease? {
         let wasInterrupted: Bool? = try access(writing: false) { state in
             guard state.claims.updateValue(true, forKey: name) == nil else { return nil }
             state.claims[name] = false
@@ -114,8 +114,8 @@ public final class InMemoryStorage: IdentityStorage {
 
     private func access<T: Sendable>(
         writing: Bool = true, _ body: (inout State) -> T
-    ) throws(CertificateProviderError) -> T {
-        let result: Result<T, CertificateProviderError> = state.withLock { state in
+    ) throws(ProviderError) -> T {
+        let result: Result<T, ProviderError> = state.withLock { state in
             if let failure = state.failure, writing || !state.isReadable { return .failure(failure) }
             return .success(body(&state))
         }

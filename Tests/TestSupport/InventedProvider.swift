@@ -20,8 +20,8 @@ public struct InventedProvider: EnrolmentProtocol {
             parameters: [
                 subject.descriptor, key.descriptor, pass.descriptor, IdentityUsage.parameter.descriptor,
             ]
-        ) { environment, parameters throws(CertificateProviderError) in
-            let names = try parameters.reading(subject) { () throws(CertificateProviderError) in
+        ) { environment, parameters throws(ProviderError) in
+            let names = try parameters.reading(subject) { () throws(ProviderError) in
                 try CertificateRequest.Names(subject: parameters[subject])
             }
             let plan = EnrolmentPlan(
@@ -44,7 +44,7 @@ public struct InventedProvider: EnrolmentProtocol {
 
     public func session(
         _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> any EnrolmentSession {
+    ) async throws(ProviderError) -> any EnrolmentSession {
         let secret = try await environment.secret(
             from: pass, prompt: "Pass phrase for \(server.name)", interaction: interaction)
         return Session(server: server, pass: secret)
@@ -54,15 +54,15 @@ public struct InventedProvider: EnrolmentProtocol {
         let server: InventedServer
         let pass: SecretBytes
 
-        func connect(renewing current: Identity?) async throws(CertificateProviderError) -> EnrolmentTerms {
+        func connect(renewing current: Identity?) async throws(ProviderError) -> EnrolmentTerms {
             try server.hear("connect")
             guard pass == server.pass else {
-                throw CertificateProviderError(.rejected, "\(server.name) does not know the pass phrase; check 'pass'.")
+                throw ProviderError(.rejected, "\(server.name) does not know the pass phrase; check 'pass'.")
             }
             return EnrolmentTerms(authorities: server.authorities, keyType: server.keyType)
         }
 
-        func request(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
+        func request(_ request: EnrolmentRequest) async throws(ProviderError) -> EnrolmentAnswer {
             var ticket = request.state
             if ticket.isEmpty || !server.knows(ticket) {
                 // Written down before the server hears of it: a kill leaves no second ticket.
@@ -75,15 +75,15 @@ public struct InventedProvider: EnrolmentProtocol {
             case .issued(let leaf): return .issued([leaf])
             case .refused:
                 // A status that means the request.
-                throw CertificateProviderError(
+                throw ProviderError(
                     .rejected, "\(server.name) refuses the request; ask its administrator.", nativeCode: 422)
             }
         }
 
         func confirm(
             _ issued: IssuedCertificate, _ request: EnrolmentRequest
-        ) async throws(CertificateProviderError) { try server.accept(request.state) }
+        ) async throws(ProviderError) { try server.accept(request.state) }
 
-        func canEnrolAnew(after error: CertificateProviderError) -> Bool { server.hasForgottenRenewals }
+        func canEnrolAnew(after error: ProviderError) -> Bool { server.hasForgottenRenewals }
     }
 }

@@ -17,7 +17,7 @@ public final class InventedServer: Sendable {
         /// Whether a renewal is refused where a first enrolment is not.
         public var hasForgottenRenewals = false
         /// The next call fails so.
-        public var failure: CertificateProviderError?
+        public var failure: ProviderError?
         fileprivate var tickets: [[UInt8]: (Decision, looks: Int)] = [:]
         public fileprivate(set) var heard: [String] = []
         public fileprivate(set) var requests: [[UInt8]] = []
@@ -29,9 +29,9 @@ public final class InventedServer: Sendable {
     public let state = Mutex(State())
     private let authority: TestAuthority
     /// Called before each answer, and after it: a process may end there.
-    private let step: @Sendable () throws(CertificateProviderError) -> Void
+    private let step: @Sendable () throws(ProviderError) -> Void
 
-    public init(step: @escaping @Sendable () throws(CertificateProviderError) -> Void = {}) throws {
+    public init(step: @escaping @Sendable () throws(ProviderError) -> Void = {}) throws {
         authority = try TestAuthority("Invented")
         self.step = step
     }
@@ -49,9 +49,9 @@ public final class InventedServer: Sendable {
 
     func knows(_ ticket: [UInt8]) -> Bool { state.withLock { $0.tickets[ticket] != nil } }
 
-    func hear(_ call: String) throws(CertificateProviderError) {
+    func hear(_ call: String) throws(ProviderError) {
         try step()
-        try state.withLock { state throws(CertificateProviderError) in
+        try state.withLock { state throws(ProviderError) in
             state.heard.append(call)
             if let failure = state.failure { throw failure }
         }
@@ -60,7 +60,7 @@ public final class InventedServer: Sendable {
 
     func submit(
         _ ticket: [UInt8], _ request: CertificateRequest, of names: CertificateRequest.Names, for key: PublicKeyInfo
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try hear("submit")
         state.withLock { state in
             state.requests.append(request.derRepresentation)
@@ -75,12 +75,12 @@ public final class InventedServer: Sendable {
                 state.tickets[ticket] = (.issued(leaf), state.looks)
             }
         } catch {
-            throw CertificateProviderError(.internal, "The server cannot issue.", underlying: error)
+            throw ProviderError(.internal, "The server cannot issue.", underlying: error)
         }
         try step()
     }
 
-    func look(_ ticket: [UInt8]) throws(CertificateProviderError) -> Decision {
+    func look(_ ticket: [UInt8]) throws(ProviderError) -> Decision {
         try hear("look")
         return state.withLock { state in
             guard var found = state.tickets[ticket] else { return .waiting }
@@ -90,10 +90,10 @@ public final class InventedServer: Sendable {
         }
     }
 
-    func accept(_ ticket: [UInt8]) throws(CertificateProviderError) {
+    func accept(_ ticket: [UInt8]) throws(ProviderError) {
         try hear("accept")
-        try state.withLock { state throws(CertificateProviderError) in
-            if state.refusesAcceptance { throw CertificateProviderError(.rejected, "The server takes it back.") }
+        try state.withLock { state throws(ProviderError) in
+            if state.refusesAcceptance { throw ProviderError(.rejected, "The server takes it back.") }
             state.accepted += 1
         }
     }
@@ -148,9 +148,9 @@ private func require<Value>(_ value: Value?, _ name: String) throws -> Value {
 }
 
 private func requireFailure(
-    _ code: CertificateProviderError.Code?, _ body: () async throws -> Void
+    _ code: ProviderError.Code?, _ body: () async throws -> Void
 ) async throws {
-    do { try await body() } catch let error as CertificateProviderError {
+    do { try await body() } catch let error as ProviderError {
         return try require(code == nil || error.code == code, "\(error)")
     }
     throw Unmet(description: "an error")

@@ -68,8 +68,8 @@ public final class Pebble: Sendable {
 
     /// Returns when the server answers.
     public static func start(_ options: Options = Options()) async throws -> Pebble {
-        try await threads.run { () throws(CertificateProviderError) in
-            do { return try Pebble(options) } catch { throw CertificateProviderError(.internal, "\(error)") }
+        try await threads.run { () throws(ProviderError) in
+            do { return try Pebble(options) } catch { throw ProviderError(.internal, "\(error)") }
         }
     }
 
@@ -167,7 +167,7 @@ public final class Pebble: Sendable {
 
     /// Starts the server anew, at the same URL: it knows no account, order or certificate of before, and has new authorities.
     public func restart() async throws {
-        try await Self.threads.run { () throws(CertificateProviderError) in
+        try await Self.threads.run { () throws(ProviderError) in
             do {
                 try self.processes.withLock { processes in
                     processes.removeLast().stop()
@@ -178,7 +178,7 @@ public final class Pebble: Sendable {
                 }
                 try self.waitFor(self.directoryURL)
                 try self.waitFor(self.management + "/roots/0")
-            } catch { throw CertificateProviderError(.internal, "\(error)") }
+            } catch { throw ProviderError(.internal, "\(error)") }
         }
     }
 

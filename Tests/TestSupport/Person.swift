@@ -3,7 +3,7 @@ import Synchronization
 
 /// A user who answers as a test says, and remembers questions and reports.
 public final class Person: UserInteraction {
-    public typealias Answer = @Sendable (_ question: String) async throws(CertificateProviderError) -> String
+    public typealias Answer = @Sendable (_ question: String) async throws(ProviderError) -> String
 
     private struct State {
         var questions: [String] = []
@@ -32,9 +32,9 @@ public final class Person: UserInteraction {
     /// Gives these answers in turn.
     public convenience init(inTurn answers: [String]) {
         let left = Queue(answers)
-        self.init { _ throws(CertificateProviderError) in
+        self.init { _ throws(ProviderError) in
             guard let answer = left.next() else {
-                throw CertificateProviderError(.userCancelled, "No answer is left.")
+                throw ProviderError(.userCancelled, "No answer is left.")
             }
             return answer
         }
@@ -44,8 +44,8 @@ public final class Person: UserInteraction {
     public convenience init(
         confirming consent: Bool?, canAsk: Bool = true, onReport: @escaping @Sendable () -> Void = {}
     ) {
-        self.init(confirming: consent, canAsk: canAsk, onReport: onReport) { _ throws(CertificateProviderError) in
-            throw CertificateProviderError(.interactionRequired, "There is no answer here.")
+        self.init(confirming: consent, canAsk: canAsk, onReport: onReport) { _ throws(ProviderError) in
+            throw ProviderError(.interactionRequired, "There is no answer here.")
         }
     }
 
@@ -71,11 +71,11 @@ public final class Person: UserInteraction {
         report("\(progress) \(remaining / .seconds(1)) seconds")
     }
 
-    public func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+    public func requestSecret(_ prompt: String) async throws(ProviderError) -> SecretBytes {
         SecretBytes(utf8: try await requestText(prompt))
     }
 
-    public func requestText(_ prompt: String) async throws(CertificateProviderError) -> String {
+    public func requestText(_ prompt: String) async throws(ProviderError) -> String {
         let known = state.withLock { state in
             state.questions.append(prompt)
             return state.answers.last { prompt.contains($0.question) }?.answer
@@ -85,14 +85,14 @@ public final class Person: UserInteraction {
     }
 
     /// Chooses the last.
-    public func choose(_ question: String, among choices: [String]) async throws(CertificateProviderError) -> Int {
+    public func choose(_ question: String, among choices: [String]) async throws(ProviderError) -> Int {
         state.withLock { $0.questions.append(question) }
         return choices.count - 1
     }
 
-    public func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
+    public func confirm(_ question: String) async throws(ProviderError) -> Bool {
         state.withLock { $0.questions.append(question) }
-        guard let consent else { throw CertificateProviderError(.interactionRequired, "There is no terminal.") }
+        guard let consent else { throw ProviderError(.interactionRequired, "There is no terminal.") }
         return consent
     }
 

@@ -12,12 +12,12 @@ public final class Power: Sendable {
     public func restore() { left.withLock { $0 = nil } }
     public var isOff: Bool { left.withLock { $0 == 0 } }
 
-    public func spend() throws(CertificateProviderError) {
+    public func spend() throws(ProviderError) {
         let isOff = left.withLock { left in
             guard let steps = left else { return false }
             if steps > 0 { left = steps - 1 }
             return steps == 0
         }
-        if isOff { throw CertificateProviderError(.internal, "The process was killed.") }
+        if isOff { throw ProviderError(.internal, "The process was killed.") }
     }
 }

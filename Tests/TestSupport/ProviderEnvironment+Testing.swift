@@ -21,7 +21,7 @@ extension ProviderEnvironment {
         let environment = plain
         var whole = environment
         let all = [(SealedKeyStore.descriptor, storage)] + keyStores
-        whole.keyStores = KeyStores(schemes: all.map(\.0.scheme)) { location throws(CertificateProviderError) in
+        whole.keyStores = KeyStores(schemes: all.map(\.0.scheme)) { location throws(ProviderError) in
             guard let (descriptor, storage) = all.first(where: { $0.0.scheme == location.scheme }) else { return nil }
             var own = environment
             own.storage = storage

@@ -6,30 +6,30 @@ public protocol StorageWrapper: IdentityStorage {
 }
 
 extension StorageWrapper {
-    public func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+    public func entry(named name: String) throws(ProviderError) -> StoredIdentity? {
         try wrapped.entry(named: name)
     }
 
-    public func entryNames() throws(CertificateProviderError) -> [String] { try wrapped.entryNames() }
-    public func recordNames() throws(CertificateProviderError) -> [String] { try wrapped.recordNames() }
+    public func entryNames() throws(ProviderError) -> [String] { try wrapped.entryNames() }
+    public func recordNames() throws(ProviderError) -> [String] { try wrapped.recordNames() }
 
-    public func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+    public func setEntry(_ identity: StoredIdentity, named name: String) throws(ProviderError) {
         try wrapped.setEntry(identity, named: name)
     }
 
-    public func removeEntry(named name: String) throws(CertificateProviderError) {
+    public func removeEntry(named name: String) throws(ProviderError) {
         try wrapped.removeEntry(named: name)
     }
 
-    public func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+    public func record(named name: String) throws(ProviderError) -> SecretBytes? {
         try wrapped.record(named: name)
     }
 
     public func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) { try wrapped.updateRecord(named: name, change) }
+        named name: String, _ change: (SecretBytes?) throws(ProviderError) -> SecretBytes?
+    ) throws(ProviderError) { try wrapped.updateRecord(named: name, change) }
 
-    public func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+    public func leaseRecord(named name: String) throws(ProviderError) -> RecordLease? {
         try wrapped.leaseRecord(named: name)
     }
 }

@@ -295,9 +295,9 @@ extension Subprocess {
     ) async throws {
         let command = program + ["sh", "-c", "exec \"$@\" 2>&1", "sh", URL(filePath: CommandLine.arguments[0]).path]
         let arguments = variables + command + ["--testing-library", "swift-testing", "--filter", suite]
-        let output = try await threads.run { () throws(CertificateProviderError) in
+        let output = try await threads.run { () throws(ProviderError) in
             do { return try run(arguments, seconds: TestLength.current == .soak ? 3600 : 900) } catch {
-                throw CertificateProviderError(.internal, "\(error)")
+                throw ProviderError(.internal, "\(error)")
             }
         }
         let lines = String(decoding: output, as: UTF8.self).split(separator: "\n")

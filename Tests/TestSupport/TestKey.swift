@@ -3,7 +3,7 @@ public import CertificateProviding
 /// A key that cannot be exported, and is another one but for what a test replaces.
 public struct TestKey: IdentityKey {
     public typealias Signer =
-        @Sendable (_ message: [UInt8], _ scheme: SignatureScheme) async throws(CertificateProviderError) -> [UInt8]
+        @Sendable (_ message: [UInt8], _ scheme: SignatureScheme) async throws(ProviderError) -> [UInt8]
 
     public let publicKey: PublicKeyInfo
     public let signatureSchemes: [SignatureScheme]
@@ -32,7 +32,7 @@ public struct TestKey: IdentityKey {
 
     public func signature(
         for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(ProviderError) -> [UInt8] {
         guard let signer else { return try await key.signature(for: message, using: scheme) }
         return try await signer(message, scheme)
     }

@@ -11,13 +11,13 @@ import IdentityStore
     static func main() throws {
         let arguments = CommandLine.arguments
         guard arguments.count == 6, let limit = Int(arguments[4]), let cost = UInt8(arguments[5]) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "STATE-DIRECTORY APPLICATION-ID PASSCODE MAX-ATTEMPTS LOGARITHM-OF-COST")
         }
         var policy = PasscodePolicy()
         policy.maximumAttempts = limit
         let before = residentMemory()
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let vault = try DataVault(
                 arguments[2], in: arguments[1], policy: policy,
                 parameters: ScryptParameters(logarithmOfCost: cost, blockSize: 8, parallelism: 1))

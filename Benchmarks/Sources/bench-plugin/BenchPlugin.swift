@@ -13,7 +13,7 @@ import PluginKit
             ProviderDescriptor(
                 id: isToken ? ProviderID("token") : ProviderID("memory"), displayName: inner.displayName,
                 summary: inner.summary, parameters: inner.parameters
-            ) { environment, parameters throws(CertificateProviderError) in
+            ) { environment, parameters throws(ProviderError) in
                 var texts = ProviderParameters()
                 for declared in inner.parameters {
                     let parameter = Parameter<String?>.string(declared.name, defaultValue: "", summary: "")
@@ -34,19 +34,19 @@ private final class KeptProvider: CertificateProvider {
 
     init(_ id: ProviderID, _ provider: any CertificateProvider) { (self.id, self.provider) = (id, provider) }
 
-    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+    func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
         try kept(try await provider.getCertificate(interaction))
     }
 
-    func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
-        try provider.getStoredCertificate().map { identity throws(CertificateProviderError) in try kept(identity) }
+    func getStoredCertificate() throws(ProviderError) -> Identity? {
+        try provider.getStoredCertificate().map { identity throws(ProviderError) in try kept(identity) }
     }
 
-    func deleteStoredCertificate() throws(CertificateProviderError) { try provider.deleteStoredCertificate() }
+    func deleteStoredCertificate() throws(ProviderError) { try provider.deleteStoredCertificate() }
 
     func shutdown() async { await provider.shutdown() }
 
-    private func kept(_ identity: Identity) throws(CertificateProviderError) -> Identity {
+    private func kept(_ identity: Identity) throws(ProviderError) -> Identity {
         try Identity(
             certificateChain: identity.certificateChain, key: KeptKey(key: identity.key),
             provenance: .init(provider: id))
@@ -65,5 +65,5 @@ private struct KeptKey: IdentityKey {
 
     func signature(
         for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
+    ) async throws(ProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
 }

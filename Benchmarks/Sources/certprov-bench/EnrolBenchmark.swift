@@ -20,7 +20,7 @@ struct EnrolBenchmark {
         self.count = count
         self.concurrency = concurrency
         let (store, executor) = (IdentityStore(path: state), BlockingExecutor.threads())
-        let make: @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment = { id in
+        let make: @Sendable (ProviderID) throws(ProviderError) -> ProviderEnvironment = { id in
             ProviderEnvironment(storage: store.storage(for: id), logger: Logger(label: "bench"), executor: executor)
         }
         var environment = try make(RemoteMDMProvider.id)

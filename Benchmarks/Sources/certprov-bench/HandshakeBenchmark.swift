@@ -166,7 +166,7 @@ private struct HomeKey: IdentityKey {
 
     func signature(
         for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(ProviderError) -> [UInt8] {
         try await inner.signature(for: message, using: scheme)
     }
 }

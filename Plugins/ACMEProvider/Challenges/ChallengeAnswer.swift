@@ -17,11 +17,11 @@ struct ChallengeAnswer: Sendable {
     /// - Throws: `protocolError` for a token that is none: it becomes part of a file's name.
     init(
         _ challenge: ACMEAuthorization.Challenge, for name: ACMEIdentifier, thumbprint: String
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard let kind = ChallengeKind(rawValue: challenge.type), let token = challenge.token,
             Base64URL.isValid(token), token.utf8.count <= 128
         else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The challenge for \(name) has no valid token (RFC 8555, section 8.3); it is not answered."
             )

@@ -29,7 +29,7 @@ struct ChallengeJournal: Sendable {
     }
 
     /// Writes down files and records before they are made. Blocks.
-    func note(_ new: [Remains]) throws(CertificateProviderError) {
+    func note(_ new: [Remains]) throws(ProviderError) {
         let known = try remains()
         try store(known + new.filter { !known.contains($0) })
     }
@@ -37,7 +37,7 @@ struct ChallengeJournal: Sendable {
     /// Removes all files and records that are written down. One that cannot be removed stays written down. Blocks, also on programs.
     ///
     /// - Parameter warns: Whether a failure is a warning.
-    func cleanUp(warns: Bool = true) throws(CertificateProviderError) {
+    func cleanUp(warns: Bool = true) throws(ProviderError) {
         let before = try remains()
         guard !before.isEmpty else { return }
         let level: Logger.Level = warns ? .warning : .debug
@@ -46,25 +46,25 @@ struct ChallengeJournal: Sendable {
     }
 
     /// - Throws: `storeReadFailed` for a record that a newer version has written. A damaged one names nothing.
-    private func remains() throws(CertificateProviderError) -> [Remains] {
+    private func remains() throws(ProviderError) -> [Remains] {
         struct Version: Decodable { let version: Int }
         guard let record = try environment.storage.record(named: recordName) else { return [] }
         let data = record.withUnsafeBytes { Data($0) }
         if let found = try? JSONDecoder().decode(Version.self, from: data), found.version > Contents.version {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "The record of challenges in the store was written by a newer certprov; update certprov.")
         }
         return (try? JSONDecoder().decode(Contents.self, from: data))?.remains ?? []
     }
 
-    private func store(_ remains: [Remains]) throws(CertificateProviderError) {
+    private func store(_ remains: [Remains]) throws(ProviderError) {
         let encoded: SecretBytes
         do {
             encoded = SecretBytes(
                 copying: remains.isEmpty ? Data() : try JSONEncoder().encode(Contents(remains: remains)))
         } catch {
-            throw CertificateProviderError(.internal, "The challenges cannot be encoded.", underlying: error)
+            throw ProviderError(.internal, "The challenges cannot be encoded.", underlying: error)
         }
         try environment.storage.updateRecord(named: recordName) { _ in encoded }
     }
@@ -73,7 +73,7 @@ struct ChallengeJournal: Sendable {
     private func remove(_ one: Remains, _ level: Logger.Level) -> Bool {
         switch one {
         case .file(let path):
-            do throws(CertificateProviderError) { try PublishedFile(path: path)?.remove() } catch {
+            do throws(ProviderError) { try PublishedFile(path: path)?.remove() } catch {
                 environment.logger.log(
                     level: level, "the file of a challenge could not be removed; the next run tries again",
                     metadata: [
@@ -83,7 +83,7 @@ struct ChallengeJournal: Sendable {
             }
             return true
         case .record(let noted, let name, let value):
-            do throws(CertificateProviderError) { try DNSHook(hook ?? noted).run("remove", name, value) } catch {
+            do throws(ProviderError) { try DNSHook(hook ?? noted).run("remove", name, value) } catch {
                 // No configured program will ever remove it.
                 let isGivenUp = hook == nil && level == .warning
                 environment.logger.log(
@@ -110,9 +110,9 @@ struct DNSHook: Sendable {
     /// Runs the program. Blocks.
     ///
     /// - Throws: `unavailable` if it cannot be started or fails, with the end of its output; `timedOut`.
-    func run(_ verb: String, _ name: String, _ value: String) throws(CertificateProviderError) {
+    func run(_ verb: String, _ name: String, _ value: String) throws(ProviderError) {
         do throws(ProgramRun.Failure) { try ProgramRun([path, verb, name, value], atMost: Self.limit).run() } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 error.isTimeout ? .timedOut : .unavailable,
                 """
                 The program of 'dns-hook', '\(DisplayText.visible(path)) \(verb) \(DisplayText.visible(name)) …', \(error.reason).

@@ -55,7 +55,7 @@ final class ChallengeListener: Sendable {
     /// - Throws: `operationNotAllowed`, with the process that has the port; `configurationInvalid` for one that this process may not open.
     static func open(
         _ kind: Kind, _ address: ListenAddress, _ parameter: String
-    ) async throws(CertificateProviderError) -> ChallengeListener {
+    ) async throws(ProviderError) -> ChallengeListener {
         let shared = Shared()
         let bootstrap = ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
             .serverChannelOption(.backlog, value: 64)
@@ -114,7 +114,7 @@ final class ChallengeListener: Sendable {
     }
 
     /// The error for a port that cannot be opened. Another process may end; all else takes a change.
-    static func failure(_ error: any Error, _ address: ListenAddress, _ parameter: String) -> CertificateProviderError {
+    static func failure(_ error: any Error, _ address: ListenAddress, _ parameter: String) -> ProviderError {
         let code = (error as? IOError)?.errnoCode
         let (reason, step): (String, String) =
             switch code {
@@ -128,7 +128,7 @@ final class ChallengeListener: Sendable {
                 )
             default: (code.map { String(cString: strerror($0)) } ?? "\(error)", "check '\(parameter)'")
             }
-        return CertificateProviderError(
+        return ProviderError(
             code == EADDRINUSE ? .operationNotAllowed : .configurationInvalid,
             """
             \(address.host == nil ? "Port " : "")\(address.text) cannot be opened for the challenge: \(reason); \(step). The next attempt \
@@ -150,7 +150,7 @@ final class ChallengeListener: Sendable {
     }
 
     /// Answers these challenges from now on.
-    func answer(_ new: [ChallengeAnswer], at now: Date) throws(CertificateProviderError) {
+    func answer(_ new: [ChallengeAnswer], at now: Date) throws(ProviderError) {
         for answer in new {
             switch answer.kind {
             case .tlsALPN:
@@ -246,7 +246,7 @@ final class ChallengeListener: Sendable {
     /// A self-signed certificate that holds the proof (RFC 8737, section 3).
     private static func context(
         for answer: ChallengeAnswer, at now: Date
-    ) throws(CertificateProviderError) -> NIOSSLContext {
+    ) throws(ProviderError) -> NIOSSLContext {
         do {
             let key = P256.Signing.PrivateKey()
             let name = try DistinguishedName { CommonName("ACME challenge") }
@@ -277,7 +277,7 @@ final class ChallengeListener: Sendable {
             configuration.applicationProtocols = ["acme-tls/1"]
             return try NIOSSLContext(configuration: configuration)
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .internal, "The certificate for the challenge cannot be made.", underlying: error)
         }
     }

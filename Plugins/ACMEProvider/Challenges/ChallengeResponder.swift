@@ -26,7 +26,7 @@ final class ChallengeResponder: Sendable {
     ///
     /// - Throws: `operationNotAllowed` and `configurationInvalid` for a port that cannot be opened, `unavailable` and `timedOut` for a program that fails,
     ///   `storeWriteFailed` for a file that cannot be written.
-    func begin(_ answers: [ChallengeAnswer]) async throws(CertificateProviderError) {
+    func begin(_ answers: [ChallengeAnswer]) async throws(ProviderError) {
         let new = state.withLock { state in answers.filter { !state.begun.contains($0.url) } }
         guard !new.isEmpty else { return }
         switch settings.challenge {
@@ -64,8 +64,8 @@ final class ChallengeResponder: Sendable {
             return state.listener
         }
         await listener?.close()
-        do throws(CertificateProviderError) {
-            try await environment.executor.run { [journal] () throws(CertificateProviderError) in
+        do throws(ProviderError) {
+            try await environment.executor.run { [journal] () throws(ProviderError) in
                 try journal.cleanUp(warns: warns)
             }
         } catch {
@@ -76,18 +76,18 @@ final class ChallengeResponder: Sendable {
 
     private func listen(
         _ answers: [ChallengeAnswer], _ kind: ChallengeListener.Kind, _ address: ListenAddress, _ parameter: String
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let known = state.withLock(\.listener)
         let listener = if let known { known } else { try await ChallengeListener.open(kind, address, parameter) }
         state.withLock { $0.listener = listener }
         try listener.answer(answers, at: environment.now())
     }
 
-    private func publish(_ answers: [ChallengeAnswer], by hook: String) async throws(CertificateProviderError) {
-        try await environment.executor.run { [journal] () throws(CertificateProviderError) in
+    private func publish(_ answers: [ChallengeAnswer], by hook: String) async throws(ProviderError) {
+        try await environment.executor.run { [journal] () throws(ProviderError) in
             for answer in answers {
                 try journal.note([.record(hook: hook, name: answer.recordName, value: answer.recordValue)])
-                do throws(CertificateProviderError) {
+                do throws(ProviderError) {
                     try DNSHook(hook).run("add", answer.recordName, answer.recordValue)
                 } catch {
                     var error = error
@@ -99,17 +99,17 @@ final class ChallengeResponder: Sendable {
     }
 
     /// Writes the files that a web server serves, readable by it.
-    private func write(_ answers: [ChallengeAnswer], below root: String) async throws(CertificateProviderError) {
-        try await environment.executor.run { [journal] () throws(CertificateProviderError) in
+    private func write(_ answers: [ChallengeAnswer], below root: String) async throws(ProviderError) {
+        try await environment.executor.run { [journal] () throws(ProviderError) in
             for answer in answers {
                 // The server chooses the token: base64url, as ChallengeAnswer has checked.
                 let file = PublishedFile(in: root + "/.well-known/acme-challenge", named: answer.token)
                 try journal.note([.file(file.path)])
-                do throws(CertificateProviderError) {
+                do throws(ProviderError) {
                     // The root itself must be there: a mistake in its name must not make another one.
                     try file.write(Array(answer.keyAuthorization.utf8), below: root)
                 } catch {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .storeWriteFailed,
                         """
                         The answer to a challenge cannot be written: \(error.message) Check 'http-root', and in a unit \

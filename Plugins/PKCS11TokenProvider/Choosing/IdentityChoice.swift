@@ -49,9 +49,9 @@ enum IdentityChoice {
     ///   - chained: Returns those whose issuer is on their token; called where that matters.
     ///   - remembered: Returns those with the key of the identity that was chosen last; called where that matters.
     static func verdict(
-        on candidates: [Candidate], chained: ([Int]) throws(CertificateProviderError) -> [Int],
-        remembered: ([Int]) throws(CertificateProviderError) -> [Int]
-    ) throws(CertificateProviderError) -> Verdict {
+        on candidates: [Candidate], chained: ([Int]) throws(ProviderError) -> [Int],
+        remembered: ([Int]) throws(ProviderError) -> [Int]
+    ) throws(ProviderError) -> Verdict {
         var rest = candidates.indices.filter { candidates[$0].isOpen }
         for rule in [\Candidate.permitsUsage, \.canSign] {
             let fitting = rest.filter { candidates[$0][keyPath: rule] }
@@ -103,8 +103,8 @@ enum IdentityChoice {
     /// Returns, of the certificates of one key on one token that do not renew each other, those that name the usage: a
     /// device's attestation of its key is another certificate for it.
     private static func meant(
-        _ indices: [Int], of candidates: [Candidate], _ chained: ([Int]) throws(CertificateProviderError) -> [Int]
-    ) throws(CertificateProviderError) -> [Int] {
+        _ indices: [Int], of candidates: [Candidate], _ chained: ([Int]) throws(ProviderError) -> [Int]
+    ) throws(ProviderError) -> [Int] {
         var left: [Int] = []
         for (_, group) in Dictionary(grouping: indices, by: { candidates[$0].key }) {
             var rest = group

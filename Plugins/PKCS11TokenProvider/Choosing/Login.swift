@@ -31,7 +31,7 @@ extension TokenLocator.TokenLogin {
     /// tries there may be.
     ///
     /// - Throws: `userCancelled` for a person who would rather not take the last try, and `interactionRequired`.
-    func ask(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> GivenPIN? {
+    func ask(_ interaction: any UserInteraction) async throws(ProviderError) -> GivenPIN? {
         guard !isUnattended else { return nil }
         let name = token.displayName
         let isLastTry = slot.has(UInt(CKF_USER_PIN_FINAL_TRY))
@@ -46,7 +46,7 @@ extension TokenLocator.TokenLogin {
         if isLastTry {
             let question = "One more wrong PIN locks the token '\(name)'. Enter the PIN on the reader's PIN pad?"
             guard try await interaction.confirm(question) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .userCancelled, "The PIN of the token '\(name)' was not requested: one try is left.")
             }
         }

@@ -34,8 +34,8 @@ enum LoginChoice {
     ///     matters.
     static func verdict(
         on isLoggedIn: [Bool], namesToken: Bool, sight: () -> Sight,
-        remembered: ([Int]) throws(CertificateProviderError) -> [Int]
-    ) throws(CertificateProviderError) -> Verdict {
+        remembered: ([Int]) throws(ProviderError) -> [Int]
+    ) throws(ProviderError) -> Verdict {
         guard isLoggedIn.contains(false) else { return .none }
         if isLoggedIn.count == 1, namesToken { return .token(0, isMeant: true) }
         let sight = sight()

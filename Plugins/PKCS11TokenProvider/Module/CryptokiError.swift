@@ -17,7 +17,7 @@ struct CryptokiError: Error, CustomStringConvertible {
         /// The session exists, but its objects have become invisible: another part of the process has logged out.
         case logout
         /// A PIN went with the call, or would have gone had this not been in its way: it is not made again by itself.
-        case login(refusal: CertificateProviderError)
+        case login(refusal: ProviderError)
         /// The call was not made: the module has been shut down.
         case ended
     }
@@ -137,9 +137,9 @@ struct CryptokiError: Error, CustomStringConvertible {
     ]
 }
 
-extension CertificateProviderError {
+extension ProviderError {
     /// The error of every call after the provider, or the whole process, has begun to shut down.
-    static let modulesEnded = CertificateProviderError(
+    static let modulesEnded = ProviderError(
         .operationNotAllowed,
         "The PKCS#11 provider has been shut down, or this program is ending; make a new provider to use the token.")
 

@@ -262,9 +262,9 @@ final class Module: Sendable {
     /// Calls `body`, in whose middle the module is not started again. Not to be nested.
     ///
     /// - Throws: Also `operationNotAllowed` where the module has been shut down.
-    func operate<T>(_ body: () throws(CertificateProviderError) -> T) throws(CertificateProviderError) -> T {
-        let result = try operations.run { () throws(CertificateProviderError) in
-            try Self.$isOperating.withValue(true) { Result { () throws(CertificateProviderError) in try body() } }.get()
+    func operate<T>(_ body: () throws(ProviderError) -> T) throws(ProviderError) -> T {
+        let result = try operations.run { () throws(ProviderError) in
+            try Self.$isOperating.withValue(true) { Result { () throws(ProviderError) in try body() } }.get()
         }
         guard let result else { throw .modulesEnded }
         return result
@@ -274,7 +274,7 @@ final class Module: Sendable {
     /// token, and it does not end.
     ///
     /// - Throws: Also `operationNotAllowed` where the module has been shut down.
-    func whileLoggingIn<T>(_ body: () throws(CertificateProviderError) -> T) throws(CertificateProviderError) -> T {
+    func whileLoggingIn<T>(_ body: () throws(ProviderError) -> T) throws(ProviderError) -> T {
         guard let result = try logins.run(body) else { throw .modulesEnded }
         return result
     }

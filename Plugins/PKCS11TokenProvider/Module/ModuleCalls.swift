@@ -78,8 +78,8 @@ final class ModuleCalls: Sendable {
     /// - Throws: What `work` throws, or `timedOut`.
     func run<T: Sendable>(
         _ purpose: String, atLeast minimum: Duration = .zero, undo: (@Sendable (T) -> Void)? = nil,
-        _ work: @escaping @Sendable () throws(CertificateProviderError) -> T
-    ) async throws(CertificateProviderError) -> T {
+        _ work: @escaping @Sendable () throws(ProviderError) -> T
+    ) async throws(ProviderError) -> T {
         let result = await withCheckedContinuation { (continuation: CheckedContinuation<Outcome<T>, Never>) in
             start(purpose, atLeast: minimum, work, undo: undo) { continuation.resume(returning: $0) }
         }
@@ -88,19 +88,19 @@ final class ModuleCalls: Sendable {
 
     /// Runs `work` on another thread and blocks until it is done, or until the deadline.
     func wait<T: Sendable>(
-        _ purpose: String, _ work: @escaping @Sendable () throws(CertificateProviderError) -> T
-    ) throws(CertificateProviderError) -> T {
+        _ purpose: String, _ work: @escaping @Sendable () throws(ProviderError) -> T
+    ) throws(ProviderError) -> T {
         let answer = Answer<Outcome<T>>()
         start(purpose, isPostponable: false, work) { answer.give($0) }
         return try answer.wait().get()
     }
 
-    typealias Outcome<T> = Result<T, CertificateProviderError>
+    typealias Outcome<T> = Result<T, ProviderError>
 
     /// Runs `work` on another thread, and calls `completion` there once: with its result, or at the deadline.
     func start<T: Sendable>(
         _ purpose: String, atLeast minimum: Duration = .zero, isPostponable: Bool = true,
-        _ work: @escaping @Sendable () throws(CertificateProviderError) -> T,
+        _ work: @escaping @Sendable () throws(ProviderError) -> T,
         undo: (@Sendable (T) -> Void)? = nil, completion: @escaping @Sendable (Outcome<T>) -> Void
     ) {
         // The threads belong to the parent process: here, no thread would do the work or end the wait.
@@ -113,7 +113,7 @@ final class ModuleCalls: Sendable {
             queued.subtract(1, ordering: .relaxed)
             return completion(
                 .failure(
-                    CertificateProviderError(
+                    ProviderError(
                         .unavailable,
                         "The PKCS#11 module does not answer, and \(Self.maximumQueued) calls are already waiting for "
                             + "it; check whether its device or service hangs.")
@@ -125,7 +125,7 @@ final class ModuleCalls: Sendable {
             // Its caller has given up while it waited for a thread.
             guard !call.end.hasHappened else { return }
             let outcome = Self.$current.withValue(call) {
-                Outcome { () throws(CertificateProviderError) -> T in try work() }
+                Outcome { () throws(ProviderError) -> T in try work() }
             }
             switch outcome {
             case .success(let value): if call.end.isFirst() { completion(outcome) } else { undo?(value) }
@@ -167,15 +167,15 @@ final class ModuleCalls: Sendable {
         if let next { watch(until: next) }
     }
 
-    private func forked() -> CertificateProviderError {
-        CertificateProviderError(
+    private func forked() -> ProviderError {
+        ProviderError(
             .operationNotAllowed,
             "The PKCS#11 module cannot be used in a forked process, which has neither the sessions nor the threads of "
                 + "its parent; sign in the parent, or execute a program with its own provider.")
     }
 
-    private static func timedOut(_ purpose: String, after timeout: Duration) -> CertificateProviderError {
-        CertificateProviderError(
+    private static func timedOut(_ purpose: String, after timeout: Duration) -> ProviderError {
+        ProviderError(
             .timedOut,
             "The PKCS#11 module did not answer within \(timeout) (\(purpose)); check whether its device or service "
                 + "hangs, or raise 'timeout'.")

@@ -15,14 +15,14 @@ enum ModuleLoader {
     ///   directory without a name, and for two names.
     static func modules(
         for uri: PKCS11URI, path: String?, timeout: Duration
-    ) throws(CertificateProviderError) -> [ModuleReference] {
+    ) throws(ProviderError) -> [ModuleReference] {
         let handles: LoadedModules
         let path = path ?? uri.modulePath
         if let path {
             handles = try load(library(at: path, named: uri.moduleName))
         } else {
             guard let list = p11_kit_modules_load(nil, 0) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .unavailable,
                     "p11-kit cannot load its modules: \(message()); check its configuration with: p11-kit list-modules")
             }
@@ -43,12 +43,12 @@ enum ModuleLoader {
         }
         if modules.isEmpty, let name = uri.moduleName.map(DisplayText.visible) {
             if let path = path.map(DisplayText.visible) {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "'module-path' names the PKCS#11 module '\(path)', but 'module-name' in the URI names '\(name)'; "
                         + "remove one of them.")
             }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unavailable,
                 "p11-kit has no module '\(name)' configured; 'p11-kit list-modules' shows those that it has."
             )
@@ -59,32 +59,32 @@ enum ModuleLoader {
     /// Returns the path of a library, absolute: p11-kit has another idea of what others are relative to.
     ///
     /// - Parameter name: Where the path is a directory, the library that is meant in it (RFC 7512, section 2.4).
-    private static func library(at path: String, named name: String?) throws(CertificateProviderError) -> String {
+    private static func library(at path: String, named name: String?) throws(ProviderError) -> String {
         let shown = DisplayText.visible(path)
         let absolute = path.hasPrefix("/") ? path : FileManager.default.currentDirectoryPath + "/" + path
         var status = stat()
         guard stat(absolute, &status) == 0 else {
             // p11-kit looks for a mere name where its modules are.
             if !path.contains("/") { return path }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .fileNotFound, "The PKCS#11 module '\(shown)' does not exist; set 'module-path' to its library.")
         }
         // The loader would wait for the writer of a pipe.
         guard [S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "'module-path' is '\(shown)', which is a pipe, a socket or a device; set it to a library.")
         }
         guard status.st_mode & S_IFMT == S_IFDIR else { return absolute }
         guard let name else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "'module-path' is the directory '\(shown)'; set it to a library, or name one there with 'module-name' in "
                     + "the URI.")
         }
         let files: [String]
         do { files = try FileManager.default.contentsOfDirectory(atPath: absolute) } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unavailable,
                 "The directory '\(shown)' of 'module-path' cannot be read; check its permissions, or set 'module-path' to a "
                     + "library.", underlying: error)
@@ -93,7 +93,7 @@ enum ModuleLoader {
         let found = files.filter { $0.lowercased().contains(".so") && libraryName($0) == libraryName(name) }
             .min { ($0.count, $0) < ($1.count, $1) }
         guard let found else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .fileNotFound,
                 "The PKCS#11 module '\(DisplayText.visible(name))' was not found in the directory '\(shown)' of "
                     + "'module-path'; correct one of them.")
@@ -101,9 +101,9 @@ enum ModuleLoader {
         return try library(at: absolute + "/" + found, named: nil)
     }
 
-    private static func load(_ path: String) throws(CertificateProviderError) -> LoadedModules {
+    private static func load(_ path: String) throws(ProviderError) -> LoadedModules {
         guard let functions = p11_kit_module_load(path, 0) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unavailable,
                 "The PKCS#11 module '\(DisplayText.visible(path))' cannot be loaded: \(message()); check that it is a PKCS#11 "
                     + "library for this host.")

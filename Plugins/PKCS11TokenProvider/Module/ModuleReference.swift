@@ -45,7 +45,7 @@ final class ModuleReference: Sendable {
 
     /// The module, initialised; `nil` where the URI does not match it. One that did not start may do so next time.
     /// Blocks for as long as it likes.
-    func module(for uri: PKCS11URI) throws(CertificateProviderError) -> Module? {
+    func module(for uri: PKCS11URI) throws(ProviderError) -> Module? {
         do throws(CryptokiError) {
             if case .none = state.withLock(\.start) { try start(for: uri) }
             switch state.withLock(\.start) {
@@ -55,7 +55,7 @@ final class ModuleReference: Sendable {
             }
         } catch {
             if case .ended = error.origin { throw .modulesEnded }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unavailable,
                 "The PKCS#11 module '\(name)' cannot be initialised (\(error)); check its configuration, and the service that it "
                     + "uses.",
@@ -99,8 +99,8 @@ final class ModuleReference: Sendable {
     /// Runs `work` with the module on a thread of the module's own, and calls `completion` once: with its result, or at the
     /// timeout. Calls it at once if an earlier visit is overdue and still in progress.
     func visit<T: Sendable>(
-        _ work: @escaping @Sendable () throws(CertificateProviderError) -> T,
-        completion: @escaping @Sendable (Result<T, CertificateProviderError>) -> Void
+        _ work: @escaping @Sendable () throws(ProviderError) -> T,
+        completion: @escaping @Sendable (Result<T, ProviderError>) -> Void
     ) {
         let hangs = state.withLock { state in
             state.overdue.removeAll { !$0.isGoingOn.load(ordering: .acquiring) }
@@ -108,7 +108,7 @@ final class ModuleReference: Sendable {
         }
         guard !hangs else { return completion(.failure(timedOut("still hangs"))) }
         let visit = Visit()
-        visits.start("searching the module") { () throws(CertificateProviderError) in
+        visits.start("searching the module") { () throws(ProviderError) in
             visit.isGoingOn.store(true, ordering: .releasing)
             defer { visit.isGoingOn.store(false, ordering: .releasing) }
             return try work()
@@ -119,8 +119,8 @@ final class ModuleReference: Sendable {
         }
     }
 
-    private func timedOut(_ what: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private func timedOut(_ what: String) -> ProviderError {
+        ProviderError(
             .timedOut, "The PKCS#11 module '\(name)' \(what); check whether its device or service hangs.")
     }
 }

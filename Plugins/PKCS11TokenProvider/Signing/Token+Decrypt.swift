@@ -61,7 +61,7 @@ extension Token {
     /// Decrypts, and after the token was away looks for the key again.
     func decrypt(
         _ ciphertext: [UInt8], with key: TokenKey, by mechanism: DecryptionMechanism
-    ) throws(CertificateProviderError) -> SecretBytes {
+    ) throws(ProviderError) -> SecretBytes {
         // As long as the modulus (RFC 8017, sections 7.1.2 and 7.2.2): the token need not be asked.
         guard ciphertext.count == (key.publicKey.bits + 7) / 8 else { throw notForKey(mechanism.scheme) }
         let result = try withConnection(loggedIn: true) {
@@ -107,8 +107,8 @@ extension Token {
     }
 
     /// The same for all failures, without what the token says: nothing tells the padding from the rest.
-    private func notForKey(_ scheme: DecryptionScheme) -> CertificateProviderError {
-        CertificateProviderError(
+    private func notForKey(_ scheme: DecryptionScheme) -> ProviderError {
+        ProviderError(
             .malformedData,
             "The token '\(displayName)' cannot decrypt the data by \(scheme): it is damaged, or was encrypted for another "
                 + "key; get it again.")

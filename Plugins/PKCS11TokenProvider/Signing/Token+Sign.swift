@@ -11,7 +11,7 @@ extension Token {
     ///   - asksEachTime: Whether the key wants the PIN for it. A person is not asked for that.
     func prove(
         _ key: TokenKey, by mechanisms: [SigningMechanism]? = nil, asksEachTime: Bool
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard let scheme = key.signatureSchemes.first else { return }
         let (isProven, slot) = try withConnection { connection throws(CryptokiError) in
             (connection.hasProvenKey(of: key.publicKey), connection.slot)
@@ -25,7 +25,7 @@ extension Token {
     /// this connection.
     func signsWithoutLogin(_ key: TokenKey) -> Bool {
         guard let scheme = key.signatureSchemes.first else { return false }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let isProven = try withConnection { connection throws(CryptokiError) in
                 connection.hasProvenKey(of: key.publicKey)
             }
@@ -49,20 +49,20 @@ extension Token {
     /// Signs, and after the token was away looks for the key again and makes sure that it is the same one.
     func sign(
         _ message: [UInt8], with key: TokenKey, by mechanisms: [SigningMechanism]
-    ) throws(CertificateProviderError) -> [UInt8] { try sign(.message(message), with: key, by: mechanisms) }
+    ) throws(ProviderError) -> [UInt8] { try sign(.message(message), with: key, by: mechanisms) }
 
     /// Signs as ``sign(_:with:by:)`` does a message, by its digest. The signature of a digest alone cannot be verified here: if
     /// none of the key has been on this connection, it signs a probe first. A person who confirms each signature does so
     /// twice then.
     func sign(
         digest: [UInt8], with key: TokenKey, by mechanisms: [SigningMechanism]
-    ) throws(CertificateProviderError) -> [UInt8] { try sign(.digest(digest), with: key, by: mechanisms) }
+    ) throws(ProviderError) -> [UInt8] { try sign(.digest(digest), with: key, by: mechanisms) }
 
     private func sign(
         _ content: SignedContent, with key: TokenKey, by mechanisms: [SigningMechanism]
-    ) throws(CertificateProviderError) -> [UInt8] {
+    ) throws(ProviderError) -> [UInt8] {
         if needsNoLogin(for: key.publicKey) {
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 return try sign(content, with: key, by: mechanisms, loggedIn: false)
             } catch {
                 guard error.isOfNoLogin else { throw error }
@@ -75,18 +75,18 @@ extension Token {
     /// - Parameter loggedIn: Whether to log in first.
     private func sign(
         _ content: SignedContent, with key: TokenKey, by mechanisms: [SigningMechanism], loggedIn: Bool
-    ) throws(CertificateProviderError) -> [UInt8] {
+    ) throws(ProviderError) -> [UInt8] {
         while true {
             if case .digest = content { try prove(key, by: mechanisms, asksEachTime: false) }
             guard let result = try attempt(content, with: key, by: mechanisms, loggedIn: loggedIn) else {
                 try pins.requirePermission(for: self)
-                throw CertificateProviderError(
+                throw ProviderError(
                     .notFound,
                     "The token '\(displayName)' no longer has the private key of the certificate; fetch a new identity."
                 )
             }
-            let refusal: CertificateProviderError
-            do throws(CertificateProviderError) {
+            let refusal: ProviderError
+            do throws(ProviderError) {
                 let (signature, scheme) = try signature(result.outcome, for: key)
                 if result.key.isProven { return signature }
                 // The token was away after the probe.
@@ -95,7 +95,7 @@ extension Token {
                     result.connection.hasProven(result.key, for: key.publicKey)
                     return signature
                 }
-                refusal = CertificateProviderError(
+                refusal = ProviderError(
                     .keyMismatch,
                     "The private key on the token '\(displayName)', id \(DisplayText.hexadecimal(key.id)), is not the key of the "
                         + "certificate; replace the key or the certificate, or configure another identity."
@@ -110,7 +110,7 @@ extension Token {
 
     private func signature(
         _ outcome: Result<TokenSignature, CryptokiError>, for key: TokenKey
-    ) throws(CertificateProviderError) -> ([UInt8], SignatureScheme) {
+    ) throws(ProviderError) -> ([UInt8], SignatureScheme) {
         switch outcome {
         case .success(let signature):
             return (try signature.encoded(for: key.publicKey, token: displayName), signature.scheme)
@@ -121,7 +121,7 @@ extension Token {
     /// Signs with the remembered handle of the key; `nil` when there is none.
     private func attempt(
         _ content: SignedContent, with key: TokenKey, by mechanisms: [SigningMechanism], loggedIn: Bool
-    ) throws(CertificateProviderError)
+    ) throws(ProviderError)
         -> (outcome: Result<TokenSignature, CryptokiError>, key: TokenConnection.Key, connection: TokenConnection)?
     {
         try withConnection(loggedIn: loggedIn) { connection throws(CryptokiError) in
@@ -142,7 +142,7 @@ extension Token {
     }
 }
 
-extension CertificateProviderError {
+extension ProviderError {
     /// Whether the token demands a login.
     fileprivate var isOfNoLogin: Bool {
         code == .interactionRequired && (underlying as? CryptokiError)?.code == CKR_USER_NOT_LOGGED_IN

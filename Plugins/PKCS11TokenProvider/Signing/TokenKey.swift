@@ -30,20 +30,20 @@ struct TokenKey: IdentityKey, CallbackSigning {
     /// The token works for at most the provider's `timeout`.
     func sign(
         _ message: [UInt8], using scheme: SignatureScheme,
-        completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void
+        completion: @escaping @Sendable (Result<[UInt8], ProviderError>) -> Void
     ) {
         let mechanisms = mechanisms.filter { $0.scheme == scheme }
         guard !mechanisms.isEmpty else {
             return completion(
                 .failure(
-                    CertificateProviderError(
+                    ProviderError(
                         .unsupportedAlgorithm,
                         "The token '\(token.displayName)' cannot sign with \(scheme); this key supports "
                             + "\(signatureSchemes.map(\.description).joined(separator: ", ")).")))
         }
         token.calls.start(
             "signing",
-            { () throws(CertificateProviderError) in try token.sign(message, with: self, by: mechanisms) }
+            { () throws(ProviderError) in try token.sign(message, with: self, by: mechanisms) }
         ) { completion($0.mapError { $0.attributed(to: PKCS11TokenProvider.id) }) }
     }
 }
@@ -54,11 +54,11 @@ extension TokenKey: DigestSigning {
     /// The token works for at most the provider's `timeout`.
     func signature(
         forDigest digest: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(ProviderError) -> [UInt8] {
         try requireDigest(digest, for: scheme)
         let mechanisms = mechanisms.filter { $0.scheme == scheme && $0.takesDigest }
-        do throws(CertificateProviderError) {
-            return try await token.calls.run("signing") { () throws(CertificateProviderError) in
+        do throws(ProviderError) {
+            return try await token.calls.run("signing") { () throws(ProviderError) in
                 try token.sign(digest: digest, with: self, by: mechanisms)
             }
         } catch { throw error.attributed(to: PKCS11TokenProvider.id) }

@@ -12,7 +12,7 @@ struct TokenSignature: Sendable {
     /// themselves.
     ///
     /// - Throws: `protocolError` if the bytes are not a signature of the scheme.
-    func encoded(for key: PublicKeyInfo, token: String) throws(CertificateProviderError) -> [UInt8] {
+    func encoded(for key: PublicKeyInfo, token: String) throws(ProviderError) -> [UInt8] {
         let size = (key.bits + 7) / 8
         let result: [UInt8]? =
             switch scheme {
@@ -23,7 +23,7 @@ struct TokenSignature: Sendable {
             default: Self.padded(bytes[...], to: size)
             }
         guard let result else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The token '\(token)' returned a signature of \(bytes.count) bytes, which is not valid for \(scheme); update its "
                     + "PKCS#11 module.")

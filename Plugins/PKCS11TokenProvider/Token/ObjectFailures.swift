@@ -5,10 +5,10 @@ import CertificateProviding
 struct ObjectFailures {
     static let maximum = 16
 
-    private var named: [CertificateProviderError] = []
+    private var named: [ProviderError] = []
     private var count = 0
 
-    mutating func append(_ failure: CertificateProviderError) {
+    mutating func append(_ failure: ProviderError) {
         count += 1
         if named.count < Self.maximum { named.append(failure) }
     }
@@ -16,9 +16,9 @@ struct ObjectFailures {
     mutating func append<T>(_ reading: TokenReader.Reading<T>, on slot: Slot) {
         let known = reading.errors.map { error in
             guard error.code == CKR_OBJECT_HANDLE_INVALID else {
-                return CertificateProviderError(error, token: slot.displayName)
+                return ProviderError(error, token: slot.displayName)
             }
-            return CertificateProviderError(
+            return ProviderError(
                 .unavailable,
                 "An object on the token '\(slot.displayName)' was deleted while it was read, or hidden by a logout; "
                     + "try again (\(error)).", nativeCode: Int(clamping: error.code), underlying: error)
@@ -27,9 +27,9 @@ struct ObjectFailures {
         count += reading.unreadable - known.count
     }
 
-    func errors(on slot: Slot) -> [CertificateProviderError] {
+    func errors(on slot: Slot) -> [ProviderError] {
         guard count > named.count, let last = named.last else { return named }
         let rest = "The token '\(slot.displayName)' has \(count - named.count) more objects that cannot be used."
-        return named + [CertificateProviderError(last.code, rest)]
+        return named + [ProviderError(last.code, rest)]
     }
 }

@@ -22,7 +22,7 @@ struct PINPolicy: Sendable {
     /// Looks at what the token says of itself.
     ///
     /// - Throws: `pinLocked`, and `pinFinalTry` where `isInsisting` is false.
-    func check(_ slot: Slot, isInsisting: Bool) throws(CertificateProviderError) {
+    func check(_ slot: Slot, isInsisting: Bool) throws(ProviderError) {
         if slot.has(UInt(CKF_USER_PIN_LOCKED)) { throw refusal(.locked, slot.displayName) }
         if slot.has(UInt(CKF_USER_PIN_FINAL_TRY)), !isInsisting { throw refusal(.finalTry, slot.displayName) }
     }
@@ -38,7 +38,7 @@ struct PINPolicy: Sendable {
     ///   be tried again whose result is not known.
     func admit(
         _ remembered: RememberedPIN, to slot: Slot, now: () -> Slot?
-    ) throws(CertificateProviderError) -> TriedPINs.Attempt {
+    ) throws(ProviderError) -> TriedPINs.Attempt {
         if !remembered.isKnown { try checkLength(of: remembered.pin, for: slot) }
         let token = slot.displayName
         switch try tried.begin(remembered, for: slot, look: now) {
@@ -48,39 +48,39 @@ struct PINPolicy: Sendable {
             }
             return attempt
         case .busy:
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed, "Another login to the token '\(token)' is in progress; try again.",
                 reason: .busy)
         case .refused(let verdict): throw refusal(verdict, token)
         }
     }
 
-    private func refusal(_ verdict: PINRule.Verdict, _ token: String) -> CertificateProviderError {
+    private func refusal(_ verdict: PINRule.Verdict, _ token: String) -> ProviderError {
         switch verdict {
         case .locked:
-            CertificateProviderError(
+            ProviderError(
                 .pinLocked,
                 "The PIN of the token '\(token)' is locked; unblock it with the PUK or SO PIN, or wait if the token "
                     + "unlocks it by itself.")
         case .finalTry:
-            CertificateProviderError(
+            ProviderError(
                 .pinFinalTry,
                 "One more wrong PIN locks the token '\(token)', so the configured PIN is not sent; log in once by hand "
                     + "with the right PIN (set \(pinSource) to prompt).")
         case .wait(let time):
-            CertificateProviderError(
+            ProviderError(
                 .operationNotAllowed,
                 "The last logins to the token '\(token)' got no answer, so it is not known whether the configured PIN is "
                     + "right. The next try is permitted at \(time.formatted(.iso8601)); to try earlier, log in by hand "
                     + "(set \(pinSource) to prompt).")
         case .countedAsWrong:
-            CertificateProviderError(
+            ProviderError(
                 .pinIncorrect,
                 "The last login to the token '\(token)' with the configured PIN got no answer, and the token has "
                     + "counted a wrong PIN since. The PIN is not sent while the token reports that; correct "
                     + "\(pinSource), or log in once by hand (set it to prompt).")
         case .rejected, .send:
-            CertificateProviderError(
+            ProviderError(
                 .pinIncorrect,
                 "The token '\(token)' has rejected the configured PIN before, so it is not sent again; correct "
                     + "\(pinSource), or, if the PIN is right now, log in once by hand (set it to prompt).")
@@ -88,9 +88,9 @@ struct PINPolicy: Sendable {
     }
 
     /// Refuses what cannot be the PIN: an empty file, or one with something else in it. Many tokens count that as well.
-    private func checkLength(of pin: SecretBytes, for slot: Slot) throws(CertificateProviderError) {
+    private func checkLength(of pin: SecretBytes, for slot: Slot) throws(ProviderError) {
         guard !pin.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .pinIncorrect, "The configured PIN for the token '\(slot.displayName)' is empty; correct \(pinSource).")
         }
         // A second line, or an editor's byte order mark: neither can be typed.
@@ -98,7 +98,7 @@ struct PINPolicy: Sendable {
             bytes.allSatisfy { $0 >= 0x20 && $0 != 0x7f } && !bytes.starts(with: [0xef, 0xbb, 0xbf])
         }
         guard isText else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .pinIncorrect,
                 "The configured PIN for the token '\(slot.displayName)' contains line breaks or other control "
                     + "characters, so it is not sent; correct \(pinSource).")
@@ -107,7 +107,7 @@ struct PINPolicy: Sendable {
         // Modules that know no maximum say 0 or the largest number.
         guard (1..<1 << 16).contains(maximum), minimum <= maximum else { return }
         guard minimum <= pin.count, pin.count <= maximum else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .pinIncorrect,
                 "The configured PIN for the token '\(slot.displayName)' is too short or too long, so it is not sent: "
                     + "the token accepts \(minimum) to \(maximum) bytes; correct \(pinSource).")

@@ -48,7 +48,7 @@ struct PINRecord: Codable {
 
     init() { key = SymmetricKey(size: .bits256).withUnsafeBytes { Data($0) } }
 
-    init(_ record: SecretBytes) throws(CertificateProviderError) {
+    init(_ record: SecretBytes) throws(ProviderError) {
         let data = record.withUnsafeBytes { Data($0) }
         if let found = try? JSONDecoder().decode(Version.self, from: data), found.version > Self.format {
             throw Self.unreadable("was written by a newer certprov; update certprov")
@@ -60,11 +60,11 @@ struct PINRecord: Codable {
     }
 
     /// - Throws: `internal`.
-    func encoded() throws(CertificateProviderError) -> SecretBytes {
+    func encoded() throws(ProviderError) -> SecretBytes {
         var record = self
         (record.tokens, record.entries) = (tokens.suffix(Self.maximumCount), entries.suffix(Self.maximumCount))
         do { return SecretBytes(copying: try JSONEncoder().encode(record)) } catch {
-            throw CertificateProviderError(.internal, "The record of PINs cannot be encoded.", underlying: error)
+            throw ProviderError(.internal, "The record of PINs cannot be encoded.", underlying: error)
         }
     }
 
@@ -154,8 +154,8 @@ struct PINRecord: Codable {
 
     private func tag(of pin: SecretBytes) -> UInt8? { hash(of: pin).withUnsafeBytes { $0.first } }
 
-    private static func unreadable(_ why: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private static func unreadable(_ why: String) -> ProviderError {
+        ProviderError(
             .storeReadFailed,
             "No configured PIN is sent to the token: the record of earlier PINs \(why).")
     }

@@ -30,7 +30,7 @@ struct PINRecords: Sendable {
     }
 
     subscript(token: Slot.Identity) -> PINRecord {
-        get throws(CertificateProviderError) {
+        get throws(ProviderError) {
             guard let stored = try storage.record(named: Self.name(of: token)) else { return PINRecord() }
             return try PINRecord(stored)
         }
@@ -38,9 +38,9 @@ struct PINRecords: Sendable {
 
     /// - Parameter change: Returns whether the record is to be written.
     func update(
-        _ token: Slot.Identity, _ change: (inout PINRecord) throws(CertificateProviderError) -> Bool
-    ) throws(CertificateProviderError) {
-        try storage.updateRecord(named: Self.name(of: token)) { stored throws(CertificateProviderError) in
+        _ token: Slot.Identity, _ change: (inout PINRecord) throws(ProviderError) -> Bool
+    ) throws(ProviderError) {
+        try storage.updateRecord(named: Self.name(of: token)) { stored throws(ProviderError) in
             var record = PINRecord()
             if let stored { record = try PINRecord(stored) }
             return try change(&record) ? try record.encoded() : nil
@@ -55,7 +55,7 @@ struct PINRecords: Sendable {
     ///   - isKnown: Whether the record makes the turn unnecessary. Asked after the token has accepted a PIN.
     func turn(
         at token: Slot.Identity, _ hasWaited: inout Bool, unless isKnown: (PINRecord) -> Bool
-    ) throws(CertificateProviderError) -> Turn {
+    ) throws(ProviderError) -> Turn {
         let start = ContinuousClock.now
         var (last, loginsBefore) = (start, UInt8?.none)
         while true {

@@ -52,14 +52,14 @@ final class PINSupply: Sendable {
     func login(
         _ slot: Slot, given: SecretBytes?, now: () -> Slot?,
         _ login: (SecretBytes?) throws(CryptokiError) -> Bool
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard isPermitted else { throw notPermitted(slot.displayName) }
         // At a PIN pad there is a person, too.
         let hasPad = slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH))
         try policy.check(slot, isInsisting: given != nil || hasPad)
         if hasPad {
             do throws(CryptokiError) { _ = try login(nil) } catch {
-                throw CertificateProviderError(error, token: slot.displayName)
+                throw ProviderError(error, token: slot.displayName)
             }
         } else if let given {
             try insist(given, slot, now: now, login)
@@ -71,9 +71,9 @@ final class PINSupply: Sendable {
     private func send(
         _ remembered: PINPolicy.RememberedPIN, _ slot: Slot, now: () -> Slot?,
         _ login: (SecretBytes?) throws(CryptokiError) -> Bool
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let attempt: TriedPINs.Attempt
-        do throws(CertificateProviderError) { attempt = try policy.admit(remembered, to: slot, now: now) } catch {
+        do throws(ProviderError) { attempt = try policy.admit(remembered, to: slot, now: now) } catch {
             if error.code == .pinIncorrect { forget() }
             throw error
         }
@@ -92,7 +92,7 @@ final class PINSupply: Sendable {
                     policy.tried.leaveUnanswered(attempt)
                 }
             }
-            throw CertificateProviderError(error, token: slot.displayName)
+            throw ProviderError(error, token: slot.displayName)
         }
         keep(attempt.pin, isProven: isProven, isPersons: remembered.isPersons)
         if isProven { policy.tried.accept(attempt) } else { policy.tried.takeBack(attempt) }
@@ -100,14 +100,14 @@ final class PINSupply: Sendable {
 
     private func insist(
         _ pin: SecretBytes, _ slot: Slot, now: () -> Slot?, _ login: (SecretBytes?) throws(CryptokiError) -> Bool
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let isProven: Bool
         do throws(CryptokiError) { isProven = try login(pin) } catch {
             if error.refusesPIN || error.isOfSentPIN && now()?.hasFewerTries(than: slot) ?? false {
                 forget()
                 policy.tried.reject(pin, for: slot.identity)
             }
-            throw CertificateProviderError(error, token: slot.displayName)
+            throw ProviderError(error, token: slot.displayName)
         }
         keep(pin, isProven: isProven, isPersons: true)
         if isProven { policy.tried.accept(pin, for: slot.identity) }
@@ -122,7 +122,7 @@ final class PINSupply: Sendable {
     ) throws(CryptokiError) {
         try confirming.withLock { _ throws(CryptokiError) in
             guard let slot = now() else { throw CryptokiError(function: "C_Login", code: CKR_TOKEN_NOT_PRESENT) }
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 try self.login(slot, given: nil, now: now, login)
             } catch {
                 let failure = error.underlying as? CryptokiError
@@ -140,12 +140,12 @@ final class PINSupply: Sendable {
     }
 
     /// Throws if a key is invisible because no login is permitted.
-    func requirePermission(for token: Token) throws(CertificateProviderError) {
+    func requirePermission(for token: Token) throws(ProviderError) {
         guard isPermitted || token.isLoggedIn else { throw notPermitted(token.displayName) }
     }
 
-    private func notPermitted(_ token: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private func notPermitted(_ token: String) -> ProviderError {
+        ProviderError(
             .interactionRequired,
             "The key on the token '\(token)' requires a login, but 'login' is 'never'; set it to 'auto'.")
     }
@@ -157,15 +157,15 @@ final class PINSupply: Sendable {
         }
     }
 
-    private func remembered(_ slot: Slot) throws(CertificateProviderError) -> PINPolicy.RememberedPIN {
+    private func remembered(_ slot: Slot) throws(ProviderError) -> PINPolicy.RememberedPIN {
         if let kept = state.withLock({ $0.kept }) { return kept }
         return .init(pin: try configured(slot), isKnown: false, isPersons: false)
     }
 
-    private func configured(_ slot: Slot) throws(CertificateProviderError) -> SecretBytes {
+    private func configured(_ slot: Slot) throws(ProviderError) -> SecretBytes {
         guard let source, source != .prompt else {
             if let value { return value }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .interactionRequired,
                 "The token '\(slot.displayName)' requires its PIN; set \(policy.pinSource), or run 'certprov fetch' on a "
                     + "terminal to enter it.")

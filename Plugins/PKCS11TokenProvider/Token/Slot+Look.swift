@@ -120,10 +120,10 @@ extension Slot {
 }
 
 extension Slot.Failure {
-    func error(in module: Module) -> CertificateProviderError {
+    func error(in module: Module) -> ProviderError {
         let reader = reader.isEmpty ? "A reader" : "The reader '\(DisplayText.visible(reader))'"
         // Some modules have nothing else to say of a token that is gone.
-        return CertificateProviderError(
+        return ProviderError(
             cause.isUnspecific ? .tokenNotPresent : .unavailable,
             "\(reader) of the PKCS#11 module '\(module.name)' failed (\(cause)); check the reader and its token.",
             nativeCode: Int(clamping: cause.code), underlying: cause)

@@ -53,7 +53,7 @@ struct Slot: Sendable {
     }
 }
 
-extension CertificateProviderError {
+extension ProviderError {
     /// Says of a token that is away what may keep its module from seeing it: one that is not started again, since
     /// others are in use.
     func naming(_ others: [Slot]) -> Self {

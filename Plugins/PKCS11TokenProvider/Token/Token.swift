@@ -60,7 +60,7 @@ final class Token: Sendable {
     ///   there is no PIN, and what ``PINPolicy`` refuses.
     func withConnection<T>(
         loggedIn: Bool = false, _ body: (TokenConnection) throws(CryptokiError) -> T
-    ) throws(CertificateProviderError) -> T {
+    ) throws(ProviderError) -> T {
         // A failure counts if it is this connection's own, and does not if another thread has ended the connection.
         var (failures, interruptions) = (0, 0)
         // A module that may be broken is started again once.
@@ -79,7 +79,7 @@ final class Token: Sendable {
                 isReady = try logInOrRepair(connection, nil, since: before)
                 hadLogin = isReady
             }
-            let result = try module.operate { () throws(CertificateProviderError) -> T? in
+            let result = try module.operate { () throws(ProviderError) -> T? in
                 guard isReady else { return nil }
                 do throws(CryptokiError) { return try body(connection) } catch {
                     failure = error
@@ -120,8 +120,8 @@ final class Token: Sendable {
 
     /// The token does not do what its user wants, right after the login. OpenSC says this of a key that a card does not
     /// let sign (6982), and takes the login for lost then.
-    private func refused(_ failure: CryptokiError) -> CertificateProviderError {
-        CertificateProviderError(
+    private func refused(_ failure: CryptokiError) -> ProviderError {
+        ProviderError(
             .rejected,
             ["C_Sign", "C_Decrypt"].contains { failure.function.hasPrefix($0) }
                 ? "The token '\(displayName)' refuses to use the key, although the user is logged in; check with the "
@@ -135,7 +135,7 @@ final class Token: Sendable {
 
     /// Logs the user in, where the token has a login and it has not happened yet.
     /// - Parameter pin: One that a person has just given; otherwise the configured one is used.
-    func logIn(pin: SecretBytes?) throws(CertificateProviderError) {
+    func logIn(pin: SecretBytes?) throws(ProviderError) {
         for _ in 0..<Self.maximumInterruptions {
             let before = module.health(of: identity)
             let connection = try connected()
@@ -178,10 +178,10 @@ final class Token: Sendable {
         return isClosed != nil
     }
 
-    private func connected() throws(CertificateProviderError) -> TokenConnection {
+    private func connected() throws(ProviderError) -> TokenConnection {
         if let current = state.withLock(\.connection) { return current }
         let before = module.health(of: identity)
-        do throws(CertificateProviderError) { return try newConnection() } catch {
+        do throws(ProviderError) { return try newConnection() } catch {
             guard let cause = error.underlying as? CryptokiError else { throw error }
             note(cause)
             guard repair(cause, since: before) else { throw error }
@@ -189,10 +189,10 @@ final class Token: Sendable {
         }
     }
 
-    private func newConnection() throws(CertificateProviderError) -> TokenConnection {
+    private func newConnection() throws(ProviderError) -> TokenConnection {
         var slot = state.withLock { $0.staleStart == module.generation } ? nil : slotOfLastLook()
         if slot == nil { try bringBack() }
-        return try connectLock.withLock { _ throws(CertificateProviderError) in
+        return try connectLock.withLock { _ throws(ProviderError) in
             guard !isShutDown.load(ordering: .acquiring) else { throw .modulesEnded }
             if let current = state.withLock(\.connection) { return current }
             for _ in 0..<Self.maximumInterruptions {
@@ -207,7 +207,7 @@ final class Token: Sendable {
     ///
     /// - Returns: `nil` where the module was started again in between, as it is to find another token: nothing was asked of
     ///   the token.
-    private func connect(in known: Slot?) throws(CertificateProviderError) -> TokenConnection? {
+    private func connect(in known: Slot?) throws(ProviderError) -> TokenConnection? {
         let slot = if let known { known } else { try present() }
         do throws(CryptokiError) {
             let new = try TokenConnection(slot: slot)
@@ -222,7 +222,7 @@ final class Token: Sendable {
     /// Starts the module again where it does not see the token, or its PIN, and that may help.
     ///
     /// - Throws: `tokenNotPresent` where the module does not start.
-    private func bringBack() throws(CertificateProviderError) {
+    private func bringBack() throws(ProviderError) {
         let generation = module.generation
         let isStale = state.withLock { $0.staleStart == generation }
         // The error is dropped: the next look at the slots reports it.
@@ -247,7 +247,7 @@ final class Token: Sendable {
     ///
     /// - Returns: Whether the next reading may be another one.
     /// - Throws: `tokenNotPresent` where the module does not start.
-    func readAnew() throws(CertificateProviderError) -> Bool {
+    func readAnew() throws(ProviderError) -> Bool {
         let generation = module.generation
         guard module.readsOnce, let all = try? slots(), let own = all.first(where: { $0.identity == identity }),
             !own.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH))
@@ -272,7 +272,7 @@ final class Token: Sendable {
 
     /// The slot that the token is in now.
     /// - Throws: `tokenNotPresent` while it is in none.
-    private func present() throws(CertificateProviderError) -> Slot {
+    private func present() throws(ProviderError) -> Slot {
         let slots: [Slot]
         var others: [Slot] = []
         do throws(CryptokiError) {
@@ -283,11 +283,11 @@ final class Token: Sendable {
             // A module that starts without its tokens may not start at all.
             if error.function == "C_Initialize" { throw away() }
             // Not described by looking whether the token is there, which is what has just failed.
-            throw CertificateProviderError(error, token: displayName)
+            throw ProviderError(error, token: displayName)
         }
         guard let slot = slots.first else { throw away().naming(others) }
         guard slots.count == 1 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "\(slots.count) tokens '\(displayName)' have the same serial number and cannot be told apart; remove "
                     + "all but one.")
@@ -298,7 +298,7 @@ final class Token: Sendable {
     /// Returns the slot with the login that the settings demand, if that needs no person.
     func asUsed(_ slot: Slot) -> Slot { logsInAlways && isPINAtHand ? slot.demandingLogin : slot }
 
-    private func away() -> CertificateProviderError {
+    private func away() -> ProviderError {
         describe(CryptokiError(function: "C_GetSlotList", code: CKR_TOKEN_NOT_PRESENT))
     }
 
@@ -340,9 +340,9 @@ final class Token: Sendable {
     /// As ``logIn(_:_:)``. Starts a broken module again, for the next operation: this one must not send a PIN twice.
     private func logInOrRepair(
         _ connection: TokenConnection, _ pin: SecretBytes?, since before: Module.Health
-    ) throws(CertificateProviderError) -> Bool {
-        do throws(CertificateProviderError) {
-            return try module.whileLoggingIn { () throws(CertificateProviderError) in try logIn(connection, pin) }
+    ) throws(ProviderError) -> Bool {
+        do throws(ProviderError) {
+            return try module.whileLoggingIn { () throws(ProviderError) in try logIn(connection, pin) }
         } catch {
             if let cause = error.underlying as? CryptokiError {
                 note(cause)
@@ -388,10 +388,10 @@ final class Token: Sendable {
     }
 
     /// - Returns: `false` where the connection is over: nothing was sent, or to a module that is to be started again.
-    private func logIn(_ connection: TokenConnection, _ pin: SecretBytes?) throws(CertificateProviderError) -> Bool {
+    private func logIn(_ connection: TokenConnection, _ pin: SecretBytes?) throws(ProviderError) -> Bool {
         guard !connection.isLoggedIn else { return true }
-        do throws(CertificateProviderError) {
-            return try connectLock.withLock { _ throws(CertificateProviderError) in
+        do throws(ProviderError) {
+            return try connectLock.withLock { _ throws(ProviderError) in
                 guard !connection.isOver else { return false }
                 guard !connection.isLoggedIn else { return true }
                 let generation = module.generation
@@ -399,7 +399,7 @@ final class Token: Sendable {
                 // token's by then.
                 let slot = try present()
                 guard slot.id == connection.slot.id else { return false }
-                do throws(CertificateProviderError) { try send(pin, on: connection, in: slot) } catch {
+                do throws(ProviderError) { try send(pin, on: connection, in: slot) } catch {
                     guard isStale(error) else { throw error }
                     // Before a thread that waits here asks the same of it.
                     end(connection)
@@ -419,7 +419,7 @@ final class Token: Sendable {
 
     private func send(
         _ pin: SecretBytes?, on connection: TokenConnection, in slot: Slot
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try pins.login(slot, given: pin, now: { try? self.present() }) { pin throws(CryptokiError) in
             do throws(CryptokiError) {
                 let isProven = try connection.login(pin)
@@ -435,7 +435,7 @@ final class Token: Sendable {
 
     /// Whether the module knows of no user PIN though the token has one: SoftHSM reads it when it starts, and never sees one that
     /// another process has set since, or was just changing then.
-    private func isStale(_ error: CertificateProviderError) -> Bool {
+    private func isStale(_ error: ProviderError) -> Bool {
         (error.underlying as? CryptokiError)?.code == CKR_USER_PIN_NOT_INITIALIZED
             && (try? present())?.has(UInt(CKF_USER_PIN_INITIALIZED)) == true
     }
@@ -485,8 +485,8 @@ final class Token: Sendable {
         state.withLock { $0.decryption[scheme] = isSupported }
     }
 
-    func describe(_ error: CryptokiError) -> CertificateProviderError {
-        CertificateProviderError(specific(error), token: displayName)
+    func describe(_ error: CryptokiError) -> ProviderError {
+        ProviderError(specific(error), token: displayName)
     }
 
     /// Looks whether the token is there if the module's code does not say the cause.

@@ -39,7 +39,7 @@ extension TokenReader {
             if let wanted = uri.objectLabel, wanted != label, !keys.hasKey(id: id, label: wanted) { return nil }
             guard let value = try session.attribute(CKA_VALUE, of: handle), !value.isEmpty else { return nil }
             let certificate: X509Certificate
-            do throws(CertificateProviderError) { certificate = try X509Certificate(derRepresentation: value) } catch {
+            do throws(ProviderError) { certificate = try X509Certificate(derRepresentation: value) } catch {
                 failures.append(error.in(slot, id))
                 return nil
             }
@@ -59,7 +59,7 @@ extension TokenReader {
         failures.append(reading, on: slot)
         // Beside the key's own certificate another one may have the id, such as its issuer's.
         for id in Set(strangers).subtracting(reading.found.map(\.id)) {
-            let error = CertificateProviderError(
+            let error = ProviderError(
                 .keyMismatch,
                 "The private key with the id \(DisplayText.hexadecimal(id)) is not the key of the certificate with that id; "
                     + "replace one of them."
@@ -224,7 +224,7 @@ extension TokenReader {
     }
 }
 
-extension CertificateProviderError {
+extension ProviderError {
     fileprivate func `in`(_ slot: Slot, _ id: [UInt8]) -> Self {
         var copy = self
         copy.message = "On the token '\(slot.displayName)', id \(DisplayText.hexadecimal(id)): \(message)"

@@ -75,7 +75,7 @@ final class TriedPINs: Sendable {
     /// - Parameter look: Looks at the token again.
     func begin(
         _ remembered: PINPolicy.RememberedPIN, for slot: Slot, look: () -> Slot?
-    ) throws(CertificateProviderError) -> Outcome {
+    ) throws(ProviderError) -> Outcome {
         let start = ContinuousClock.now
         let limit = start + (ModuleCalls.deadline.map { min(longestDelay, ($0 - start) / 2) } ?? longestDelay)
         var (slot, earliest) = (slot, Date.distantPast)
@@ -91,14 +91,14 @@ final class TriedPINs: Sendable {
 
     private func take(
         _ remembered: PINPolicy.RememberedPIN, _ slot: inout Slot, at time: Date, _ look: () -> Slot?
-    ) throws(CertificateProviderError) -> Outcome {
+    ) throws(ProviderError) -> Outcome {
         let (pin, token) = (remembered.pin, slot.identity)
         if isEnding { return .busy }
         if unwritten.withLock({ $0[token]?.contains(pin) ?? false }) { return .refused(.rejected) }
         var lease: RecordLease?
-        var obstacle: CertificateProviderError?
+        var obstacle: ProviderError?
         var hasWaited = false
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             switch try records.turn(at: token, &hasWaited, unless: { $0.knowledge(of: pin, on: token).isRight }) {
             case .mine(let own): lease = own
             case .known: break
@@ -129,7 +129,7 @@ final class TriedPINs: Sendable {
     /// Reads the record, and brings it up to date with the lease, the clock and the token's flags.
     private func attempt(
         _ remembered: PINPolicy.RememberedPIN, _ slot: Slot, _ lease: RecordLease?, at time: Date
-    ) throws(CertificateProviderError) -> Attempt {
+    ) throws(ProviderError) -> Attempt {
         let (pin, token) = (remembered.pin, slot.identity)
         let record = try records[token]
         var known = record.knowledge(of: pin, on: token, isAccepted: remembered.isKnown)
@@ -166,9 +166,9 @@ final class TriedPINs: Sendable {
     /// Writes down the logins without an answer. No PIN is sent if that fails.
     private func write(
         _ unanswered: PINRule.Unanswered?, _ pin: SecretBytes, _ token: Slot.Identity
-    ) throws(CertificateProviderError) {
-        do throws(CertificateProviderError) {
-            try records.update(token) { record throws(CertificateProviderError) in
+    ) throws(ProviderError) {
+        do throws(ProviderError) {
+            try records.update(token) { record throws(ProviderError) in
                 record.set(unanswered, for: pin, on: token)
                 return true
             }
@@ -177,8 +177,8 @@ final class TriedPINs: Sendable {
         }
     }
 
-    private func unwritable(_ error: CertificateProviderError) -> CertificateProviderError {
-        CertificateProviderError(
+    private func unwritable(_ error: ProviderError) -> ProviderError {
+        ProviderError(
             error.code,
             "The configured PIN is not sent to the token: the attempt could not be recorded first. \(error.message)",
             underlying: error)
@@ -256,7 +256,7 @@ final class TriedPINs: Sendable {
     /// Writes down the outcome of a PIN, if that is possible. The entry from before it was sent is the safe side.
     @discardableResult
     private func remember(_ token: Slot.Identity, _ change: (inout PINRecord) -> Void) -> Bool {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             try records.update(token) { record in
                 change(&record)
                 return true

@@ -5,10 +5,10 @@ extension PKCS11URI {
     /// Reads a URI.
     ///
     /// - Throws: `configurationInvalid`, without showing the URI's query, in which a PIN may be.
-    init(_ text: String) throws(CertificateProviderError) {
+    init(_ text: String) throws(ProviderError) {
         guard text.lowercased().hasPrefix("pkcs11:") else {
             // Nor shown: the PIN may have been written there.
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "The PKCS#11 URI does not begin with pkcs11: (RFC 7512).")
         }
         let (written, hasBlank) = Self.unfolded(text)
@@ -20,7 +20,7 @@ extension PKCS11URI {
         guard !hasBlank else {
             // As it was written, but for its query.
             let shown = DisplayText.visible(String(text.prefix { $0 != "?" }))
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The PKCS#11 URI '\(shown)'\(query.isEmpty ? "" : ", with its query,") contains a blank; write each blank as "
                     + "%20 (RFC 7512, section 2.3).")
@@ -38,13 +38,13 @@ extension PKCS11URI {
         pinSource = asked.texts["pin-source"] ?? asked.texts["pinfile"]
         pinValue = asked.pin
         guard pinSource == nil || pinValue == nil else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "A PKCS#11 URI must not have both 'pin-source' and 'pin-value' (RFC 7512, section 2.4); remove "
                     + "'pin-value'.")
         }
         guard modulePath?.hasPrefix("/") ?? true else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The 'module-path' of a PKCS#11 URI must be an absolute path (RFC 7512, section 2.4).")
         }
@@ -103,7 +103,7 @@ private struct Reader {
     let shown: String
 
     /// The attributes before the `?`, decoded, by their names (RFC 7512, section 2.3).
-    func path(_ text: Substring, _ query: Substring) throws(CertificateProviderError) -> [String: [UInt8]] {
+    func path(_ text: Substring, _ query: Substring) throws(ProviderError) -> [String: [UInt8]] {
         var attributes = text.split(separator: ";", omittingEmptySubsequences: false).map(Attribute.init)
         if attributes.last?.isEmpty == true { attributes.removeLast() }
         // A PIN there would get into everything that shows the URI. No attribute has a name like these.
@@ -111,7 +111,7 @@ private struct Reader {
         guard !attributes.contains(where: { $0.name.lowercased().contains("pin") }), !lowercased.contains("pin-value"),
             !lowercased.contains("pinfile")
         else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "A PKCS#11 URI has a PIN before its '?'; write the PIN to a file that only you can read, and set "
                     + "'pin-source' to it.")
@@ -124,7 +124,7 @@ private struct Reader {
                 throw refused("has an empty attribute; remove the extra ';'")
             }
             guard name != "slot-id" else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "A PKCS#11 URI must not have 'slot-id', which changes when a reader is plugged in; use 'token' or "
                         + "'serial'.")
@@ -151,7 +151,7 @@ private struct Reader {
     }
 
     /// The attributes of vendors are ignored.
-    func query(_ text: Substring) throws(CertificateProviderError) -> Query {
+    func query(_ text: Substring) throws(ProviderError) -> Query {
         var query = Query()
         for attribute in text.split(separator: "&").map(Attribute.init) {
             let name = String(attribute.name)
@@ -174,7 +174,7 @@ private struct Reader {
 
     /// Refuses what would be ignored: then any token, or no PIN, would be meant. Nothing is shown that may be a part of a
     /// PIN.
-    private func refuseMisplaced(_ query: Substring) throws(CertificateProviderError) {
+    private func refuseMisplaced(_ query: Substring) throws(ProviderError) {
         for name in query.split(separator: "&").map({ String(Attribute($0).name) }) {
             guard !Self.pathNames.contains(name), name != "slot-id" else {
                 throw refused(
@@ -186,7 +186,7 @@ private struct Reader {
         }
     }
 
-    func fields(_ values: [String: [UInt8]]) throws(CertificateProviderError) -> [PKCS11URI.Field: [UInt8]] {
+    func fields(_ values: [String: [UInt8]]) throws(ProviderError) -> [PKCS11URI.Field: [UInt8]] {
         var fields: [PKCS11URI.Field: [UInt8]] = [:]
         for field in PKCS11URI.Field.allCases {
             guard let value = values[field.rawValue] else { continue }
@@ -200,7 +200,7 @@ private struct Reader {
         return fields
     }
 
-    func version(_ value: [UInt8]) throws(CertificateProviderError) -> PKCS11URI.Version {
+    func version(_ value: [UInt8]) throws(ProviderError) -> PKCS11URI.Version {
         let parts = String(decoding: value, as: UTF8.self).split(separator: ".", omittingEmptySubsequences: false)
         let numbers = parts.compactMap { $0.allSatisfy(\.isNumber) ? UInt8($0) : nil }
         guard (1...2).contains(parts.count), numbers.count == parts.count else {
@@ -209,7 +209,7 @@ private struct Reader {
         return PKCS11URI.Version(major: numbers[0], minor: numbers.count > 1 ? numbers[1] : 0)
     }
 
-    func objectClass(_ value: [UInt8]) throws(CertificateProviderError) -> UInt {
+    func objectClass(_ value: [UInt8]) throws(ProviderError) -> UInt {
         let name = String(decoding: value, as: UTF8.self)
         guard let objectClass = PKCS11URI.classes[name == "secretkey" ? "secret-key" : name] else {
             throw refused(
@@ -219,7 +219,7 @@ private struct Reader {
         return objectClass
     }
 
-    private func decoded(_ attribute: Attribute) throws(CertificateProviderError) -> [UInt8] {
+    private func decoded(_ attribute: Attribute) throws(ProviderError) -> [UInt8] {
         guard let value = attribute.value else {
             throw refused("is not valid (RFC 7512): '\(DisplayText.visible(String(attribute.name)))' has no value")
         }
@@ -231,8 +231,8 @@ private struct Reader {
         return bytes
     }
 
-    private func refused(_ reason: String) -> CertificateProviderError {
-        CertificateProviderError(.configurationInvalid, "The PKCS#11 URI '\(shown)' \(reason).")
+    private func refused(_ reason: String) -> ProviderError {
+        ProviderError(.configurationInvalid, "The PKCS#11 URI '\(shown)' \(reason).")
     }
 
     private struct Attribute {

@@ -1,7 +1,7 @@
 import CP11Kit
 import CertificateProviding
 
-extension CertificateProviderError {
+extension ProviderError {
     /// Translates a failed PKCS#11 call for a caller who wanted to change objects on the token.
     init(writing error: CryptokiError, token: String) {
         let (code, sentence): (Code, String)

@@ -38,14 +38,14 @@ struct PendingKeys: Sendable {
         fileprivate var firstLook: Date?
 
         /// Crosses it out.
-        func end() throws(CertificateProviderError) {
+        func end() throws(ProviderError) {
             try storage.updateRecord(named: name) { _ in SecretBytes(copying: []) }
             lease.isUnsettled = false
         }
 
         /// Crosses it out where nothing of it can come any more.
         /// - Parameter wasWhole: Whether both halves were there, and are destroyed.
-        func hasBeenLookedFor(wasWhole: Bool, at now: Date) throws(CertificateProviderError) {
+        func hasBeenLookedFor(wasWhole: Bool, at now: Date) throws(ProviderError) {
             // The clock may have been set back.
             if let firstLook, firstLook <= now {
                 if wasWhole || now.timeIntervalSince(firstLook) > PendingKeys.timeout { try end() }
@@ -56,12 +56,12 @@ struct PendingKeys: Sendable {
             }
         }
 
-        fileprivate func write(firstLook: Date? = nil) throws(CertificateProviderError) {
+        fileprivate func write(firstLook: Date? = nil) throws(ProviderError) {
             let record: SecretBytes
             do {
                 record = SecretBytes(copying: try JSONEncoder().encode(Content(id: Data(id), firstLook: firstLook)))
             } catch {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .internal, "The record of a pending key pair cannot be encoded.", underlying: error)
             }
             try storage.updateRecord(named: name) { _ in record }
@@ -70,8 +70,8 @@ struct PendingKeys: Sendable {
 
     /// Writes a key pair down that is going to be made.
     /// - Throws: What the store says, and `unavailable` where too many are being made.
-    func begin(_ id: [UInt8], on token: Slot.Identity) throws(CertificateProviderError) -> Entry {
-        do throws(CertificateProviderError) {
+    func begin(_ id: [UInt8], on token: Slot.Identity) throws(ProviderError) -> Entry {
+        do throws(ProviderError) {
             var place: (name: String, lease: RecordLease, firstLook: Date)?
             for name in names(for: token) {
                 guard let lease = try storage.leaseRecord(named: name) else { continue }
@@ -89,11 +89,11 @@ struct PendingKeys: Sendable {
                 return entry
             }
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 error.code, "No key pair is made: this could not be recorded first. \(error.message)",
                 underlying: error)
         }
-        throw CertificateProviderError(
+        throw ProviderError(
             .unavailable,
             "\(Self.maximum) key pairs are being made on the token '\(DisplayText.visible(token.label))'; "
                 + "try again when one is done.")
@@ -103,7 +103,7 @@ struct PendingKeys: Sendable {
     func orphans(on token: Slot.Identity) -> [Entry] {
         var orphans: [Entry] = []
         for name in names(for: token) {
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 // Read again under the lease: its former holder may just have ended.
                 guard try content(of: name) != nil, let lease = try storage.leaseRecord(named: name),
                     let content = try content(of: name)
@@ -122,7 +122,7 @@ struct PendingKeys: Sendable {
     }
 
     /// Crosses out a key pair whose process ended after another record named it, and before it could be crossed out.
-    func keep(_ id: [UInt8], on token: Slot.Identity) throws(CertificateProviderError) {
+    func keep(_ id: [UInt8], on token: Slot.Identity) throws(ProviderError) {
         for orphan in orphans(on: token) where orphan.id == id { try orphan.end() }
     }
 
@@ -130,10 +130,10 @@ struct PendingKeys: Sendable {
         (0..<Self.maximum).map { "\(token.recordName("keys"))-\($0)" }
     }
 
-    private func content(of name: String) throws(CertificateProviderError) -> Content? {
+    private func content(of name: String) throws(ProviderError) -> Content? {
         guard let data = try storage.record(named: name).map({ $0.withUnsafeBytes { Data($0) } }) else { return nil }
         guard let content = try? JSONDecoder().decode(Content.self, from: data), content.version == Self.format else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "The record of a pending key pair is damaged, or was written by a newer certprov; update certprov.")
         }

@@ -5,7 +5,7 @@ extension TokenKeys {
     /// Destroys a private key, its public key and the certificates for it. Other objects with the same id stay.
     ///
     /// - Throws: `notFound` when the token has no such key, `deleteFailed` naming the remaining objects.
-    func discard(_ key: TokenKey) throws(CertificateProviderError) {
+    func discard(_ key: TokenKey) throws(ProviderError) {
         token.unloadKeys()
         var isFound = false
         let failures = try write { connection, session throws(CryptokiError) -> [String] in
@@ -52,7 +52,7 @@ extension TokenKeys {
     /// key that cannot sign could not.
     ///
     /// - Throws: `deleteFailed` naming the remaining objects.
-    func destroyAll(id: [UInt8]) throws(CertificateProviderError) {
+    func destroyAll(id: [UInt8]) throws(ProviderError) {
         token.unloadKeys()
         let failures = try write { connection, session throws(CryptokiError) -> [String] in
             // Without a login only the private key would not be there.
@@ -75,8 +75,8 @@ extension TokenKeys {
         guard failures.isEmpty else { throw stillThere(failures, id) }
     }
 
-    private func stillThere(_ failures: [String], _ id: [UInt8]) -> CertificateProviderError {
-        CertificateProviderError(
+    private func stillThere(_ failures: [String], _ id: [UInt8]) -> ProviderError {
+        ProviderError(
             .deleteFailed,
             "The token '\(token.displayName)' still has \(failures.joined(separator: ", ")), id \(DisplayText.hexadecimal(id)); delete it with "
                 + "the token's own tool.")
@@ -86,7 +86,7 @@ extension TokenKeys {
     /// private key under their id: one that may not sign, and belongs to no identity, goes with them.
     ///
     /// - Parameter id: The `CKA_ID` that they had, where it is known; else that of the public key that is left.
-    func removeRemains(of publicKey: PublicKeyInfo, id: [UInt8]?) throws(CertificateProviderError) {
+    func removeRemains(of publicKey: PublicKeyInfo, id: [UInt8]?) throws(ProviderError) {
         try write { connection, session throws(CryptokiError) in
             let reader = TokenReader(session: session, slot: connection.slot)
             var ids = Set(id.map { [$0] } ?? [])
@@ -103,7 +103,7 @@ extension TokenKeys {
 
     /// The keys that the public keys and the certificates under an id are of, where no private key is. An issuer's
     /// certificate may lie there too, and is left out.
-    func publicKeysLeft(id: [UInt8]) throws(CertificateProviderError) -> [PublicKeyInfo] {
+    func publicKeysLeft(id: [UInt8]) throws(ProviderError) -> [PublicKeyInfo] {
         try token.withConnection { connection throws(CryptokiError) in
             try connection.sessions.withSession { session throws(CryptokiError) -> [PublicKeyInfo] in
                 if try connection.hasPrivateKey(id: id, in: session) { return [] }
@@ -116,7 +116,7 @@ extension TokenKeys {
     }
 
     /// Destroys every certificate for a key but one.
-    func removeCertificates(for key: TokenKey, except kept: X509Certificate) throws(CertificateProviderError) {
+    func removeCertificates(for key: TokenKey, except kept: X509Certificate) throws(ProviderError) {
         try write { connection, session throws(CryptokiError) in
             let reader = TokenReader(session: session, slot: connection.slot)
             for (handle, certificate) in try reader.certificates(for: key.publicKey, id: key.id)
@@ -125,7 +125,7 @@ extension TokenKeys {
     }
 
     /// The certificates that ``discard(_:)`` would destroy.
-    func certificates(for key: TokenKey) throws(CertificateProviderError) -> [X509Certificate] {
+    func certificates(for key: TokenKey) throws(ProviderError) -> [X509Certificate] {
         try token.withConnection { connection throws(CryptokiError) in
             try connection.sessions.withSession { session throws(CryptokiError) in
                 try TokenReader(session: session, slot: connection.slot).certificates(for: key.publicKey, id: key.id)
@@ -134,8 +134,8 @@ extension TokenKeys {
         }
     }
 
-    func noLongerThere() -> CertificateProviderError {
-        CertificateProviderError(
+    func noLongerThere() -> ProviderError {
+        ProviderError(
             .notFound, "The token '\(token.displayName)' does not have the private key; it may have been deleted.")
     }
 }

@@ -10,15 +10,15 @@ extension TokenKeys {
     /// once is the next time that the token is written to.
     func generate(
         _ type: KeyType, label: String, for use: KeyUse = .signing
-    ) throws(CertificateProviderError) -> MadeKey {
+    ) throws(ProviderError) -> MadeKey {
         guard use.decryptionSchemes.isEmpty || type.isRSA else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm, "Keys of type \(type) cannot decrypt; choose an RSA key.")
         }
         let id = Self.freshID()
         let entry = try token.pending.begin(id, on: token.identity)
         var mayBeLeft = false
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let made = try write { connection, session throws(CryptokiError) in
                 // The objects of an attempt that the removal of the token has interrupted.
                 if mayBeLeft { try session.destroyAll(id: id) }
@@ -97,19 +97,19 @@ struct MadeKey: Sendable {
     fileprivate let entry: PendingKeys.Entry
 
     /// Call it once another record names the key.
-    func handOver() throws(CertificateProviderError) { try entry.end() }
+    func handOver() throws(ProviderError) { try entry.end() }
 
     /// Destroys it, also if it cannot sign: no other object has its id, unless the module has chosen the id itself.
     /// - Throws: `deleteFailed`, naming the remaining objects. The next writer to the token tries again.
-    func takeBack() throws(CertificateProviderError) {
+    func takeBack() throws(ProviderError) {
         if key.id == entry.id { try key.token.keys.destroyAll(id: key.id) } else { try key.token.keys.discard(key) }
         try entry.end()
     }
 
     /// Appends to `reason` that the new key pair could not be removed.
     func left(
-        by failure: CertificateProviderError, after reason: CertificateProviderError
-    ) -> CertificateProviderError {
+        by failure: ProviderError, after reason: ProviderError
+    ) -> ProviderError {
         var reason = reason
         reason.message +=
             " The new key pair, id \(DisplayText.hexadecimal(key.id)), may still be on the token: \(failure.message)"

@@ -11,7 +11,7 @@ struct TokenKeys: Sendable {
     /// again and calls `body` once more, which therefore looks for the objects that its first call has left.
     func write<T>(
         _ body: (TokenConnection, Session) throws(CryptokiError) -> T
-    ) throws(CertificateProviderError) -> T {
+    ) throws(ProviderError) -> T {
         let result = try token.withConnection(loggedIn: true) {
             connection throws(CryptokiError) -> Result<T, CryptokiError> in
             do throws(CryptokiError) {
@@ -29,14 +29,14 @@ struct TokenKeys: Sendable {
             }
         }
         do throws(CryptokiError) { return try result.get() } catch {
-            throw CertificateProviderError(writing: error, token: token.displayName)
+            throw ProviderError(writing: error, token: token.displayName)
         }
     }
 
     /// Finds the private key of a public key that need not have a certificate.
     ///
     /// - Parameter id: A `CKA_ID` that it is expected under, for tokens without public key objects.
-    func key(for publicKey: PublicKeyInfo, id: [UInt8]? = nil) throws(CertificateProviderError) -> TokenKey? {
+    func key(for publicKey: PublicKeyInfo, id: [UInt8]? = nil) throws(ProviderError) -> TokenKey? {
         try token.withConnection(loggedIn: true) { connection throws(CryptokiError) in
             let found = try connection.sessions.withSession { session throws(CryptokiError) in
                 try connection.findHidden(in: session) { () throws(CryptokiError) -> [TokenKey] in
@@ -59,14 +59,14 @@ struct TokenKeys: Sendable {
     }
 
     /// Finds the key of an owner who has written it down. From then on it is not destroyed as an orphan.
-    func ownedKey(for publicKey: PublicKeyInfo, id: [UInt8]?) throws(CertificateProviderError) -> TokenKey? {
+    func ownedKey(for publicKey: PublicKeyInfo, id: [UInt8]?) throws(ProviderError) -> TokenKey? {
         let key = try key(for: publicKey, id: id)
         if let key { try token.pending.keep(key.id, on: token.identity) }
         return key
     }
 
     /// Finds the private keys under an id whose public keys are on the token as well.
-    func all(id: [UInt8]) throws(CertificateProviderError) -> [TokenKey] {
+    func all(id: [UInt8]) throws(ProviderError) -> [TokenKey] {
         let publicKeys = try token.withConnection(loggedIn: true) { connection throws(CryptokiError) in
             try connection.sessions.withSession { session throws(CryptokiError) in
                 try TokenReader(session: session, slot: connection.slot).publicKeys(id: id).map(\.key)
@@ -118,7 +118,7 @@ struct TokenKeys: Sendable {
     /// - Returns: Those that were written; `nil` when the key is not there. Leaves none of them where it fails.
     func store(
         _ chain: [X509Certificate], for key: TokenKey
-    ) throws(CertificateProviderError) -> [X509Certificate]? {
+    ) throws(ProviderError) -> [X509Certificate]? {
         // The certificates that this call has written, over all of its attempts: the answer to one may have been lost with the
         // token.
         var written: [X509Certificate] = []
@@ -153,7 +153,7 @@ struct TokenKeys: Sendable {
     /// Destroys certificates that ``store(_:for:)`` has written.
     ///
     /// - Parameter key: The one that the leaf was written for. A copy under another id was there before.
-    func remove(_ certificates: [X509Certificate], for key: TokenKey) throws(CertificateProviderError) {
+    func remove(_ certificates: [X509Certificate], for key: TokenKey) throws(ProviderError) {
         try write { connection, session throws(CryptokiError) in
             let reader = TokenReader(session: session, slot: connection.slot)
             for certificate in certificates {

@@ -19,7 +19,7 @@ struct ClientCertificate: Sendable {
     private let parameters: Parameters
 
     /// `nil` if none is configured.
-    init?(_ parameters: Parameters) throws(CertificateProviderError) {
+    init?(_ parameters: Parameters) throws(ProviderError) {
         guard var place = parameters[EnrolmentParameter.clientCertificate] else { return nil }
         // In the place where new keys are made, it is used through the same store: one login is enough.
         if case .keyStore(let uri, _) = place, parameters[EnrolmentParameter.key].holds(keyURI: uri) {
@@ -51,11 +51,11 @@ struct ClientCertificate: Sendable {
     ///   `keyMismatch` if the two do not belong together; the errors of the token.
     func identity(
         _ environment: ProviderEnvironment, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
+    ) async throws(ProviderError) -> Identity {
         let identity: Identity
         switch place {
         case .keyStore(let uri, let store):
-            do throws(CertificateProviderError) { identity = try await store.identity(uri, interaction) } catch {
+            do throws(ProviderError) { identity = try await store.identity(uri, interaction) } catch {
                 throw parameters.error(error, about: EnrolmentParameter.clientCertificate)
             }
         case .file(let path):
@@ -63,17 +63,17 @@ struct ClientCertificate: Sendable {
             let source = keySource ?? .prompt
             let pem = try await environment.secret(
                 from: source, prompt: "Private key of \(DisplayText.visible(path)), PEM", interaction: interaction)
-            identity = try await environment.executor.run { () throws(CertificateProviderError) in
+            identity = try await environment.executor.run { () throws(ProviderError) in
                 let certificates = try parameters.reading(EnrolmentParameter.clientCertificate) {
-                    () throws(CertificateProviderError) in
+                    () throws(ProviderError) in
                     try CertificateFile.read(path)
                 }
                 let key = try parameters.reading(EnrolmentParameter.clientKeySource) {
-                    () throws(CertificateProviderError) in
+                    () throws(ProviderError) in
                     try Self.key(pem, source)
                 }
                 return try parameters.reading(EnrolmentParameter.clientCertificate) {
-                    () throws(CertificateProviderError) in
+                    () throws(ProviderError) in
                     try Identity(
                         certificateChain: CertificateChain.build(for: key.publicKey, among: certificates), key: key,
                         provenance: .init(provider: RemoteMDMProvider.id, source: path))
@@ -86,7 +86,7 @@ struct ClientCertificate: Sendable {
         // A certificate that a slow clock takes for not yet valid is left to the server.
         guard leaf.notValidBefore <= now + IssuedCertificate.skew, now <= leaf.notValidAfter else {
             throw parameters.error(
-                CertificateProviderError(
+                ProviderError(
                     .configurationInvalid,
                     "The certificate '\(leaf.subject)' is not valid now, but from "
                         + "\(leaf.notValidBefore.formatted(.iso8601)) to \(leaf.notValidAfter.formatted(.iso8601)); "
@@ -103,13 +103,13 @@ struct ClientCertificate: Sendable {
 
     private static func key(
         _ pem: SecretBytes, _ source: SecretSource
-    ) throws(CertificateProviderError) -> SoftwareKey {
+    ) throws(ProviderError) -> SoftwareKey {
         let name = "the value of \(source)"
         guard let block = try PEMFile(pem, named: name).blocks.first(where: \.isPrivateKey) else {
-            throw CertificateProviderError(.configurationInvalid, "\(name) contains no private key in PEM.")
+            throw ProviderError(.configurationInvalid, "\(name) contains no private key in PEM.")
         }
         guard !block.isEncrypted else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "\(name) is encrypted; decrypt it with 'openssl pkey', or use a key in a token.")
         }
         return try OpenSSLLibrary().privateKey(of: block, in: name, password: nil)

@@ -23,7 +23,7 @@ struct OAuthSettings: Sendable {
     /// - Parameter server: The server that the tokens are for.
     /// - Returns: `nil` if none of the parameters is set.
     /// - Throws: `configurationInvalid`.
-    init?(_ parameters: Parameters, for server: ServerURL) throws(CertificateProviderError) {
+    init?(_ parameters: Parameters, for server: ServerURL) throws(ProviderError) {
         // They need each other.
         guard let endpoint = parameters[EnrolmentParameter.tokenURL],
             let clientID = parameters[EnrolmentParameter.clientID]
@@ -64,7 +64,7 @@ struct OAuthSettings: Sendable {
     func endpoint(
         trustLike server: ServerTrust, through proxies: ProxyChoice, over network: any Network, timeout: Duration,
         _ environment: ProviderEnvironment
-    ) throws(CertificateProviderError) -> TokenEndpoint {
+    ) throws(ProviderError) -> TokenEndpoint {
         var known = isOnSameServer ? server : ServerTrust(trustAnchors: .system)
         if trust.hasAnchors { known = try trust.serverTrust() }
         // In addition to the trust anchors.

@@ -15,20 +15,20 @@ extension RemoteMDMProvider {
     /// - Throws: `unsupportedParameter` and `configurationInvalid`, which name the parameter; as ``/OAuth/AccessTokenSource/token()``.
     public static func accessToken(
         environment: ProviderEnvironment, parameters: ProviderParameters, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> AccessToken {
-        do throws(CertificateProviderError) {
+    ) async throws(ProviderError) -> AccessToken {
+        do throws(ProviderError) {
             let server = try server(environment, try descriptor.check(parameters, environment))
             guard let oauth = server.settings.oauth else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "No OAuth settings are configured; set '\(EnrolmentParameter.tokenURL.name)' and "
                         + "'\(EnrolmentParameter.clientID.name)'.")
             }
             let run = try await server.run(interaction)
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 let trust = try await run.tokenTrust(oauth, server)
                 guard let tokens = try await run.tokens(oauth, trust, isRenewal: false) else {
-                    throw CertificateProviderError(.internal, "No secret was read for the token endpoint.")
+                    throw ProviderError(.internal, "No secret was read for the token endpoint.")
                 }
                 let token = try await tokens.token()
                 await run.noteOutcome(nil)
@@ -47,7 +47,7 @@ extension ServerRun {
     /// The trust in the enrolment server, for a token endpoint on it.
     fileprivate func tokenTrust(
         _ oauth: OAuthSettings, _ server: any MDMProtocol
-    ) async throws(CertificateProviderError) -> ServerTrust {
+    ) async throws(ProviderError) -> ServerTrust {
         guard oauth.isOnSameServer, server is ESTProtocol else { return try await connectionTrust() }
         return try await ESTTrust(self).serverTrust(presenting: nil)
     }

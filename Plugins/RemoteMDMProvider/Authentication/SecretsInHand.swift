@@ -17,14 +17,14 @@ final class SecretsInHand: Sendable {
 
     private struct State {
         var secrets: [String: (secret: SecretBytes, account: Account?)] = [:]
-        var withheld: CertificateProviderError?
+        var withheld: ProviderError?
         var proxies: ProxyChoice?
         var session: ServerSession?
     }
     private let state = Mutex(State())
 
     /// Why a renewal goes without a password that is configured.
-    var withheld: CertificateProviderError? {
+    var withheld: ProviderError? {
         get { state.withLock(\.withheld) }
         set { state.withLock { $0.withheld = newValue } }
     }
@@ -41,8 +41,8 @@ final class SecretsInHand: Sendable {
     }
 
     func secret(
-        _ prompt: String, _ account: Account?, orAsk ask: () async throws(CertificateProviderError) -> SecretBytes
-    ) async throws(CertificateProviderError) -> SecretBytes {
+        _ prompt: String, _ account: Account?, orAsk ask: () async throws(ProviderError) -> SecretBytes
+    ) async throws(ProviderError) -> SecretBytes {
         if let known = state.withLock({ $0.secrets[prompt] }) { return known.secret }
         let secret = try await ask()
         state.withLock { $0.secrets[prompt] = (secret, account) }
@@ -57,13 +57,13 @@ final class SecretsInHand: Sendable {
 
 extension SecretsInHand.Account {
     /// The error for a secret that is not sent, since the server has rejected it before.
-    var rejectedBefore: CertificateProviderError {
+    var rejectedBefore: ProviderError {
         let (what, setting) =
             switch kind {
             case .password: ("password of", EnrolmentParameter.passwordSource.name)
             case .clientSecret: ("secret of the OAuth client", EnrolmentParameter.clientSecretSource.name)
             }
-        return CertificateProviderError(
+        return ProviderError(
             .rejected,
             "\(authority) has rejected this \(what) '\(DisplayText.visible(user))' before, so it is not sent again; correct "
                 + "'\(setting)', or set it to prompt and enter it once.",
@@ -76,7 +76,7 @@ struct RejectedBefore: Error {}
 
 extension SecretsInHand {
     /// The accounts whose secrets the server has got and rejected.
-    func accounts(rejectedBy error: CertificateProviderError) -> [(Account, SecretBytes)] {
+    func accounts(rejectedBy error: ProviderError) -> [(Account, SecretBytes)] {
         let kind: Account.Kind
         // A token endpoint that says 401 means the client (RFC 6749, section 5.2), whatever it calls the error.
         let first = accounts.contains { $0.0.kind == .clientSecret } ? Account.Kind.clientSecret : .password

@@ -30,12 +30,12 @@ struct CSRAttributes: Sendable, Equatable {
     init() {}
 
     /// - Throws: `protocolError`.
-    init(derRepresentation bytes: [UInt8]) throws(CertificateProviderError) {
+    init(derRepresentation bytes: [UInt8]) throws(ProviderError) {
         do {
             let nodes = try DER.sequence(of: AttributeOrOID.self, identifier: .sequence, rootNode: try DER.parse(bytes))
             for node in nodes { try note(node) }
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The server's CSR attributes (csrattrs) cannot be read: the answer is damaged. Ask its administrator.",
                 underlying: error)
@@ -43,7 +43,7 @@ struct CSRAttributes: Sendable, Equatable {
         guard extensions.count <= Self.maximumExtensions,
             extensions.allSatisfy({ $0.value?.count ?? 0 <= Self.maximumValue })
         else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The server's CSR attributes (csrattrs) exceed the limit of \(Self.maximumExtensions) extensions of "
                     + "\(Self.maximumValue) bytes each; ask its administrator.")
@@ -53,10 +53,10 @@ struct CSRAttributes: Sendable, Equatable {
     /// Returns the key type to make; `nil` if the server leaves it open.
     ///
     /// - Throws: `unsupportedAlgorithm` for a key type that is not supported.
-    func keyToMake() throws(CertificateProviderError) -> KeyType? {
+    func keyToMake() throws(ProviderError) -> KeyType? {
         if let keyType { return keyType }
         guard let unknownKey else { return schemes.first.flatMap { Self.keys[$0] } }
-        throw CertificateProviderError(
+        throw ProviderError(
             .unsupportedAlgorithm,
             "The server wants a key of type \(unknownKey) (csrattrs), which is not supported; configure the server "
                 + "for another type, or set 'key-type' to one that it also accepts.")

@@ -29,7 +29,7 @@ struct ESTClient: Sendable {
     }
 
     /// Returns the server's CA certificates. No secret has been sent up to then.
-    func authorities() async throws(CertificateProviderError) -> [X509Certificate] {
+    func authorities() async throws(ProviderError) -> [X509Certificate] {
         let response = try await get("cacerts", accepting: "application/pkcs7-mime")
         guard response.status == 200 else {
             throw response.refusal(of: "the request for its certificates", by: session.server, at: now())
@@ -44,11 +44,11 @@ struct ESTClient: Sendable {
     }
 
     /// Returns the server's CSR attributes; empty if it names none (section 4.5.2).
-    func attributes() async throws(CertificateProviderError) -> CSRAttributes {
-        try await knownAttributes { () async throws(CertificateProviderError) in try await fetchAttributes() }
+    func attributes() async throws(ProviderError) -> CSRAttributes {
+        try await knownAttributes { () async throws(ProviderError) in try await fetchAttributes() }
     }
 
-    private func fetchAttributes() async throws(CertificateProviderError) -> CSRAttributes {
+    private func fetchAttributes() async throws(ProviderError) -> CSRAttributes {
         let response = try await get("csrattrs", accepting: "application/csrattrs")
         switch response.status {
         case 200:
@@ -65,7 +65,7 @@ struct ESTClient: Sendable {
     }
 
     /// Requests a certificate, or asks again for a pending one.
-    func enrol(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
+    func enrol(_ request: EnrolmentRequest) async throws(ProviderError) -> EnrolmentAnswer {
         let wishes = try await attributes()
         let issues = request.current == nil ? "simpleenroll" : "simplereenroll"
         let http = HTTPRequest(
@@ -74,7 +74,7 @@ struct ESTClient: Sendable {
                 "Content-Type": "application/pkcs10", "Content-Transfer-Encoding": "base64",
                 "Accept": asksForKey ? "multipart/mixed" : "application/pkcs7-mime",
             ])
-        let response = try await session.response(to: http) { connection throws(CertificateProviderError) in
+        let response = try await session.response(to: http) { connection throws(ProviderError) in
             guard wishes.wantsBinding else { return Base64Body.encode(request.csr.derRepresentation) }
             let proof = try Self.proof(of: connection)
             let content = RequestContent(names: request.names, usage: request.usage, wishes: wishes)
@@ -93,8 +93,7 @@ struct ESTClient: Sendable {
         }
     }
 
-    private func get(_ operation: String, accepting type: String) async throws(CertificateProviderError) -> HTTPResponse
-    {
+    private func get(_ operation: String, accepting type: String) async throws(ProviderError) -> HTTPResponse {
         try await session.response(
             to: HTTPRequest(target: "\(base)/\(operation)", headers: ["Accept": type], isRepeatable: true))
     }
@@ -103,9 +102,9 @@ struct ESTClient: Sendable {
     /// is at this end of the connection.
     private static func proof(
         of connection: ServerConnection
-    ) throws(CertificateProviderError) -> CertificateSigningRequest.Attribute {
+    ) throws(ProviderError) -> CertificateSigningRequest.Attribute {
         guard let binding = connection.channelBinding else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "\(connection.server.authority) wants a request that is bound to the TLS connection (RFC 7030, "
                     + "section 3.5), but this connection has no channel binding; enable TLS 1.3 there.")
@@ -115,7 +114,7 @@ struct ESTClient: Sendable {
             return try CertificateSigningRequest.Attribute(
                 oid: CSRAttributes.challengePassword, values: [ASN1Any(erasing: ASN1PrintableString(text))])
         } catch {
-            throw CertificateProviderError(.internal, "The channel binding cannot be encoded.", underlying: error)
+            throw ProviderError(.internal, "The channel binding cannot be encoded.", underlying: error)
         }
     }
 }
@@ -124,10 +123,10 @@ extension HTTPResponse {
     /// Checks the content type.
     ///
     /// - Throws: `protocolError` for another type, such as that of a captive portal's page.
-    func requireType(_ type: String, _ content: String) throws(CertificateProviderError) {
+    func requireType(_ type: String, _ content: String) throws(ProviderError) {
         guard mediaType == type else {
             let actual = headers.first(name: "Content-Type") ?? ""
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The server's answer is of type '\(excerpt(of: actual, limit: 80))', but \(content) (\(type)) are expected; check "
                     + "'url'.")

@@ -19,7 +19,7 @@ struct ESTProtocol: MDMProtocol {
     /// - Throws: `configurationInvalid` for parameters that EST cannot use.
     init(
         _ settings: EnrolmentSettings, _ parameters: Parameters, _ environment: ProviderEnvironment
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         (self.settings, self.environment) = (settings, environment)
         asksForKey = parameters[EnrolmentParameter.serverKeygen]
         guard settings.server.isSecure, settings.server.query == nil else {
@@ -37,7 +37,7 @@ struct ESTProtocol: MDMProtocol {
         }
     }
 
-    func session(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> any EnrolmentSession {
+    func session(_ interaction: any UserInteraction) async throws(ProviderError) -> any EnrolmentSession {
         ESTSession(try await run(interaction), asksForKey: asksForKey)
     }
 }
@@ -56,12 +56,12 @@ struct ESTSession: MDMSession {
 
     func connect(
         presenting known: Identity?, isRenewal: Bool
-    ) async throws(CertificateProviderError) -> EnrolmentTerms {
+    ) async throws(ProviderError) -> EnrolmentTerms {
         run.interaction.report("Asking \(run.settings.server.authority) for its authorities")
         let first = try await trust.serverTrust(presenting: known)
         let credentials = try await run.credentials(first, isRenewal: isRenewal)
         var client = try makeClient(presenting: known, first, credentials)
-        do throws(CertificateProviderError) { try await client.session.connect() } catch {
+        do throws(ProviderError) { try await client.session.connect() } catch {
             guard error.code == .serverNotTrusted, let next = try await trust.trustAfterRollover() else { throw error }
             // The token endpoint may be on this server, and is then trusted like it.
             let renewed =
@@ -80,7 +80,7 @@ struct ESTSession: MDMSession {
 
     private func makeClient(
         presenting known: Identity?, _ trust: ServerTrust, _ credentials: ServerCredentials
-    ) throws(CertificateProviderError) -> ESTClient {
+    ) throws(ProviderError) -> ESTClient {
         ESTClient(
             run.settings.server, session: try run.session(presenting: known, trust, credentials),
             now: run.environment.now, asksForKey: asksForKey)
@@ -88,12 +88,12 @@ struct ESTSession: MDMSession {
 
     func certificateRequest(
         _ names: CertificateRequest.Names, _ usage: IdentityUsage, _ key: any IdentityKey
-    ) async throws(CertificateProviderError) -> CertificateRequest {
+    ) async throws(ProviderError) -> CertificateRequest {
         try await RequestContent(names: names, usage: usage, wishes: try await client.get().attributes())
             .signed(with: key)
     }
 
-    func send(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
+    func send(_ request: EnrolmentRequest) async throws(ProviderError) -> EnrolmentAnswer {
         try await client.get().enrol(request)
     }
 }

@@ -20,11 +20,11 @@ struct ESTTrust: Sendable {
     ///
     /// - Throws: `configurationInvalid` if nothing is configured and there is no user to ask, `userCancelled` if the
     ///   user declines, `serverNotTrusted` if the server does not have the configured CA.
-    func serverTrust(presenting identity: Identity?) async throws(CertificateProviderError) -> ServerTrust {
-        try await first { () async throws(CertificateProviderError) in try await findTrust(presenting: identity) }
+    func serverTrust(presenting identity: Identity?) async throws(ProviderError) -> ServerTrust {
+        try await first { () async throws(ProviderError) in try await findTrust(presenting: identity) }
     }
 
-    private func findTrust(presenting identity: Identity?) async throws(CertificateProviderError) -> ServerTrust {
+    private func findTrust(presenting identity: Identity?) async throws(ProviderError) -> ServerTrust {
         let fingerprint = settings.caFingerprint
         let isToBeFound = anchors.isEmpty && known.isEmpty && (fingerprint != nil || !settings.configuredTrust.hasPins)
         if fingerprint != nil, !anchors.isEmpty, known.isEmpty {
@@ -38,7 +38,7 @@ struct ESTTrust: Sendable {
 
     /// Returns the trust after a rollover of the root, when the server is not trusted any more: it names a new root
     /// that a known one has certified. `nil` if it does not.
-    func trustAfterRollover() async throws(CertificateProviderError) -> ServerTrust? {
+    func trustAfterRollover() async throws(ProviderError) -> ServerTrust? {
         guard !known.isEmpty, !settings.isPinOnly, let bag = try? await authoritiesFromAnybody() else { return nil }
         let successors = await Roots.successors(in: bag, of: anchors + known, at: run.environment.now())
         return successors.isEmpty ? nil : try await trust(in: known + successors)
@@ -52,20 +52,20 @@ struct ESTTrust: Sendable {
     /// - Throws: `serverNotTrusted` if none of them has the configured CA fingerprint.
     func remember(
         _ lasting: [X509Certificate], of authorities: [X509Certificate]
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         // Once both have fitted, the server may have moved on from there.
         if !anchors.isEmpty, known.isEmpty { try requireFingerprint(among: authorities) }
         try await shared.remember(lasting)
     }
 
-    private func requireFingerprint(among authorities: [X509Certificate]) throws(CertificateProviderError) {
+    private func requireFingerprint(among authorities: [X509Certificate]) throws(ProviderError) {
         guard let fingerprint = settings.caFingerprint,
             !authorities.contains(where: { $0.sha256Fingerprint == fingerprint })
         else { return }
         throw refusal(of: authorities, fingerprint)
     }
 
-    private func trust(in authorities: [X509Certificate]) async throws(CertificateProviderError) -> ServerTrust {
+    private func trust(in authorities: [X509Certificate]) async throws(ProviderError) -> ServerTrust {
         let file = settings.configuredTrust.anchorsFile.map { TrustAnchors.pemFile($0).name }
         let remembered = authorities.isEmpty ? nil : "the CAs that are remembered for this server"
         let all = TrustAnchors.certificates(anchors + authorities)
@@ -78,7 +78,7 @@ struct ESTTrust: Sendable {
     }
 
     /// Asks the unverified server for its authorities, and returns those that the CA fingerprint or the user confirms.
-    private func firstAuthorities() async throws(CertificateProviderError) -> [X509Certificate] {
+    private func firstAuthorities() async throws(ProviderError) -> [X509Certificate] {
         // Without a user to confirm the answer, nothing is sent to an unknown server.
         if settings.caFingerprint == nil { try shared.requireUser() }
         let bag = try await authoritiesFromAnybody()
@@ -92,7 +92,7 @@ struct ESTTrust: Sendable {
             throw refusal(of: bag, fingerprint)
         }
         guard Roots.all(in: [found], at: now) == [found] else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "'ca-fingerprint' is that of '\(found.subject)', which is not a valid root certificate; set it to "
                     + "that of a valid root.")
@@ -101,8 +101,8 @@ struct ESTTrust: Sendable {
     }
 
     /// Asks over an unverified connection, on which no secret is sent and no certificate is presented.
-    private func authoritiesFromAnybody() async throws(CertificateProviderError) -> [X509Certificate] {
-        let pins = try await run.environment.executor.run { [settings] () throws(CertificateProviderError) in
+    private func authoritiesFromAnybody() async throws(ProviderError) -> [X509Certificate] {
+        let pins = try await run.environment.executor.run { [settings] () throws(ProviderError) in
             try settings.configuredTrust.pins()
         }
         return try await authorities(trusting: ServerTrust(trustAnchors: .system, pins: pins), skipsVerification: true)
@@ -113,19 +113,19 @@ struct ESTTrust: Sendable {
     /// - Parameter identity: The identity to present, if any.
     private func authorities(
         trusting trust: ServerTrust, presenting identity: Identity? = nil, skipsVerification: Bool = false
-    ) async throws(CertificateProviderError) -> [X509Certificate] {
+    ) async throws(ProviderError) -> [X509Certificate] {
         let security = ServerSecurity(
             trust: trust,
-            credentials: try identity.map { identity throws(CertificateProviderError) in try TLSCredentials(identity) },
+            credentials: try identity.map { identity throws(ProviderError) in try TLSCredentials(identity) },
             now: run.environment.now, executor: run.environment.executor, skipsVerification: skipsVerification)
         let session = run.access.session(security, .none)
         return try await ESTClient(settings.server, session: session, now: run.environment.now).authorities()
     }
 
-    private func refusal(of authorities: [X509Certificate], _ fingerprint: [UInt8]) -> CertificateProviderError {
+    private func refusal(of authorities: [X509Certificate], _ fingerprint: [UInt8]) -> ProviderError {
         let seen = authorities.filter(\.isSelfIssued).prefix(AuthorityTrust.maximumShown)
             .map { "'\($0.subject)' (\(DisplayText.hexadecimal($0.sha256Fingerprint)))" }
-        return CertificateProviderError(
+        return ProviderError(
             .serverNotTrusted,
             """
             \(settings.server.authority) does not have the configured CA: the fingerprint \(DisplayText.hexadecimal(fingerprint)) is \

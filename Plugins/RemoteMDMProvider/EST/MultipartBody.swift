@@ -18,16 +18,16 @@ struct MultipartBody: Sendable {
     private static let maximumBoundary = 70
 
     /// - Throws: `protocolError` for a body of another type, without parts, or cut off.
-    init(_ response: HTTPResponse) throws(CertificateProviderError) {
+    init(_ response: HTTPResponse) throws(ProviderError) {
         let type = response.headers.first(name: "Content-Type") ?? ""
         guard let boundary = Self.boundary(in: type) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The server's answer is of type '\(response.excerpt(of: type, limit: 80))', but a key and certificates "
                     + "(multipart/mixed) are expected; check 'url'.")
         }
         guard let parts = Self.parts(of: response.body, between: Array("--\(boundary)".utf8)) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The server's answer with a key is damaged or truncated: its parts cannot be separated. Ask its administrator."
             )

@@ -14,7 +14,7 @@ struct RequestContent: Sendable {
     /// - Parameter attributes: Further attributes, such as a challenge password.
     func signed(
         with key: any IdentityKey, attributes: [CertificateSigningRequest.Attribute] = []
-    ) async throws(CertificateProviderError) -> CertificateRequest {
+    ) async throws(ProviderError) -> CertificateRequest {
         let extensions = wishes.extensions.compactMap { filled($0, for: key.publicKey) }
         return try await CertificateRequest(
             names, usage: usage, attributes: attributes, extensions: extensions, preferring: wishes.schemes, key: key)

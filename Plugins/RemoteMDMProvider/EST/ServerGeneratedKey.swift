@@ -11,7 +11,7 @@ struct ServerGeneratedKey: Sendable {
 
     /// - Throws: `protocolError`; `unsupportedAlgorithm` for a key that is encrypted in addition to TLS, or whose
     ///   type is not supported.
-    init(_ response: HTTPResponse) throws(CertificateProviderError) {
+    init(_ response: HTTPResponse) throws(ProviderError) {
         let parts = try MultipartBody(response).parts
         let keys = parts.filter { $0.isOfType("application/pkcs8") }
         let encrypted = parts.filter {
@@ -19,13 +19,13 @@ struct ServerGeneratedKey: Sendable {
         }
         let bags = parts.filter { $0.isOfType("application/pkcs7-mime") && !$0.type.contains("server-generated-key") }
         guard encrypted.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "The server encrypts the key that it has made (CMS EnvelopedData), which is not supported; configure "
                     + "it to send the key as PKCS#8 over TLS, or remove 'server-keygen'.")
         }
         guard keys.count == 1, bags.count == 1, let key = keys.first, let bag = bags.first else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The server's answer has \(keys.count) keys and \(bags.count) collections of certificates; one of "
                     + "each is expected. Ask its administrator.")
@@ -35,11 +35,11 @@ struct ServerGeneratedKey: Sendable {
     }
 
     /// Some servers send PKCS#1 (RFC 8017, appendix A.1.2) and call it PKCS#8.
-    private static func pkcs8(_ der: [UInt8]) throws(CertificateProviderError) -> SecretBytes {
+    private static func pkcs8(_ der: [UInt8]) throws(ProviderError) -> SecretBytes {
         let key = isRSAPrivateKey(der) ? try wrapped(der) : SecretBytes(copying: der)
         do { _ = try SoftwareKey(pkcs8: key, location: .store) } catch {
             guard error.code == .malformedData else { throw error }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError, "The key that the server has made is damaged, or not PKCS#8; ask its administrator.")
         }
         return key
@@ -52,7 +52,7 @@ struct ServerGeneratedKey: Sendable {
         return fields.prefix(9).allSatisfy { $0.identifier == .integer } && Array(fields).count >= 9
     }
 
-    private static func wrapped(_ rsa: [UInt8]) throws(CertificateProviderError) -> SecretBytes {
+    private static func wrapped(_ rsa: [UInt8]) throws(ProviderError) -> SecretBytes {
         var serializer = DER.Serializer()
         do {
             try serializer.appendConstructedNode(identifier: .sequence) { coder in
@@ -65,7 +65,7 @@ struct ServerGeneratedKey: Sendable {
             }
         } catch {
             // Without the underlying error, which might quote the key.
-            throw CertificateProviderError(.internal, "The key that the server has made cannot be written as PKCS#8.")
+            throw ProviderError(.internal, "The key that the server has made cannot be written as PKCS#8.")
         }
         return SecretBytes(copying: serializer.serializedBytes)
     }

@@ -31,9 +31,9 @@ struct SCEPAuthorities: Sendable {
     /// - Throws: `serverNotTrusted` for a CA that is not the configured one, `unsupportedAlgorithm` if no key is RSA.
     init(
         _ certificates: [X509Certificate], configuration: SCEPConfiguration, now: Date
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         guard certificates.count <= Self.maximumCount else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The SCEP server has sent \(certificates.count) certificates; at most \(Self.maximumCount) are "
                     + "accepted. Ask its administrator.")
@@ -73,13 +73,13 @@ struct SCEPAuthorities: Sendable {
         self.anchors = trusted.filter(roots.contains)
         self.signers = registration.filter { Self.usage($0)?.digitalSignature ?? true } + authorities
         guard !trusted.isEmpty, !signers.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .serverNotTrusted,
                 "The certificates of the SCEP server do not lead to a configured trust anchor; add its CA to "
                     + "'trust-anchors', or set 'ca-fingerprint'.")
         }
         guard let recipient = recipients.first(where: { $0.publicKey.algorithm == .rsa }) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "The SCEP server has no RSA certificate that a request could be encrypted for; configure one there, or use EST."
             )
@@ -91,7 +91,7 @@ struct SCEPAuthorities: Sendable {
     /// Returns the trust anchors: the certificate with the CA fingerprint, or the configured anchors.
     private static func roots(
         of certificates: [X509Certificate], _ configuration: SCEPConfiguration, _ now: Date
-    ) async throws(CertificateProviderError) -> [X509Certificate] {
+    ) async throws(ProviderError) -> [X509Certificate] {
         guard let fingerprint = configuration.fingerprint else {
             let anchors = configuration.trustAnchors + configuration.known
             guard let confirm = configuration.confirm, anchors.isEmpty else { return anchors }
@@ -105,7 +105,7 @@ struct SCEPAuthorities: Sendable {
             let successors = certificates.filter(configuration.known.contains)
             guard successors.isEmpty else { return successors }
             let seen = certificates.map { "'\($0.subject)' (\(DisplayText.hexadecimal($0.sha256Fingerprint)))" }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .serverNotTrusted,
                 """
                 The CA is not the configured one: the fingerprint \(DisplayText.hexadecimal(fingerprint)) is not among those of the \
@@ -116,7 +116,7 @@ struct SCEPAuthorities: Sendable {
         let anchors = configuration.trustAnchors
         if anchors.isEmpty || anchors.contains(pinned) { return [pinned] }
         guard try await leads(pinned, to: anchors, through: certificates, now) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .serverNotTrusted,
                 "The CA '\(pinned.subject)' has the configured fingerprint, but does not lead to a configured trust "
                     + "anchor; add its root to 'trust-anchors'.")
@@ -126,8 +126,8 @@ struct SCEPAuthorities: Sendable {
 
     static func leads(
         _ certificate: X509Certificate, to roots: [X509Certificate], through others: [X509Certificate], _ now: Date
-    ) async throws(CertificateProviderError) -> Bool {
-        do throws(CertificateProviderError) {
+    ) async throws(ProviderError) -> Bool {
+        do throws(ProviderError) {
             return try await CertificateChain.validated(from: certificate, among: others, trusting: roots, at: now)
                 != nil
         } catch {

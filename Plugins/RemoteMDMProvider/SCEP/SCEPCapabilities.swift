@@ -28,10 +28,10 @@ struct SCEPCapabilities: Sendable {
     /// which RFC 8894 makes mandatory: an attacker who removes the announcement gains nothing.
     ///
     /// - Throws: `unsupportedAlgorithm` for a CA that supports only MD5 and SHA-1.
-    func digest() throws(CertificateProviderError) -> String {
+    func digest() throws(ProviderError) -> String {
         if contains("SHA-512") { return "SHA512" }
         guard isStandard || contains("SHA-256") || !contains("SHA-1") else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "The SCEP server supports no digest but SHA-1, which is not used for signatures; configure it for "
                     + "SHA-256.")
@@ -43,11 +43,11 @@ struct SCEPCapabilities: Sendable {
     /// permitted.
     ///
     /// - Throws: `unsupportedAlgorithm` for a CA that supports only triple DES, if that is not permitted.
-    func cipher(permittingTripleDES: Bool) throws(CertificateProviderError) -> CMSCipher {
+    func cipher(permittingTripleDES: Bool) throws(ProviderError) -> CMSCipher {
         if isStandard || contains("AES") { return .aes128CBC }
         if permittingTripleDES { return .tripleDESCBC }
         guard !contains("DES3") else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "The SCEP server supports no cipher but triple DES; configure it for AES, or set 'scep-allow-3des' to "
                     + "true.")

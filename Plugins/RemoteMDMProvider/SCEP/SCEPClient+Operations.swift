@@ -11,7 +11,7 @@ extension SCEPClient {
     private static let maximumTarget = 8000
 
     /// Sends GetCACert, and returns the certificates that can be trusted.
-    func fetchAuthorities() async throws(CertificateProviderError) -> SCEPAuthorities {
+    func fetchAuthorities() async throws(ProviderError) -> SCEPAuthorities {
         let response = try await send(.get, "GetCACert", message: configuration.authorityIdentifier)
         try check(response, of: "GetCACert")
         // One certificate, or a bag. The content type should tell, and often does not.
@@ -25,7 +25,7 @@ extension SCEPClient {
     }
 
     /// Sends GetCACaps. A server that does not answer, or not in time, has no capabilities (RFC 8894, section 3.5.1).
-    func fetchCapabilities() async throws(CertificateProviderError) -> SCEPCapabilities {
+    func fetchCapabilities() async throws(ProviderError) -> SCEPCapabilities {
         do {
             let response = try await send(.get, "GetCACaps", message: configuration.authorityIdentifier)
             try check(response, of: "GetCACaps")
@@ -38,7 +38,7 @@ extension SCEPClient {
     }
 
     /// Whether the failure of an optional operation ends the run: the next one would send a refused password or token again.
-    func endsRun(_ error: CertificateProviderError) async -> Bool {
+    func endsRun(_ error: ProviderError) async -> Bool {
         let isRefusal = [.rejectedPassword, .rejectedProxyPassword].contains(error.reason)
         if error.code == .userCancelled || isRefusal { return true }
         return await hasRefusedCredentials()
@@ -51,10 +51,10 @@ extension SCEPClient {
     /// the next CA must lead to them, as the current one does.
     ///
     /// - Throws: `notFound` if the server announces no next CA, `serverNotTrusted` if no trust anchor has signed it.
-    func nextAuthorities() async throws(CertificateProviderError) -> [X509Certificate] {
+    func nextAuthorities() async throws(ProviderError) -> [X509Certificate] {
         let current = try await currentAuthorities()
         guard try await capabilities().hasNextAuthority else {
-            throw CertificateProviderError(.notFound, "The SCEP server announces no next CA.")
+            throw ProviderError(.notFound, "The SCEP server announces no next CA.")
         }
         let response = try await send(.get, "GetNextCACert", message: configuration.authorityIdentifier)
         try check(response, of: "GetNextCACert")
@@ -62,14 +62,14 @@ extension SCEPClient {
         do throws(OpenSSLError) {
             signed = try library.verifySignedData(response.body, signers: current.roots.map(\.derRepresentation))
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .serverNotTrusted,
                 "The SCEP server's next CA is not signed by the current CA, or that one is not itself a trust anchor.",
                 underlying: error)
         }
         // Unlike a reply, this makes trust.
         guard ["SHA256", "SHA384", "SHA512"].contains(signed.digest) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "The SCEP server's next CA is signed with \(signed.digest), which is not accepted; configure the "
                     + "server for SHA-256.")
@@ -79,7 +79,7 @@ extension SCEPClient {
 
     private func acceptable(
         _ next: [X509Certificate], signed announcement: [UInt8], _ current: SCEPAuthorities
-    ) async throws(CertificateProviderError) -> [X509Certificate] {
+    ) async throws(ProviderError) -> [X509Certificate] {
         let anchors = configuration.trustAnchors
         // Beside a fingerprint, anchors limit what the pinned CA may announce, also when it is remembered.
         let known = configuration.fingerprint == nil ? configuration.known : []
@@ -92,7 +92,7 @@ extension SCEPClient {
             leading.append(one)
         }
         guard !leading.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .serverNotTrusted,
                 "The SCEP server's next CA does not lead to a trust anchor; add it to 'trust-anchors'.")
         }
@@ -102,7 +102,7 @@ extension SCEPClient {
     /// Sends a PKIOperation.
     func performOperation(
         _ message: [UInt8], canPost: Bool
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+    ) async throws(ProviderError) -> HTTPResponse {
         let response: HTTPResponse
         if canPost {
             response = try await send(.post, "PKIOperation", body: message)
@@ -115,11 +115,11 @@ extension SCEPClient {
 
     private func send(
         _ method: HTTPRequest.Method, _ operation: String, message: String? = nil, body: [UInt8] = []
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+    ) async throws(ProviderError) -> HTTPResponse {
         var target = configuration.target + (configuration.target.contains("?") ? "&" : "?") + "operation=\(operation)"
         if let message { target += "&message=" + message.percentEncoded }
         guard target.utf8.count <= Self.maximumTarget else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 """
                 The SCEP server accepts requests only in the URL, and this one needs \(target.utf8.count) characters, \
@@ -135,10 +135,10 @@ extension SCEPClient {
                 isOptional: ["GetCACaps", "GetNextCACert"].contains(operation)))
     }
 
-    private func check(_ response: HTTPResponse, of operation: String) throws(CertificateProviderError) {
+    private func check(_ response: HTTPResponse, of operation: String) throws(ProviderError) {
         guard response.status == 200 else { throw Self.failure(response, operation, now()) }
         guard !response.body.isEmpty, response.body.count <= ServerSession.maximumBody else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The SCEP server's answer to \(operation) has \(response.body.count) bytes; expected 1 to "
                     + "\(ServerSession.maximumBody).")
@@ -148,40 +148,40 @@ extension SCEPClient {
     /// Returns the error for an HTTP status. The text of the server's page is left out: it might quote the challenge.
     private static func failure(
         _ response: HTTPResponse, _ operation: String, _ now: Date
-    ) -> CertificateProviderError {
+    ) -> ProviderError {
         let status = response.status
         let answer = "The SCEP server answered \(operation) with HTTP status \(status)"
         if response.hasRefusedPassword {
-            return CertificateProviderError(
+            return ProviderError(
                 .rejected, "\(answer): it does not accept the password; check 'username' and 'password-source'.",
                 nativeCode: status, reason: .rejectedPassword)
         }
-        let reason: CertificateProviderError.Reason? = response.mayRefuseCertificate ? .rejectedCertificate : nil
+        let reason: ProviderError.Reason? = response.mayRefuseCertificate ? .rejectedCertificate : nil
         return switch (status, operation) {
         case (401, _):
-            CertificateProviderError(
+            ProviderError(
                 .rejected, "\(answer): it does not permit this; ask its administrator.", nativeCode: status,
                 reason: reason)
         case (403, _):
-            CertificateProviderError(
+            ProviderError(
                 .rejected, "\(answer): \(response.adviceForForbidden).", nativeCode: status, reason: reason)
         case (404, _), (405, _), (410, _):
-            CertificateProviderError(
+            ProviderError(
                 .configurationInvalid, "\(answer): there is no SCEP service at this URL; check 'url'.")
         case (500, "PKIOperation"):
             // Some servers answer so to a wrong challenge; sending it again does not help.
-            CertificateProviderError(
+            ProviderError(
                 .rejected,
                 "\(answer): it has refused the request or failed to process it; check the challenge password.")
         case (408, _), (429, _), (500...599, _):
-            CertificateProviderError(
+            ProviderError(
                 .unavailable, "\(answer); try again later.", retryAfter: response.retryAfter(now: now))
         case (400...499, _):
-            CertificateProviderError(
+            ProviderError(
                 .rejected, "\(answer); look for the reason in the server's log.", nativeCode: status,
                 reason: reason)
         default:
-            CertificateProviderError(.protocolError, "\(answer), which SCEP does not define; check 'url'.")
+            ProviderError(.protocolError, "\(answer), which SCEP does not define; check 'url'.")
         }
     }
 }

@@ -11,9 +11,9 @@ import X509
 ///
 /// The CA is authenticated by its fingerprint or a trust anchor, so the transport need not be TLS.
 struct SCEPClient: Sendable {
-    typealias Transport = @Sendable (HTTPRequest) async throws(CertificateProviderError) -> HTTPResponse
+    typealias Transport = @Sendable (HTTPRequest) async throws(ProviderError) -> HTTPResponse
     /// Returns the challenge password for a request, if there is one; may ask the user for it.
-    typealias Challenge = @Sendable (EnrolmentRequest) async throws(CertificateProviderError) -> SecretBytes?
+    typealias Challenge = @Sendable (EnrolmentRequest) async throws(ProviderError) -> SecretBytes?
 
     let configuration: SCEPConfiguration
     let library = OpenSSLLibrary()
@@ -42,25 +42,25 @@ struct SCEPClient: Sendable {
     }
 
     /// Returns the certificates that may have issued. No secret has been sent up to then.
-    func authorities() async throws(CertificateProviderError) -> [X509Certificate] {
+    func authorities() async throws(ProviderError) -> [X509Certificate] {
         try await currentAuthorities().issuers
     }
 
     /// Returns the answer to GetCACert.
-    func currentAuthorities() async throws(CertificateProviderError) -> SCEPAuthorities {
-        try await knownAuthorities { () async throws(CertificateProviderError) in try await fetchAuthorities() }
+    func currentAuthorities() async throws(ProviderError) -> SCEPAuthorities {
+        try await knownAuthorities { () async throws(ProviderError) in try await fetchAuthorities() }
     }
 
     /// Returns the answer to GetCACaps.
-    func capabilities() async throws(CertificateProviderError) -> SCEPCapabilities {
-        try await knownCapabilities { () async throws(CertificateProviderError) in try await fetchCapabilities() }
+    func capabilities() async throws(ProviderError) -> SCEPCapabilities {
+        try await knownCapabilities { () async throws(ProviderError) in try await fetchCapabilities() }
     }
 
     /// Returns the current trust anchors and the certificates of the next CA; `nil` if the next CA cannot be
     /// determined.
     func lastingAuthorities(
         among authorities: [X509Certificate]
-    ) async throws(CertificateProviderError) -> [X509Certificate]? {
+    ) async throws(ProviderError) -> [X509Certificate]? {
         let anchors = try await currentAuthorities().anchors
         do {
             let next = try await nextAuthorities()
@@ -76,7 +76,7 @@ struct SCEPClient: Sendable {
     }
 
     /// Requests a certificate, or asks again for a pending one.
-    func enrol(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
+    func enrol(_ request: EnrolmentRequest) async throws(ProviderError) -> EnrolmentAnswer {
         let now = now()
         let signer = try SCEPSigner(for: request, now: now)
         let authorities = try await currentAuthorities()
@@ -87,7 +87,7 @@ struct SCEPClient: Sendable {
         let challenge = request.isPending ? nil : try await challenge(request)
         let csr = try await makeCSR(request, challenge)
         let requester = try await SCEPRequester(signer, csr: csr.parsed, now: now)
-        func exchange(_ message: SCEPMessage) async throws(CertificateProviderError) -> EnrolmentAnswer {
+        func exchange(_ message: SCEPMessage) async throws(ProviderError) -> EnrolmentAnswer {
             logger.debug(
                 "sending a SCEP request",
                 metadata: [
@@ -115,7 +115,7 @@ struct SCEPClient: Sendable {
         let initial = SCEPMessage(.pkcsReq, csr.der, key: request.key.publicKey)
         // A CA that does not support RenewalReq recognises a renewal by its signer.
         guard signer.current != nil, capabilities.canRenew else { return try await exchange(initial) }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             return try await exchange(SCEPMessage(.renewalReq, csr.der, key: request.key.publicKey))
         } catch {
             // Some announce RenewalReq and refuse it. A signed refusal says that nothing was issued.
@@ -129,7 +129,7 @@ struct SCEPClient: Sendable {
 
     private func makeCSR(
         _ request: EnrolmentRequest, _ challenge: SecretBytes?
-    ) async throws(CertificateProviderError) -> (der: [UInt8], parsed: CertificateSigningRequest) {
+    ) async throws(ProviderError) -> (der: [UInt8], parsed: CertificateSigningRequest) {
         var csr = request.csr
         if let challenge {
             let attribute = try CertificateSigningRequest.Attribute(challengePassword: challenge)
@@ -139,7 +139,7 @@ struct SCEPClient: Sendable {
         do {
             return (csr.derRepresentation, try CertificateSigningRequest(derEncoded: csr.derRepresentation))
         } catch {
-            throw CertificateProviderError(.internal, "The certificate request cannot be read.")
+            throw ProviderError(.internal, "The certificate request cannot be read.")
         }
     }
 
@@ -149,7 +149,7 @@ struct SCEPClient: Sendable {
 
     private func certificates(
         in envelope: [UInt8], for requester: SCEPRequester, reply: SCEPReply
-    ) async throws(CertificateProviderError) -> [X509Certificate] {
+    ) async throws(ProviderError) -> [X509Certificate] {
         let (content, cipher) = try await decrypt(envelope, for: requester)
         logger.debug(
             "the SCEP server has issued", metadata: ["digest": "\(reply.digest)", "cipher": "\(cipher)"])
@@ -158,20 +158,20 @@ struct SCEPClient: Sendable {
 
     private func decrypt(
         _ message: [UInt8], for requester: SCEPRequester
-    ) async throws(CertificateProviderError) -> (content: [UInt8], cipher: CMSCipher) {
+    ) async throws(ProviderError) -> (content: [UInt8], cipher: CMSCipher) {
         do {
             let envelope = try CMSEnvelope(
                 message, for: requester.certificate, accepting: Self.ciphers, with: library)
             guard let decrypter = requester.key.decrypter else {
-                throw CertificateProviderError(.internal, "The key that has signed cannot decrypt.")
+                throw ProviderError(.internal, "The key that has signed cannot decrypt.")
             }
             let contentKey = try await decrypter.decrypt(envelope.encryptedKey, using: .rsaPKCS1)
             return (try envelope.content(key: contentKey, with: library), envelope.cipher)
-        } catch let error as CertificateProviderError where error.code != .malformedData {
+        } catch let error as ProviderError where error.code != .malformedData {
             throw error
         } catch {
             let isOld = (error as? OpenSSLError)?.isUnsupportedAlgorithm ?? false
-            throw CertificateProviderError(
+            throw ProviderError(
                 isOld ? .unsupportedAlgorithm : .protocolError,
                 "The reply of the SCEP server cannot be decrypted: "
                     + "\(error)\(isOld ? "; configure the server for AES." : ".")",

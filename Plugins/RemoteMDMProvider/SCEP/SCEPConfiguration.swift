@@ -18,7 +18,7 @@ struct SCEPConfiguration: Sendable {
     let permitsTripleDES: Bool
 
     /// Returns if the user confirms the certificates, and throws otherwise.
-    typealias Confirmation = @Sendable ([X509Certificate]) async throws(CertificateProviderError) -> Void
+    typealias Confirmation = @Sendable ([X509Certificate]) async throws(ProviderError) -> Void
 
     /// - Parameter fingerprint: The SHA-256 hash.
     /// - Throws: `configurationInvalid`.
@@ -26,9 +26,9 @@ struct SCEPConfiguration: Sendable {
         target: String, authorityIdentifier: String? = nil, fingerprint: [UInt8]? = nil,
         trustAnchors: [X509Certificate] = [], known: [X509Certificate] = [], confirm: Confirmation? = nil,
         permitsTripleDES: Bool = false
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard fingerprint != nil || !(trustAnchors + known).isEmpty || confirm != nil else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "No CA is configured to be trusted; set 'ca-fingerprint' to the SHA-256 hash of its certificate, or "
                     + "set 'trust-anchors'.")

@@ -47,12 +47,12 @@ struct SCEPMessage: Sendable {
     func encoded(
         by requester: SCEPRequester, for recipient: X509Certificate, digest: String, cipher: CMSCipher,
         with library: OpenSSLLibrary
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(ProviderError) -> [UInt8] {
         let envelope: [UInt8]
         do throws(OpenSSLError) {
             envelope = try library.envelopedData(content, recipient: recipient.derRepresentation, cipher: cipher)
         } catch {
-            throw CertificateProviderError(.internal, "The SCEP message cannot be written.", underlying: error)
+            throw ProviderError(.internal, "The SCEP message cannot be written.", underlying: error)
         }
         let signer = try CMSSigner(
             certificateChain: [X509Certificate(derRepresentation: requester.certificate)], key: requester.key,
@@ -62,7 +62,7 @@ struct SCEPMessage: Sendable {
         return signature.derRepresentation(content: envelope)
     }
 
-    private func attributes() throws(CertificateProviderError) -> [CMSSignerAttribute] {
+    private func attributes() throws(ProviderError) -> [CMSSignerAttribute] {
         do {
             return [
                 try CMSSignerAttribute(SCEPAttribute.messageType, ASN1PrintableString(type.rawValue)),
@@ -70,14 +70,14 @@ struct SCEPMessage: Sendable {
                 try CMSSignerAttribute(SCEPAttribute.senderNonce, ASN1OctetString(contentBytes: nonce[...])),
             ]
         } catch {
-            throw CertificateProviderError(.internal, "The SCEP message cannot be written.", underlying: error)
+            throw ProviderError(.internal, "The SCEP message cannot be written.", underlying: error)
         }
     }
 
     /// Returns the content of a CertPoll (RFC 8894, section 3.3.3).
     static func issuerAndSubject(
         issuerDER: [UInt8], subject: DistinguishedName
-    ) throws(CertificateProviderError) -> [UInt8] {
+    ) throws(ProviderError) -> [UInt8] {
         var serializer = DER.Serializer()
         do {
             try serializer.appendConstructedNode(identifier: .sequence) { coder in
@@ -85,7 +85,7 @@ struct SCEPMessage: Sendable {
                 try coder.serialize(subject)
             }
         } catch {
-            throw CertificateProviderError(.internal, "The names of the request cannot be written.", underlying: error)
+            throw ProviderError(.internal, "The names of the request cannot be written.", underlying: error)
         }
         return serializer.serializedBytes
     }
@@ -104,10 +104,10 @@ extension CertificateSigningRequest.Attribute {
     /// The challengePassword of a CSR (RFC 2985, section 5.4.1).
     ///
     /// - Throws: `configurationInvalid` for a password that is empty, or not UTF-8.
-    init(challengePassword: SecretBytes) throws(CertificateProviderError) {
+    init(challengePassword: SecretBytes) throws(ProviderError) {
         let text = challengePassword.withUnsafeBytes { String(validating: $0, as: UTF8.self) }
         guard let text, !text.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "The challenge password is empty, or not UTF-8 text; check 'challenge-source'.")
         }
         do {
@@ -121,7 +121,7 @@ extension CertificateSigningRequest.Attribute {
             self.init(oid: [1, 2, 840, 113549, 1, 9, 7], values: [value])
         } catch {
             // Without the underlying error, which might quote it.
-            throw CertificateProviderError(.internal, "The challenge password cannot be written.")
+            throw ProviderError(.internal, "The challenge password cannot be written.")
         }
     }
 }

@@ -25,7 +25,7 @@ struct SCEPProtocol: MDMProtocol {
     /// - Throws: `configurationInvalid` and `unsupportedAlgorithm` for parameters that SCEP cannot use.
     init(
         _ settings: EnrolmentSettings, _ parameters: Parameters, _ environment: ProviderEnvironment
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         (self.settings, self.environment) = (settings, environment)
         authorityIdentifier = parameters[EnrolmentParameter.caIdentifier]
         permitsTripleDES = parameters[EnrolmentParameter.scepAllow3DES]
@@ -42,19 +42,19 @@ struct SCEPProtocol: MDMProtocol {
             }
         }
         if let keyType = settings.plan.keyType, !keyType.isRSA {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "SCEP needs an RSA key, since the answers are encrypted for it (RFC 8894, section 2.2); set "
                     + "'key-type' to rsa2048 or larger, or use EST.")
         }
     }
 
-    func session(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> any EnrolmentSession {
+    func session(_ interaction: any UserInteraction) async throws(ProviderError) -> any EnrolmentSession {
         let run = try await run(interaction)
         var confirm: SCEPConfiguration.Confirmation?
         if run.trust.isToBeConfirmed {
             try run.trust.requireUser()
-            confirm = { authorities async throws(CertificateProviderError) in try await run.trust.confirm(authorities) }
+            confirm = { authorities async throws(ProviderError) in try await run.trust.confirm(authorities) }
         }
         return SCEPSession(
             run: run,
@@ -75,17 +75,17 @@ struct SCEPSession: MDMSession {
 
     func connect(
         presenting known: Identity?, isRenewal: Bool
-    ) async throws(CertificateProviderError) -> EnrolmentTerms {
+    ) async throws(ProviderError) -> EnrolmentTerms {
         run.interaction.report("Asking \(run.settings.server.authority) for its authorities")
         let trust = try await run.connectionTrust()
         let session = try run.session(
             presenting: known, trust, try await run.credentials(trust, isRenewal: isRenewal))
         let client = SCEPClient(
             configuration,
-            challenge: { request async throws(CertificateProviderError) in
+            challenge: { request async throws(ProviderError) in
                 try await run.challenge(isRenewal: request.current != nil)
             }, now: run.environment.now, logger: run.environment.logger,
-            transport: { request async throws(CertificateProviderError) in try await session.response(to: request) },
+            transport: { request async throws(ProviderError) in try await session.response(to: request) },
             hasRefusedCredentials: { await session.hasRefusedCredentials })
         let authorities = try await client.authorities()
         if let lasting = try await client.lastingAuthorities(among: authorities),
@@ -105,11 +105,11 @@ struct SCEPSession: MDMSession {
         }
     }
 
-    func send(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
+    func send(_ request: EnrolmentRequest) async throws(ProviderError) -> EnrolmentAnswer {
         try await client.get().enrol(request)
     }
 
-    func isFinalRefusal(_ error: CertificateProviderError) -> Bool {
+    func isFinalRefusal(_ error: ProviderError) -> Bool {
         error.code == .rejected && error.underlying is SCEPFailure || error.isRefusalByHTTPStatus
     }
 }

@@ -25,12 +25,12 @@ struct SCEPReply: Sendable {
     init(
         _ reply: [UInt8], to message: SCEPMessage, signers: [X509Certificate], redaction: Redaction = Redaction(),
         with library: OpenSSLLibrary
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let signed: CMSSignedContent
         do throws(OpenSSLError) {
             signed = try library.verifySignedData(reply, signers: signers.map(\.derRepresentation))
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The reply of the SCEP server is damaged, or not signed by the CA; ask its administrator.",
                 underlying: error)
@@ -39,7 +39,7 @@ struct SCEPReply: Sendable {
         try attributes.check(answering: message)
         digest = signed.digest
         guard Self.digests.contains(digest) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "The reply of the SCEP server is signed with \(digest), which is not secure; configure the server for "
                     + "SHA-256.")
@@ -49,7 +49,7 @@ struct SCEPReply: Sendable {
         case "2": throw attributes.failure(redaction)
         case "3": status = .pending
         case let other:
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The reply of the SCEP server has \(other == nil ? "no" : "an unknown") pkiStatus; ask its "
                     + "administrator.")
@@ -76,18 +76,18 @@ private struct SCEPReplyAttributes {
         }
     }
 
-    func check(answering message: SCEPMessage) throws(CertificateProviderError) {
+    func check(answering message: SCEPMessage) throws(ProviderError) {
         guard text(SCEPAttribute.messageType) == SCEPMessageType.certRep.rawValue else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError, "The SCEP server's answer is not a CertRep message; check 'url'.")
         }
         guard text(SCEPAttribute.transactionID) == message.transactionID else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError, "The SCEP server answered for another transaction; try again, or ask its administrator."
             )
         }
         guard value(SCEPAttribute.recipientNonce) == .octetString(message.nonce) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The SCEP server's reply is to another message: its recipientNonce is not the nonce sent. Try again, or ask its "
                     + "administrator.")
@@ -104,11 +104,11 @@ private struct SCEPReplyAttributes {
     ]
 
     /// Returns the refusal. Its native code is the number of the failInfo.
-    func failure(_ redaction: Redaction) -> CertificateProviderError {
+    func failure(_ redaction: Redaction) -> ProviderError {
         let number = text(SCEPAttribute.failInfo)
         let meaning = number.flatMap { Self.meanings[$0] } ?? "failInfo \(number?.prefix(8) ?? "is missing")"
         let details = text(SCEPAttribute.failInfoText).map { " It says: \(redaction($0).prefix(300))" } ?? ""
-        return CertificateProviderError(
+        return ProviderError(
             .rejected,
             DisplayText.visible("The SCEP server refused the request, with \(meaning).\(details)"),
             nativeCode: number.flatMap { Int($0) }, underlying: SCEPFailure())

@@ -12,12 +12,12 @@ struct SCEPSigner: Sendable {
     let key: any IdentityKey
 
     /// - Throws: `unsupportedAlgorithm` for a key that cannot be used with SCEP.
-    init(for request: EnrolmentRequest, now: Date) throws(CertificateProviderError) {
+    init(for request: EnrolmentRequest, now: Date) throws(ProviderError) {
         let identity = request.current.flatMap { $0.certificate.status(at: now) == .valid ? $0 : nil }
         let signing = identity?.key ?? request.key
         for key in [request.key, signing] where key.publicKey.algorithm != .rsa || key.publicKey.isRestrictedToPSS {
             let kind = key.publicKey.isRestrictedToPSS ? "RSASSA-PSS" : key.publicKey.displayName
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 """
                 SCEP encrypts its replies for the key of the request, and a key of type \(kind) cannot decrypt them; \
@@ -25,7 +25,7 @@ struct SCEPSigner: Sendable {
                 """)
         }
         guard signing.decrypter?.decryptionSchemes.contains(.rsaPKCS1) == true else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 """
                 SCEP encrypts its replies for the key of the request, and this key (\(signing.location.rawValue)) \
@@ -47,7 +47,7 @@ struct SCEPRequester: Sendable {
     /// - Parameter csr: The certificate request of the transaction.
     init(
         _ signer: SCEPSigner, csr: CertificateSigningRequest, now: Date
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         key = signer.key
         if let current = signer.current {
             certificate = current.derRepresentation
@@ -58,7 +58,7 @@ struct SCEPRequester: Sendable {
 
     private static func selfSigned(
         _ key: any IdentityKey, csr: CertificateSigningRequest, now: Date
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(ProviderError) -> [UInt8] {
         let privateKey = try Certificate.PrivateKey(key)
         do {
             let certificate = try await Certificate(
@@ -76,10 +76,10 @@ struct SCEPRequester: Sendable {
             var serializer = DER.Serializer()
             try serializer.serialize(certificate)
             return serializer.serializedBytes
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             throw error
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .internal, "The certificate that signs the request cannot be written.", underlying: error)
         }
     }

@@ -37,7 +37,7 @@ struct AuthorityTrust: Sendable {
     init(
         _ settings: EnrolmentSettings, _ environment: ProviderEnvironment, _ interaction: any UserInteraction,
         _ rules: Rules
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         (self.settings, self.environment) = (settings, environment)
         (self.interaction, self.rules) = (interaction, rules)
         let (anchors, fingerprint) = (try settings.configuredTrust.anchors(), settings.caFingerprint)
@@ -45,7 +45,7 @@ struct AuthorityTrust: Sendable {
         let basis =
             isPinAll && rules.pinsCoverAuthority ? nil : Self.digest(anchors: anchors, fingerprint: fingerprint)
         let record = try environment.storage.record(named: settings.authoritiesRecordName)
-            .map { record throws(CertificateProviderError) in try KnownAuthorities(record) }
+            .map { record throws(ProviderError) in try KnownAuthorities(record) }
         let now = environment.now()
         (self.anchors, self.basis) = (anchors, basis)
         hasRecord = record != nil
@@ -64,14 +64,14 @@ struct AuthorityTrust: Sendable {
     }
 
     /// Stores the authorities that the server has named over an authenticated connection, for the next run.
-    func remember(_ lasting: [X509Certificate]) async throws(CertificateProviderError) {
+    func remember(_ lasting: [X509Certificate]) async throws(ProviderError) {
         guard let basis, !lasting.isEmpty else { return }
         // A configured authority stays trusted for as long as it is configured.
         let configured = known.filter { $0.sha256Fingerprint == fingerprint && !lasting.contains($0) }
         guard Set(lasting + configured) != Set(known) else { return }
         let new = KnownAuthorities(basis: basis, certificates: lasting + configured)
         let encoded = try new.encoded()
-        try await environment.executor.run { () throws(CertificateProviderError) in
+        try await environment.executor.run { () throws(ProviderError) in
             try environment.storage.updateRecord(named: settings.authoritiesRecordName) { _ in encoded }
         }
         environment.logger.debug(
@@ -81,7 +81,7 @@ struct AuthorityTrust: Sendable {
     /// Deletes the authorities that were confirmed or learnt. Blocks on the store.
     static func forget(
         _ settings: EnrolmentSettings, in storage: any IdentityStorage
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try storage.removeRecord(named: settings.authoritiesRecordName)
     }
 
@@ -89,9 +89,9 @@ struct AuthorityTrust: Sendable {
     ///
     /// - Throws: `configurationInvalid` if there is no user to ask, or none or too many authorities to compare;
     ///   `userCancelled` if the user declines.
-    func confirm(_ authorities: [X509Certificate]) async throws(CertificateProviderError) {
+    func confirm(_ authorities: [X509Certificate]) async throws(ProviderError) {
         guard (1...Self.maximumShown).contains(authorities.count) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 """
                 \(settings.server.authority) names \(authorities.count) certificate authorities, and a user can \
@@ -104,12 +104,12 @@ struct AuthorityTrust: Sendable {
             \(shown.joined(separator: ", and ")). Is that what its administrator has told you?
             """
         let isRight: Bool
-        do throws(CertificateProviderError) { isRight = try await interaction.confirm(question) } catch {
+        do throws(ProviderError) { isRight = try await interaction.confirm(question) } catch {
             if error.code == .interactionRequired { throw nothingConfigured }
             throw error
         }
         guard isRight else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .userCancelled,
                 "The authority of \(settings.server.authority) was not confirmed; only the request for its "
                     + "certificates was sent.")
@@ -117,10 +117,10 @@ struct AuthorityTrust: Sendable {
     }
 
     /// - Throws: `configurationInvalid` if there is no user to ask.
-    func requireUser() throws(CertificateProviderError) { if !interaction.canAsk { throw nothingConfigured } }
+    func requireUser() throws(ProviderError) { if !interaction.canAsk { throw nothingConfigured } }
 
-    private var nothingConfigured: CertificateProviderError {
-        CertificateProviderError(
+    private var nothingConfigured: ProviderError {
+        ProviderError(
             .configurationInvalid,
             "No trust anchor is configured for \(settings.server.authority), and there is no terminal to ask at. Set "
                 + "\(rules.remedy).")

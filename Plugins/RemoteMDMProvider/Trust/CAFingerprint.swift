@@ -7,11 +7,11 @@ enum CAFingerprint {
     /// MD5 digest can be forged, and this hash alone keeps secrets from an unknown server.
     ///
     /// - Throws: `configurationInvalid`.
-    static func parse(_ text: String) throws(CertificateProviderError) -> [UInt8] {
+    static func parse(_ text: String) throws(ProviderError) -> [UInt8] {
         let digits = text.filter { $0 != ":" && !$0.isWhitespace }.compactMap { $0.isASCII ? $0.hexDigitValue : nil }
         let isHexadecimal = text.allSatisfy { $0 == ":" || $0.isWhitespace || $0.isHexDigit && $0.isASCII }
         guard isHexadecimal, digits.count == SHA256.byteCount * 2 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 """
                 The fingerprint of the CA must be the SHA-256 digest of its certificate, which has 64 hexadecimal \

@@ -25,7 +25,7 @@ struct KnownAuthorities: Sendable, Equatable {
     }
 
     /// - Throws: `storeReadFailed`.
-    init(_ record: SecretBytes) throws(CertificateProviderError) {
+    init(_ record: SecretBytes) throws(ProviderError) {
         do {
             let contents = try JSONDecoder().decode(Contents.self, from: record.withUnsafeBytes { Data($0) })
             guard contents.version == Contents.version else { throw CocoaError(.fileReadCorruptFile) }
@@ -33,18 +33,18 @@ struct KnownAuthorities: Sendable, Equatable {
                 basis: Array(contents.basis),
                 certificates: try contents.certificates.map { try X509Certificate(derRepresentation: Array($0)) })
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "The record of the server's authorities in the store is damaged, or was written by a newer certprov; "
                     + "delete the identity to learn them again.")
         }
     }
 
-    func encoded() throws(CertificateProviderError) -> SecretBytes {
+    func encoded() throws(ProviderError) -> SecretBytes {
         let contents = Contents(
             basis: Data(basis), certificates: certificates.map { Data($0.derRepresentation) })
         do { return SecretBytes(copying: try JSONEncoder().encode(contents)) } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .internal, "The record of the server's authorities cannot be encoded.", underlying: error)
         }
     }

@@ -143,7 +143,7 @@ extension AlternativeName {
 
     /// Returns the name for a request.
     /// - Throws: `malformedData` for content that no certificate can have.
-    func generalName() throws(CertificateProviderError) -> GeneralName {
+    func generalName() throws(ProviderError) -> GeneralName {
         if let problem { throw Self.refusal(description, problem) }
         do {
             switch self {

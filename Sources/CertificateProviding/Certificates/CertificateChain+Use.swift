@@ -145,10 +145,10 @@ extension Identity {
     /// - Parameter current: The identity that is stored now.
     /// - Throws: `pending` if the chain is not valid now; `unsupportedAlgorithm` if it does not permit the side of TLS
     ///   that the identity is for; `malformedData` if it lacks an issuer that the one of `current` has.
-    public func requireUsable(toReplace current: Identity, at now: Date) throws(CertificateProviderError) {
+    public func requireUsable(toReplace current: Identity, at now: Date) throws(ProviderError) {
         let lost = lostIssuer(of: current.certificateChain, at: now)
         guard let obstacle = lost ?? obstacle(at: now), lost != nil || !isAsUsable(as: current, at: now) else { return }
-        throw CertificateProviderError(
+        throw ProviderError(
             lost != nil ? .malformedData : status(at: now) == .valid ? .unsupportedAlgorithm : .pending,
             """
             The certificate of '\(certificate.subject)' cannot be used: \(obstacle). The stored one stays in use. Obtain another certificate with its chain, or check this host's clock.

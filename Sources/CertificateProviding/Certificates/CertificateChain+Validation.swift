@@ -28,7 +28,7 @@ extension CertificateChain {
     package static func validation(
         of leaf: X509Certificate, among candidates: [X509Certificate], trusting anchors: [X509Certificate]?,
         at date: Date
-    ) async throws(CertificateProviderError) -> Validation {
+    ) async throws(ProviderError) -> Validation {
         try await validation(
             of: leaf, among: candidates, underAnchors: anchors.map(IssuerIndex.init), for: nil, at: date)
     }
@@ -40,7 +40,7 @@ extension CertificateChain {
     package static func validation(
         of leaf: X509Certificate, among candidates: [X509Certificate], underAnchors anchors: IssuerIndex?,
         for usage: IdentityUsage?, at date: Date
-    ) async throws(CertificateProviderError) -> Validation {
+    ) async throws(ProviderError) -> Validation {
         let readable = try leaf.certificate()
         let budget = IssuerStore.SearchBudget()
         let roots = anchors.map { CertificateStore(custom: IssuerStore($0, budget)) } ?? .systemTrustRoots
@@ -52,7 +52,7 @@ extension CertificateChain {
         let intermediates = CertificateStore(custom: IssuerStore(others, budget))
         let result = await verifier.validate(leaf: readable, intermediates: intermediates)
         if Task.isCancelled {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .userCancelled, "The validation of the certificate '\(leaf.subject)' was cancelled.")
         }
         let path: ValidatedCertificateChain
@@ -67,7 +67,7 @@ extension CertificateChain {
                     : obstacle(
                         from: leaf, among: all, handled: verifier.policy.verifyingCriticalExtensions, usage, date))
         }
-        let same = try path.map { certificate throws(CertificateProviderError) in
+        let same = try path.map { certificate throws(ProviderError) in
             if certificate == readable { return leaf }
             // As it was given, where it was: the same bytes.
             if let same = others.given(certificate) ?? anchors?.given(certificate) { return same }
@@ -92,7 +92,7 @@ extension CertificateChain {
     public static func validated(
         from leaf: X509Certificate, among candidates: [X509Certificate], trusting anchors: [X509Certificate]?,
         at date: Date
-    ) async throws(CertificateProviderError) -> [X509Certificate]? {
+    ) async throws(ProviderError) -> [X509Certificate]? {
         try await validation(of: leaf, among: candidates, trusting: anchors, at: date).path
     }
 
@@ -247,10 +247,10 @@ private struct LeavesToCaller: VerifierPolicy {
 }
 
 extension X509Certificate {
-    init(_ certificate: X509.Certificate) throws(CertificateProviderError) {
+    init(_ certificate: X509.Certificate) throws(ProviderError) {
         var serializer = DER.Serializer()
         do { try serializer.serialize(certificate) } catch {
-            throw CertificateProviderError(.internal, "A certificate cannot be encoded as DER.", underlying: error)
+            throw ProviderError(.internal, "A certificate cannot be encoded as DER.", underlying: error)
         }
         try self.init(derRepresentation: serializer.serializedBytes)
     }

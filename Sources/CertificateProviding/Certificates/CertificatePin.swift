@@ -16,12 +16,12 @@ public struct CertificatePin: Sendable, Hashable {
     /// base64 of the SHA-256 hash of the DER `SubjectPublicKeyInfo`.
     ///
     /// - Throws: `configurationInvalid` for an invalid pin. It is never ignored.
-    public init(publicKey text: String) throws(CertificateProviderError) {
+    public init(publicKey text: String) throws(ProviderError) {
         // A slash is a digit of base64 as well, and each 64th digest begins with one.
         let digests = ["sha256//", "sha256/"].filter(text.hasPrefix)
             .compactMap { Data(base64Encoded: String(text.dropFirst($0.count))) }
         guard let digest = digests.first(where: { $0.count == SHA256.byteCount }) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "'\(text.withVisibleControls)' is not a valid pin: expected sha256/ and 44 base64 characters.")
         }
@@ -32,12 +32,12 @@ public struct CertificatePin: Sendable, Hashable {
     /// on that file.
     ///
     /// - Throws: `configurationInvalid`; `fileNotFound` or `malformedData` for the file.
-    public static func read(_ text: String) throws(CertificateProviderError) -> [CertificatePin] {
+    public static func read(_ text: String) throws(ProviderError) -> [CertificatePin] {
         if text.hasPrefix("sha256/") { return [try CertificatePin(publicKey: text)] }
-        do throws(CertificateProviderError) { return try CertificateFile.read(text).map { CertificatePin($0) } } catch {
+        do throws(ProviderError) { return try CertificateFile.read(text).map { CertificatePin($0) } } catch {
             // The user may have taken the pin for a PIN, and written one here instead of a file's name.
             guard error.code == .fileNotFound, !text.contains(where: { "/.".contains($0) }) else { throw error }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The value (not shown, as it may be a PIN) is not a valid pin: expected sha256/ and 44 base64 "
                     + "characters, or the path of a certificate file. A token's PIN belongs in 'pin-source'.")

@@ -37,11 +37,11 @@ public struct PublicKeyInfo: Sendable, Hashable {
 
     /// Reads a DER `SubjectPublicKeyInfo`.
     /// - Throws: `malformedData`.
-    public init(derRepresentation: some Collection<UInt8>) throws(CertificateProviderError) {
+    public init(derRepresentation: some Collection<UInt8>) throws(ProviderError) {
         do {
             try self.init(derEncoded: try DER.parse(Array(derRepresentation)))
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData, "The public key is not a SubjectPublicKeyInfo.", underlying: error)
         }
     }

@@ -44,12 +44,12 @@ public struct X509Certificate: Sendable {
 
     /// Reads a DER certificate.
     /// - Throws: `malformedData`.
-    public init(derRepresentation: some Collection<UInt8>) throws(CertificateProviderError) {
+    public init(derRepresentation: some Collection<UInt8>) throws(ProviderError) {
         do {
             try self.init(derEncoded: try DER.parse(Array(derRepresentation)))
         } catch {
             // The underlying error is a parser's, for programmers: it would not help the reader of the message.
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData, "The certificate is damaged, or not a DER certificate.", underlying: error)
         }
     }
@@ -58,19 +58,19 @@ public struct X509Certificate: Sendable {
     /// out.
     ///
     /// - Throws: `malformedData`, also for a text without a certificate.
-    public static func certificates(pem text: String) throws(CertificateProviderError) -> [X509Certificate] {
+    public static func certificates(pem text: String) throws(ProviderError) -> [X509Certificate] {
         let certificates = try PEMFile(Array(text.utf8), named: "The text").certificates()
         if !certificates.isEmpty { return certificates }
-        throw CertificateProviderError(.malformedData, "The text contains no certificate.")
+        throw ProviderError(.malformedData, "The text contains no certificate.")
     }
 
     /// Returns the certificate as a value of swift-certificates.
     /// - Throws: `unsupportedAlgorithm` for a key or signature that swift-certificates does not support.
-    public func certificate() throws(CertificateProviderError) -> X509.Certificate {
+    public func certificate() throws(ProviderError) -> X509.Certificate {
         do {
             return try X509.Certificate(derEncoded: derRepresentation)
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm, "The certificate '\(subject)' cannot be used: \(reasonNotToBeRead).",
                 underlying: error)
         }

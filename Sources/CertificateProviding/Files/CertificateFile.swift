@@ -4,15 +4,15 @@ public enum CertificateFile {
     ///
     /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read, and a certificate in OpenSSL's own form;
     ///   `malformedData`, with the line of a damaged block.
-    public static func read(_ path: String) throws(CertificateProviderError) -> [X509Certificate] {
+    public static func read(_ path: String) throws(ProviderError) -> [X509Certificate] {
         let shown = path.withVisibleControls
         var bytes = try PEMFile.read(path, atMost: PEMFile.maximumSize)
         // It may have a private key.
         defer { bytes.wipe() }
         if bytes.isDER {
-            do throws(CertificateProviderError) { return [try X509Certificate(derRepresentation: bytes)] } catch {
+            do throws(ProviderError) { return [try X509Certificate(derRepresentation: bytes)] } catch {
                 if let other = OtherEncoding(bytes), other != .der { throw other.error(shown) }
-                throw CertificateProviderError(
+                throw ProviderError(
                     .malformedData, "\(shown) is a damaged certificate, or another DER file; replace it.",
                     underlying: error)
             }
@@ -20,7 +20,7 @@ public enum CertificateFile {
         let file = try PEMFile(bytes, named: shown)
         let certificates = try file.certificates()
         if !certificates.isEmpty { return certificates }
-        throw CertificateProviderError(.malformedData, "\(shown) contains no certificate\(file.advice)")
+        throw ProviderError(.malformedData, "\(shown) contains no certificate\(file.advice)")
     }
 }
 

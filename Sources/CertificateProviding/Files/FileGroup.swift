@@ -31,10 +31,10 @@ package struct FileGroup: Sendable, Hashable {
     ///
     /// - Throws: `configurationInvalid` for a directory that cannot be read, or has no file, or too many; and for a file that cannot
     ///   be looked at, such as a link that leads nowhere, or has a name that is not UTF-8: a set without it would be another one.
-    package func files() throws(CertificateProviderError) -> [String] {
+    package func files() throws(ProviderError) -> [String] {
         guard Self.type(of: path) == S_IFDIR else { return [path] }
         guard let directory = opendir(path) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 errno == ENOENT ? .fileNotFound : .configurationInvalid,
                 "The directory \(path.shellQuoted) cannot be read: \(String(cString: strerror(errno))).")
         }
@@ -51,7 +51,7 @@ package struct FileGroup: Sendable, Hashable {
                 let shown = bytes.map {
                     (0x20..<0x7f).contains($0) ? String(Unicode.Scalar($0)) : "\\" + [$0].hexEncoded
                 }
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "The directory \(path.shellQuoted) has a file whose name is not UTF-8: '\(shown.joined())'; rename it."
                 )
@@ -61,21 +61,21 @@ package struct FileGroup: Sendable, Hashable {
                 let code = errno
                 // It has just been removed.
                 if code == ENOENT, !Self.isLink(file) { continue }
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "\(file.shellQuoted) cannot be read: \(String(cString: strerror(code))); replace or remove it.")
             }
             guard type == S_IFREG else { continue }
             names.append(name)
             guard names.count <= Self.maximumCount else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "The directory \(path.shellQuoted) has more than \(Self.maximumCount) files; remove those that do not belong there."
                 )
             }
         }
         guard !names.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "The directory \(path.shellQuoted) holds no file; add at least one.")
         }
         return names.sorted { $0.utf8.lexicographicallyPrecedes($1.utf8) }.map { "\(path)/\($0)" }

@@ -45,7 +45,7 @@ package struct FileWatch<Stamp: Equatable & Sendable>: Sendable {
     }
 
     /// Returns whether the error is to be reported, as one that is not the last. Tries again as ``tryLater()`` says.
-    package mutating func failed(_ error: CertificateProviderError) -> Bool {
+    package mutating func failed(_ error: ProviderError) -> Bool {
         tryLater()
         defer { reported = error.description }
         return reported != error.description

@@ -35,7 +35,7 @@ enum OtherEncoding {
     }
 
     /// The error for a file of this encoding, with a command that converts it.
-    func error(_ name: String) -> CertificateProviderError {
+    func error(_ name: String) -> ProviderError {
         let path = name.shellQuoted
         let (kind, command) =
             switch self {
@@ -45,7 +45,7 @@ enum OtherEncoding {
             case .der:
                 ("DER", "openssl x509 -inform DER -in \(path) -out NEW (for a private key: openssl pkey)")
             }
-        return CertificateProviderError(
+        return ProviderError(
             .malformedData, "\(name) is \(kind), not PEM; convert it with: \(command)")
     }
 }

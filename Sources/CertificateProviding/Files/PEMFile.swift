@@ -16,7 +16,7 @@ public struct PEMFile: Sendable {
     /// - Parameter limit: The maximum size in bytes; by default 1 MiB, to which no chain comes near.
     /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read; `malformedData`, with the line of the
     ///   damaged block.
-    public init(path: String, atMost limit: Int = maximumSize) throws(CertificateProviderError) {
+    public init(path: String, atMost limit: Int = maximumSize) throws(ProviderError) {
         var bytes = try Self.read(path, atMost: limit)
         // It may have a private key.
         defer { bytes.wipe() }
@@ -31,11 +31,11 @@ public struct PEMFile: Sendable {
     /// - Parameter name: The name of the text in messages.
     /// - Throws: `malformedData`, with the line of the damaged block; for DER, PKCS#7, PKCS#12 and UTF-16 with the command that
     ///   converts it.
-    public init(_ text: [UInt8], named name: String) throws(CertificateProviderError) {
+    public init(_ text: [UInt8], named name: String) throws(ProviderError) {
         self.name = name
         // Array.withUnsafeBytes does not pass on the type of an error.
         blocks = try text.withUnsafeBytes { bytes in
-            Result { () throws(CertificateProviderError) in
+            Result { () throws(ProviderError) in
                 var scanner = PEMScanner(bytes, name)
                 return try scanner.blocks()
             }
@@ -46,18 +46,18 @@ public struct PEMFile: Sendable {
     ///
     /// - Parameter name: The name of the text in messages.
     /// - Throws: `malformedData`, with the line of the damaged block.
-    public init(_ text: SecretBytes, named name: String) throws(CertificateProviderError) {
+    public init(_ text: SecretBytes, named name: String) throws(ProviderError) {
         self.name = name
-        blocks = try text.withUnsafeBytes { bytes throws(CertificateProviderError) in
+        blocks = try text.withUnsafeBytes { bytes throws(ProviderError) in
             var scanner = PEMScanner(bytes, name)
             return try scanner.blocks()
         }
     }
 
     /// Returns the content of a file, or the error that names it.
-    static func read(_ path: String, atMost limit: Int) throws(CertificateProviderError) -> [UInt8] {
+    static func read(_ path: String, atMost limit: Int) throws(ProviderError) -> [UInt8] {
         do throws(RegularFile.Failure) { return try RegularFile.read(path, atMost: limit) } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 error.isMissing ? .fileNotFound : .configurationInvalid,
                 "\(path.withVisibleControls) cannot be read: \(error).")
         }
@@ -67,7 +67,7 @@ public struct PEMFile: Sendable {
     ///
     /// - Throws: `configurationInvalid` for a `TRUSTED CERTIFICATE`, OpenSSL's own form, which may say that the certificate is not
     ///   to be trusted, and no other reader would respect that; and for certificates in PKCS#7 alone.
-    public func certificateBlocks() throws(CertificateProviderError) -> [PEMBlock] {
+    public func certificateBlocks() throws(ProviderError) -> [PEMBlock] {
         if let own = blocks.first(where: { $0.label.uppercased() == "TRUSTED CERTIFICATE" }) {
             throw own.error(
                 .configurationInvalid, in: name,
@@ -87,8 +87,8 @@ public struct PEMFile: Sendable {
     /// Returns every certificate, in the order of the text. Blocks of other kinds are left out.
     ///
     /// - Throws: `malformedData`, with the line of a damaged certificate; as ``certificateBlocks()``.
-    public func certificates() throws(CertificateProviderError) -> [X509Certificate] {
-        try certificateBlocks().map { block throws(CertificateProviderError) in try block.certificate(in: name) }
+    public func certificates() throws(ProviderError) -> [X509Certificate] {
+        try certificateBlocks().map { block throws(ProviderError) in try block.certificate(in: name) }
     }
 }
 
@@ -127,8 +127,8 @@ public struct PEMBlock: Sendable {
     ///
     /// - Parameter name: The name of the text, for errors.
     /// - Throws: `malformedData`, with the line.
-    public func certificate(in name: String) throws(CertificateProviderError) -> X509Certificate {
-        do throws(CertificateProviderError) { return try X509Certificate(derRepresentation: bytes) } catch {
+    public func certificate(in name: String) throws(ProviderError) -> X509Certificate {
+        do throws(ProviderError) { return try X509Certificate(derRepresentation: bytes) } catch {
             throw malformed(in: name, "is a damaged certificate; replace it", underlying: error)
         }
     }
@@ -140,7 +140,7 @@ public struct PEMBlock: Sendable {
     ///   - reason: Goes on after "the PEM block '…'".
     package func malformed(
         in name: String, _ reason: String, underlying: (any Error)? = nil
-    ) -> CertificateProviderError {
+    ) -> ProviderError {
         error(.malformedData, in: name, reason, underlying: underlying)
     }
 
@@ -150,8 +150,8 @@ public struct PEMBlock: Sendable {
     ///   - name: The name of the text.
     ///   - reason: Goes on after "the PEM block '…'".
     public func error(
-        _ code: CertificateProviderError.Code, in name: String, _ reason: String, underlying: (any Error)? = nil
-    ) -> CertificateProviderError {
+        _ code: ProviderError.Code, in name: String, _ reason: String, underlying: (any Error)? = nil
+    ) -> ProviderError {
         var error = PEMScanner.error(name, line, label, reason, underlying: underlying)
         error.code = code
         return error
@@ -176,19 +176,19 @@ private struct PEMScanner {
 
     static func error(
         _ name: String, _ line: Int, _ label: String, _ reason: String, underlying: (any Error)? = nil
-    ) -> CertificateProviderError {
-        CertificateProviderError(
+    ) -> ProviderError {
+        ProviderError(
             .malformedData,
             "\(name), line \(line): the PEM block '\(label.withVisibleControls)' \(reason).", underlying: underlying)
     }
 
-    mutating func blocks() throws(CertificateProviderError) -> [PEMBlock] {
+    mutating func blocks() throws(ProviderError) -> [PEMBlock] {
         var blocks: [PEMBlock] = []
         while let next = nextLine() {
             if next.starts(with: Self.begin) {
                 blocks.append(try block(try label(of: next)))
             } else if next.starts(with: Self.end) {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .malformedData,
                     "\(name), line \(line): a PEM block ends, and no line before it begins with '-----BEGIN '; look there for other "
                         + "characters, such as quotation marks, a byte order mark or a missing dash, and remove them.")
@@ -216,12 +216,12 @@ private struct PEMScanner {
 
     private func text(_ bytes: some Collection<UInt8>) -> String { String(decoding: bytes.prefix(80), as: UTF8.self) }
 
-    private func label(of first: Slice<UnsafeRawBufferPointer>) throws(CertificateProviderError) -> String {
+    private func label(of first: Slice<UnsafeRawBufferPointer>) throws(ProviderError) -> String {
         let rest = first.dropFirst(Self.begin.count)
         let label = rest.prefix { $0 != UInt8(ascii: "-") }
         guard !label.isEmpty, rest.dropFirst(label.count).elementsEqual(Self.dashes) else {
             // Without what it has, which may be a key.
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData,
                 "\(name), line \(line): a PEM block begins with a line that is not '-----BEGIN …-----' alone; put the base64 on "
                     + "lines of its own.")
@@ -230,7 +230,7 @@ private struct PEMScanner {
     }
 
     /// Reads a block to its END line.
-    private mutating func block(_ label: String) throws(CertificateProviderError) -> PEMBlock {
+    private mutating func block(_ label: String) throws(ProviderError) -> PEMBlock {
         let first = line
         let start = position
         var headers: [String] = []

@@ -18,7 +18,7 @@ public protocol KeyStore: Sendable {
     ///
     /// - Throws: `interactionRequired` where `interaction` cannot ask the person that the store needs, errors of the login,
     ///   and those that the use of a key would have.
-    func check(_ interaction: any UserInteraction) async throws(CertificateProviderError)
+    func check(_ interaction: any UserInteraction) async throws(ProviderError)
 
     /// Makes a key pair, or takes in one that was made elsewhere.
     ///
@@ -31,8 +31,8 @@ public protocol KeyStore: Sendable {
     ///   errors of the login, and what `remember` throws.
     func make(
         _ new: NewKey, _ interaction: any UserInteraction,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey
+        remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
+    ) async throws(ProviderError) -> any IdentityKey
 
     /// Returns the private key of a reference; `nil` when there is none. A reference with an empty URI means the key by its
     /// public key alone, wherever the store has it. Marks the key as owned, so that it is no
@@ -41,18 +41,18 @@ public protocol KeyStore: Sendable {
     /// - Throws: Errors of the login, and what the store reports.
     func key(
         for key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (any IdentityKey)?
+    ) async throws(ProviderError) -> (any IdentityKey)?
 
     /// As ``key(for:_:)``, without a prompt. Marks the key as owned, too.
     ///
     /// - Throws: Also `interactionRequired` where a person would have to be asked.
-    func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)?
+    func storedKey(for key: KeyReference) throws(ProviderError) -> (any IdentityKey)?
 
     /// Returns the keys of the store that it can see without a prompt, in no particular order. Suspends while the store
     /// is read.
     ///
     /// - Throws: `storeReadFailed` for a store that cannot be read, and errors of the device.
-    func list() async throws(CertificateProviderError) -> [KeyDescription]
+    func list() async throws(ProviderError) -> [KeyDescription]
 
     /// Destroys a private key, its public key and the certificates for it, for good. Succeeds when there is nothing,
     /// and completes a destruction that was interrupted.
@@ -61,19 +61,19 @@ public protocol KeyStore: Sendable {
     /// - Throws: `deleteFailed`, naming the remaining objects, and errors of the login.
     @discardableResult func destroy(
         _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Bool
+    ) async throws(ProviderError) -> Bool
 
     /// As ``destroy(_:_:)``, without a prompt.
     ///
     /// - Throws: Also `interactionRequired` where a person would have to be asked.
-    @discardableResult func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool
+    @discardableResult func destroyStored(_ key: KeyReference) throws(ProviderError) -> Bool
 
     /// Returns what a destruction would destroy outside this host's own store, one sentence each, for a person to read
     /// before. Without a prompt. Suspends while a token is read.
     ///
     /// - Throws: `tokenNotPresent`, `interactionRequired` if the device must be asked for a PIN, and other errors of
     ///   the store.
-    func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String]
+    func announceDestruction(of key: KeyReference) async throws(ProviderError) -> [String]
 
     /// Keeps certificates beside the keys; `nil` for a store of keys alone. A plugin may be asked once, which blocks for a
     /// bounded time.
@@ -86,7 +86,7 @@ public protocol KeyStore: Sendable {
 
 extension KeyStore {
     /// Returns no sentences, and throws nothing: the default for a store whose keys are this host's own.
-    public func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] { [] }
+    public func announceDestruction(of key: KeyReference) async throws(ProviderError) -> [String] { [] }
     /// `nil`: the default for a store of keys alone.
     public var certificates: (any CertificateStoring)? { nil }
     /// Does nothing: the default for a store that holds nothing open.
@@ -110,9 +110,9 @@ extension KeyStore {
     /// - Throws: Also `notFound` for a store of keys alone.
     public func identity(
         _ uri: String, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
+    ) async throws(ProviderError) -> Identity {
         if let certificates { return try await certificates.identity(uri, interaction) }
-        throw CertificateProviderError(
+        throw ProviderError(
             .notFound,
             "The key store '\(scheme):' keeps no certificates, and so has no identity of its own; name one that does, such as "
                 + "pkcs11:, or a file.")
@@ -126,7 +126,7 @@ extension KeyStore {
     ///   ``CertificateStoring/storeChain(_:for:_:)``.
     public func storeChain(
         _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         if let certificates { return try await certificates.storeChain(chain, for: key, interaction) }
         let origin = Identity.Provenance(provider: ProviderID(rawValue: scheme) ?? ProviderID("key"))
         try await Identity(certificateChain: chain, key: key, provenance: origin).verifyPossession()
@@ -142,7 +142,7 @@ public protocol CertificateStoring: Sendable {
     ///   and errors of the login.
     func identity(
         _ uri: String, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity
+    ) async throws(ProviderError) -> Identity
 
     /// Checks that an issued chain is for the key and that the key signs a probe, and stores the chain beside the key.
     ///
@@ -154,14 +154,14 @@ public protocol CertificateStoring: Sendable {
     ///   of the chain is left then; the key is.
     func storeChain(
         _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError)
+    ) async throws(ProviderError)
 
     /// Removes every certificate for a key but `leaf`. Succeeds where there is none.
     ///
     /// - Throws: `deleteFailed`, and errors of the login.
     func removeOtherCertificates(
         than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError)
+    ) async throws(ProviderError)
 }
 
 /// A key of a ``KeyStore``, as a listing shows it.

@@ -28,9 +28,9 @@ public struct KeyStoreProperties: Sendable {
     /// - Returns: The type of the key; `nil` for one to take in.
     /// - Throws: `unsupportedAlgorithm` for a type, a use or a guarantee that is not among the properties, and for a key to
     ///   take in where the store takes in none.
-    @discardableResult public func check(_ new: NewKey) throws(CertificateProviderError) -> KeyType? {
-        func refused(_ text: String) -> CertificateProviderError {
-            CertificateProviderError(.unsupportedAlgorithm, "The key store '\(scheme):' \(text)")
+    @discardableResult public func check(_ new: NewKey) throws(ProviderError) -> KeyType? {
+        func refused(_ text: String) -> ProviderError {
+            ProviderError(.unsupportedAlgorithm, "The key store '\(scheme):' \(text)")
         }
         if let missing = new.guarantees.subtracting(guarantees).map(\.rawValue).min() {
             throw refused("cannot guarantee '\(missing)' of a key; use another key store.")
@@ -55,9 +55,9 @@ public struct KeyStoreProperties: Sendable {
     ///
     /// - Returns: The type of the key to make.
     /// - Throws: As ``check(_:)``.
-    public func type(of new: NewKey) throws(CertificateProviderError) -> KeyType {
+    public func type(of new: NewKey) throws(ProviderError) -> KeyType {
         if let type = try check(new) { return type }
-        throw CertificateProviderError(
+        throw ProviderError(
             .unsupportedAlgorithm,
             "The key store '\(scheme):' takes in no key that was made elsewhere; use another key store.")
     }
@@ -105,7 +105,7 @@ extension SoftwareKey {
     /// Generates a new key, or reads one to take in. RSA takes a second or more.
     ///
     /// - Throws: `malformedData` and `unsupportedAlgorithm` for a key to take in.
-    public init(_ new: NewKey, location: KeyLocation) throws(CertificateProviderError) {
+    public init(_ new: NewKey, location: KeyLocation) throws(ProviderError) {
         if let pkcs8 = new.pkcs8 {
             try self.init(pkcs8: pkcs8, location: location)
         } else {

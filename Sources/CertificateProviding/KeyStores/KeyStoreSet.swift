@@ -27,7 +27,7 @@ public final class KeyStoreSet: Sendable {
     /// for a bounded time: a task calls it on ``ProviderEnvironment/executor``.
     ///
     /// - Throws: `configurationInvalid` for a URI that no installed store knows, or that its store cannot read.
-    public func store(of key: KeyReference) throws(CertificateProviderError) -> any KeyStore {
+    public func store(of key: KeyReference) throws(ProviderError) -> any KeyStore {
         if isConfigured(key) { return configured }
         if let known = others.withLock(\.self).first(where: { $0.holds(keyURI: key.uri) }) { return known }
         let new = try stores.store(key.uri)

@@ -1,7 +1,7 @@
 /// The key stores of a program, by the scheme of their URIs. Providers get it as ``ProviderEnvironment/keyStores``.
 public struct KeyStores: Sendable {
     /// Makes a store for a place; nil for a scheme that is not installed.
-    private let make: @Sendable (KeyStoreLocation) throws(CertificateProviderError) -> (any KeyStore)?
+    private let make: @Sendable (KeyStoreLocation) throws(ProviderError) -> (any KeyStore)?
     private let schemes: [String]
     private let whereabouts: @Sendable () -> String?
 
@@ -13,7 +13,7 @@ public struct KeyStores: Sendable {
     ///   - make: Makes a store for a place; nil for a scheme that is not installed. Does no I/O.
     public init(
         schemes: [String], whereabouts: @escaping @Sendable () -> String? = { nil },
-        _ make: @escaping @Sendable (KeyStoreLocation) throws(CertificateProviderError) -> (any KeyStore)?
+        _ make: @escaping @Sendable (KeyStoreLocation) throws(ProviderError) -> (any KeyStore)?
     ) {
         (self.schemes, self.whereabouts, self.make) = (schemes, whereabouts, make)
     }
@@ -32,13 +32,13 @@ public struct KeyStores: Sendable {
     ///   a plugin.
     public func store(
         _ uri: String, pinSource: SecretSource? = nil, parameter: String? = nil
-    ) throws(CertificateProviderError) -> any KeyStore {
+    ) throws(ProviderError) -> any KeyStore {
         guard let location = KeyStoreLocation(uri: uri, pinSource: pinSource, parameter: parameter),
             let store = try make(location)
         else {
             let others = whereabouts()
             let known = schemes.map { "\($0):" } + (others == nil && !schemes.isEmpty ? [] : ["the scheme of a plugin"])
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "No key store is installed for the URI; it must begin with \(known.alternatives)"
                     + (others.map { "; \($0)." } ?? "."))
@@ -93,8 +93,7 @@ public struct KeyStoreDescriptor: Sendable {
     /// Makes a store for a place. Does no I/O and prompts for nothing; the parameters are parsed and checked.
     ///
     /// Throws `configurationInvalid` for a place whose URI the store cannot read.
-    public let make:
-        @Sendable (ProviderEnvironment, KeyStoreLocation, Parameters) throws(CertificateProviderError) -> any KeyStore
+    public let make: @Sendable (ProviderEnvironment, KeyStoreLocation, Parameters) throws(ProviderError) -> any KeyStore
 
     /// Creates a descriptor.
     ///
@@ -110,7 +109,7 @@ public struct KeyStoreDescriptor: Sendable {
         scheme: String, id: ProviderID, displayName: String, summary: String, parameters: [ParameterDescriptor],
         keepsKeysOutside: Bool = true,
         make:
-            @escaping @Sendable (ProviderEnvironment, KeyStoreLocation, Parameters) throws(CertificateProviderError) ->
+            @escaping @Sendable (ProviderEnvironment, KeyStoreLocation, Parameters) throws(ProviderError) ->
             any KeyStore
     ) {
         self.scheme = scheme

@@ -37,10 +37,10 @@ public struct OwnedKeys: Sendable {
     ///   or in the record.
     public func make(
         _ new: NewKey, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> any IdentityKey {
-        try await store.make(new, interaction) { key throws(CertificateProviderError) in
+    ) async throws(ProviderError) -> any IdentityKey {
+        try await store.make(new, interaction) { key throws(ProviderError) in
             let reference = store.reference(to: key)
-            try await environment.executor.run { () throws(CertificateProviderError) in
+            try await environment.executor.run { () throws(ProviderError) in
                 try change { $0.append(reference) }
             }
         }
@@ -50,14 +50,14 @@ public struct OwnedKeys: Sendable {
     ///
     /// - Throws: `storeReadFailed` for a record that is damaged or that a newer version has written, and other errors of the
     ///   storage.
-    public func recorded() throws(CertificateProviderError) -> [KeyReference] {
+    public func recorded() throws(ProviderError) -> [KeyReference] {
         try Self.recorded(in: environment.storage, record: recordName)
     }
 
     /// As ``recorded()``, without a key store.
     package static func recorded(
         in storage: any IdentityStorage, record: String
-    ) throws(CertificateProviderError) -> [KeyReference] { try named(in: try storage.record(named: record)) }
+    ) throws(ProviderError) -> [KeyReference] { try named(in: try storage.record(named: record)) }
 
     /// Whether a key is in the key store that is configured now. Another one may be lost, and must not block an enrolment.
     public func isConfigured(_ key: KeyReference) -> Bool { stores.isConfigured(key) }
@@ -67,15 +67,15 @@ public struct OwnedKeys: Sendable {
     /// - Throws: As ``KeyStore/key(for:_:)``.
     public func key(
         for key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (any IdentityKey)? {
+    ) async throws(ProviderError) -> (any IdentityKey)? {
         try await store(of: key).key(for: key, interaction)
     }
 
     /// Takes a key out of the record without destroying it: the user has its certificate request or its URI now.
     ///
     /// - Throws: The errors of the storage. The key is then in the record still.
-    public func handOver(_ key: KeyReference) async throws(CertificateProviderError) {
-        try await environment.executor.run { () throws(CertificateProviderError) in
+    public func handOver(_ key: KeyReference) async throws(ProviderError) {
+        try await environment.executor.run { () throws(ProviderError) in
             try change { $0.removeAll(where: key.isSame) }
         }
     }
@@ -84,9 +84,9 @@ public struct OwnedKeys: Sendable {
     ///
     /// - Throws: `notFound` if it is gone, `interactionRequired` if the user would have to be asked, and other errors of
     ///   its key store.
-    public func storedKey(_ key: KeyReference) throws(CertificateProviderError) -> any IdentityKey {
+    public func storedKey(_ key: KeyReference) throws(ProviderError) -> any IdentityKey {
         if let key = try stores.store(of: key).storedKey(for: key) { return key }
-        throw CertificateProviderError(
+        throw ProviderError(
             .notFound,
             "The private key of the stored identity is gone from its key store (\(key.uri.withVisibleControls)); fetch a "
                 + "new identity.")
@@ -101,16 +101,16 @@ public struct OwnedKeys: Sendable {
     ///   storage, and the first one of the configured key store.
     public func destroyOthers(
         than used: [KeyReference], _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
-        let keys = try await environment.executor.run { () throws(CertificateProviderError) in try recorded() }
-        var failure: CertificateProviderError?
+    ) async throws(ProviderError) {
+        let keys = try await environment.executor.run { () throws(ProviderError) in try recorded() }
+        var failure: ProviderError?
         for key in keys where !used.contains(where: key.isSame) {
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 try await store(of: key).destroy(key, interaction)
             } catch {
                 let reason = error
-                do throws(CertificateProviderError) {
-                    try await environment.executor.run { () throws(CertificateProviderError) in
+                do throws(ProviderError) {
+                    try await environment.executor.run { () throws(ProviderError) in
                         try tolerate(reason, about: key)
                     }
                 } catch {
@@ -133,9 +133,9 @@ public struct OwnedKeys: Sendable {
     /// - Throws: `storeReadFailed` for a record that a newer version has written, other errors of the storage, those of
     ///   the configured key store, and `interactionRequired` if it would have to ask. The keys that are left are then in
     ///   the record still.
-    public func destroyAllStored(and current: KeyReference?) throws(CertificateProviderError) {
+    public func destroyAllStored(and current: KeyReference?) throws(ProviderError) {
         for key in try all(and: current, warns: true) {
-            do throws(CertificateProviderError) { try stores.store(of: key).destroyStored(key) } catch {
+            do throws(ProviderError) { try stores.store(of: key).destroyStored(key) } catch {
                 try tolerate(error, about: key)
             }
         }
@@ -149,8 +149,8 @@ public struct OwnedKeys: Sendable {
     ///   written.
     public func announceDestruction(
         and current: KeyReference?
-    ) async throws(CertificateProviderError) -> [String] {
-        let keys = try await environment.executor.run { () throws(CertificateProviderError) in
+    ) async throws(ProviderError) -> [String] {
+        let keys = try await environment.executor.run { () throws(ProviderError) in
             try all(and: current, warns: false)
         }
         var sentences: [String] = []
@@ -164,18 +164,18 @@ public struct OwnedKeys: Sendable {
     /// Returns the key store of a key. Blocks where a plugin is asked.
     ///
     /// - Throws: As ``KeyStoreSet/store(of:)``.
-    public func store(of key: KeyReference) throws(CertificateProviderError) -> any KeyStore {
+    public func store(of key: KeyReference) throws(ProviderError) -> any KeyStore {
         try stores.store(of: key)
     }
 
     /// The key store of a key, for tasks: a plugin may be asked, which blocks.
-    private func store(of key: KeyReference) async throws(CertificateProviderError) -> any KeyStore {
-        try await environment.executor.run { () throws(CertificateProviderError) in try stores.store(of: key) }
+    private func store(of key: KeyReference) async throws(ProviderError) -> any KeyStore {
+        try await environment.executor.run { () throws(ProviderError) in try stores.store(of: key) }
     }
 
     private func tolerate(
-        _ error: CertificateProviderError, about key: KeyReference
-    ) throws(CertificateProviderError) {
+        _ error: ProviderError, about key: KeyReference
+    ) throws(ProviderError) {
         if stores.isConfigured(key) { throw error }
         environment.logger.warning(
             "a key is left in a key store that cannot be used",
@@ -196,36 +196,36 @@ public struct OwnedKeys: Sendable {
     /// Returns all keys to delete, those that are not in use first.
     private func all(
         and current: KeyReference?, warns: Bool
-    ) throws(CertificateProviderError) -> [KeyReference] {
+    ) throws(ProviderError) -> [KeyReference] {
         var keys: [KeyReference] = []
-        try environment.toleratingDamage(warns: warns) { () throws(CertificateProviderError) in
+        try environment.toleratingDamage(warns: warns) { () throws(ProviderError) in
             keys = try recorded()
         }
         guard let current else { return keys }
         return keys.filter { !$0.isSame(as: current) } + [current]
     }
 
-    private func change(_ change: (inout [KeyReference]) -> Void) throws(CertificateProviderError) {
-        try environment.storage.updateRecord(named: recordName) { record throws(CertificateProviderError) in
+    private func change(_ change: (inout [KeyReference]) -> Void) throws(ProviderError) {
+        try environment.storage.updateRecord(named: recordName) { record throws(ProviderError) in
             var keys = try Self.named(in: record)
             change(&keys)
             if keys.isEmpty { return SecretBytes(copying: []) }
             do { return SecretBytes(copying: try JSONEncoder().encode(Contents(keys: keys))) } catch {
-                throw CertificateProviderError(.internal, "The record of keys cannot be encoded.", underlying: error)
+                throw ProviderError(.internal, "The record of keys cannot be encoded.", underlying: error)
             }
         }
     }
 
-    private static func named(in record: SecretBytes?) throws(CertificateProviderError) -> [KeyReference] {
+    private static func named(in record: SecretBytes?) throws(ProviderError) -> [KeyReference] {
         guard let record else { return [] }
         let data = record.withUnsafeBytes { Data($0) }
         if let found = try? JSONDecoder().decode(Version.self, from: data), found.version > Contents.version {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "The record of the provider's keys was written by a newer version of certprov; update certprov.")
         }
         guard let contents = try? JSONDecoder().decode(Contents.self, from: data) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed, "The record of the provider's keys is damaged; delete the identity to discard it.",
                 reason: .damaged)
         }

@@ -27,7 +27,7 @@ public protocol IdentityKey: Sendable {
     /// - Throws: `unsupportedAlgorithm` for a scheme outside ``signatureSchemes``, or an error of the key store.
     func signature(
         for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8]
+    ) async throws(ProviderError) -> [UInt8]
 
     /// The operations that the key is permitted, and that work: see ``signatureSchemes`` and ``decrypter``.
     var use: KeyUse { get }
@@ -91,7 +91,7 @@ public protocol DigestSigning: Sendable {
     ///   length than the scheme's, or an error of the key store.
     func signature(
         forDigest digest: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8]
+    ) async throws(ProviderError) -> [UInt8]
 }
 
 extension DigestSigning {
@@ -101,10 +101,10 @@ extension DigestSigning {
     ///   length than the scheme's.
     public func requireDigest(
         _ digest: [UInt8], for scheme: SignatureScheme
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard digestSchemes.contains(scheme), let algorithm = scheme.digestAlgorithm else {
             let schemes = digestSchemes.map(\.description).joined(separator: ", ")
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 """
                 The key does not sign digests with \(scheme); \
@@ -112,7 +112,7 @@ extension DigestSigning {
                 """)
         }
         guard digest.count == algorithm.size else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData,
                 """
                 The digest to sign with \(scheme) has \(digest.count) bytes instead of \(algorithm.size); hash the \
@@ -131,14 +131,14 @@ public protocol CallbackSigning: Sendable {
     /// - Parameter completion: Called once, on any thread, which it must not block.
     func sign(
         _ message: [UInt8], using scheme: SignatureScheme,
-        completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void)
+        completion: @escaping @Sendable (Result<[UInt8], ProviderError>) -> Void)
 }
 
 extension IdentityKey where Self: CallbackSigning {
     /// Signs with ``CallbackSigning/sign(_:using:completion:)`` and suspends until it calls back.
     public func signature(
         for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(ProviderError) -> [UInt8] {
         let result = await withCheckedContinuation { continuation in
             sign(message, using: scheme) { continuation.resume(returning: $0) }
         }
@@ -161,7 +161,7 @@ public protocol KeyDecrypting: Sendable {
     ///   store.
     func decrypt(
         _ ciphertext: [UInt8], using scheme: DecryptionScheme
-    ) async throws(CertificateProviderError) -> SecretBytes
+    ) async throws(ProviderError) -> SecretBytes
 }
 
 /// The ability of an ``IdentityKey`` to leave its key store.
@@ -169,7 +169,7 @@ public protocol KeyExporting: Sendable {
     /// Returns the key as an unencrypted PKCS#8 `PrivateKeyInfo` (RFC 5208), DER. May block while a store is read.
     ///
     /// - Throws: Errors of the key store; none for a key in memory.
-    func pkcs8Representation() throws(CertificateProviderError) -> SecretBytes
+    func pkcs8Representation() throws(ProviderError) -> SecretBytes
 }
 
 /// The place that holds a private key.

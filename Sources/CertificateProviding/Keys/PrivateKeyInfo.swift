@@ -51,7 +51,7 @@ struct PrivateKeyInfo {
         let (modulus, exponent) = try DER.sequence(try DER.parse(privateKey), identifier: .sequence) { nodes in
             let version = try Int(derEncoded: &nodes)
             guard version != 1 else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .unsupportedAlgorithm,
                     "An RSA key with more than two primes is not supported; have a certificate issued for a key with two."
                 )
@@ -86,7 +86,7 @@ extension PublicKeyInfo {
     /// two primes, without further checks.
     ///
     /// - Throws: As ``SoftwareKey/init(pkcs8:location:)``.
-    public init(ofPrivateKey pkcs8: SecretBytes) throws(CertificateProviderError) {
+    public init(ofPrivateKey pkcs8: SecretBytes) throws(ProviderError) {
         let rsa = pkcs8.withUnsafeBytes { bytes -> PublicKeyInfo? in
             guard let info = try? PrivateKeyInfo(derEncoded: ArraySlice(bytes)),
                 info.algorithm == .rsaEncryption || info.algorithm == .rsassaPSS

@@ -12,11 +12,11 @@ extension PublicKeyInfo {
     ///   for an unknown scheme; `operationNotAllowed` for a longer plaintext.
     public func encrypt(
         _ plaintext: SecretBytes, using scheme: DecryptionScheme
-    ) throws(CertificateProviderError) -> [UInt8] {
+    ) throws(ProviderError) -> [UInt8] {
         guard algorithm == .rsa, !isRestrictedToPSS, let padding = Self.padding(of: scheme),
             let key = try? _RSA.Encryption.PublicKey(unsafeDERRepresentation: keyBits)
         else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 """
                 Data cannot be encrypted for a key of type \(displayName) with \(scheme.rawValue.withVisibleControls); \
@@ -25,7 +25,7 @@ extension PublicKeyInfo {
         }
         let maximum = key.maximumEncryptSize(with: padding)
         guard plaintext.count <= maximum else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed,
                 """
                 \(plaintext.count) bytes are too long for \(scheme) with a key of type \(displayName), which takes \
@@ -35,7 +35,7 @@ extension PublicKeyInfo {
         do {
             return try plaintext.withUnsafeBytes { Array(try key.encrypt($0, padding: padding)) }
         } catch {
-            throw CertificateProviderError(.internal, "Encrypting with \(scheme) failed.", underlying: error)
+            throw ProviderError(.internal, "Encrypting with \(scheme) failed.", underlying: error)
         }
     }
 

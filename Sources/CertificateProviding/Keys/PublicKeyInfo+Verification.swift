@@ -70,16 +70,16 @@ extension Identity {
     /// - Throws: An error of the key, or `keyMismatch` if the signature does not verify.
     public func verifyPossession(
         using scheme: SignatureScheme? = nil
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         guard let scheme = scheme ?? key.signatureSchemes.first else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm, "The key of '\(certificate.subject)' supports no signature scheme.",
                 provider: provenance.provider)
         }
         let probe = Self.possessionProbe()
         let signature = try await key.signature(for: probe, using: scheme)
         guard certificate.publicKey.isValidSignature(signature, for: probe, using: scheme) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .keyMismatch,
                 """
                 A test signature does not verify with the certificate '\(certificate.subject)': it is for another key. \

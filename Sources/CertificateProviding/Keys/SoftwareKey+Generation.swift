@@ -7,13 +7,13 @@ extension SoftwareKey {
     /// - Throws: `internal`.
     public static func generate(
         _ type: KeyType, location: KeyLocation
-    ) throws(CertificateProviderError) -> SoftwareKey {
+    ) throws(ProviderError) -> SoftwareKey {
         do {
             return try SoftwareKey(pkcs8: pkcs8(type), location: location)
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             throw error
         } catch {
-            throw CertificateProviderError(.internal, "A key of type \(type) cannot be generated.", underlying: error)
+            throw ProviderError(.internal, "A key of type \(type) cannot be generated.", underlying: error)
         }
     }
 

@@ -38,15 +38,15 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
     /// Reads an unencrypted PKCS#8 `PrivateKeyInfo` (RFC 5208) or `OneAsymmetricKey` (RFC 5958), DER.
     /// - Throws: `malformedData`; `unsupportedAlgorithm` for another type of key, an unnamed curve, or RSA below 1024 or
     ///   above 8192 bits or with more than two primes, which swift-crypto refuses.
-    public init(pkcs8: SecretBytes, location: KeyLocation) throws(CertificateProviderError) {
+    public init(pkcs8: SecretBytes, location: KeyLocation) throws(ProviderError) {
         let key: (Signer, PublicKeyInfo)
         do {
             key = try pkcs8.withUnsafeBytes { try Self.parse(ArraySlice($0)) }
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             throw error
         } catch {
             // The underlying error may quote what it could not parse: it is left out.
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData,
                 "The private key is not a usable PKCS#8 structure; convert it with: openssl pkcs8 -topk8 -nocrypt")
         }
@@ -81,9 +81,9 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
     /// Signs in memory, without suspending.
     public func signature(
         for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(ProviderError) -> [UInt8] {
         guard signatureSchemes.contains(scheme) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm, "A key of type \(publicKey.displayName) cannot sign with \(scheme).")
         }
         do {
@@ -95,12 +95,12 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
             case .rsa(let key): return try Self.rsaSignature(key, for: message, using: scheme)
             }
         } catch {
-            throw CertificateProviderError(.internal, "Signing with \(scheme) failed.", underlying: error)
+            throw ProviderError(.internal, "Signing with \(scheme) failed.", underlying: error)
         }
     }
 
     /// Returns the PKCS#8 bytes (RFC 5208, DER) that the key was created from. Throws nothing.
-    public func pkcs8Representation() throws(CertificateProviderError) -> SecretBytes { pkcs8 }
+    public func pkcs8Representation() throws(ProviderError) -> SecretBytes { pkcs8 }
 
     private static func rsaSignature(
         _ key: _RSA.Signing.PrivateKey, for message: [UInt8], using scheme: SignatureScheme
@@ -128,7 +128,7 @@ extension SoftwareKey: DigestSigning {
     ///   the scheme; `malformedData` for a digest of another length than the scheme's.
     public func signature(
         forDigest digest: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(ProviderError) -> [UInt8] {
         try requireDigest(digest, for: scheme)
         do {
             switch signer {
@@ -140,17 +140,17 @@ extension SoftwareKey: DigestSigning {
                 return Array(try key.signature(for: GivenDigest<SHA512>(bytes: digest)).derRepresentation)
             case .rsa:
                 guard let message = scheme.encodedMessage(ofDigest: digest, modulusBits: publicKey.bits) else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .unsupportedAlgorithm,
                         "A key of type \(publicKey.displayName) is too small for \(scheme); use a larger key.")
                 }
                 return try rsaSignature(ofEncoded: message)
             case .ed25519: throw CryptoKitError.incorrectParameterSize
             }
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             throw error
         } catch {
-            throw CertificateProviderError(.internal, "Signing a digest with \(scheme) failed.", underlying: error)
+            throw ProviderError(.internal, "Signing a digest with \(scheme) failed.", underlying: error)
         }
     }
 
@@ -186,9 +186,9 @@ extension SoftwareKey: KeyDecrypting {
     /// - Throws: `unsupportedAlgorithm` for a scheme outside ``decryptionSchemes``, `malformedData`.
     public func decrypt(
         _ ciphertext: [UInt8], using scheme: DecryptionScheme
-    ) async throws(CertificateProviderError) -> SecretBytes {
+    ) async throws(ProviderError) -> SecretBytes {
         guard decryptionSchemes.contains(scheme), let padding = PublicKeyInfo.padding(of: scheme) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 """
                 This key of type \(publicKey.displayName) does not decrypt by \(scheme.rawValue.withVisibleControls); use \
@@ -204,7 +204,7 @@ extension SoftwareKey: KeyDecrypting {
             return SecretBytes(copying: try key.decrypt(ciphertext, padding: padding))
         } catch {
             // Nothing tells the padding from the rest.
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData,
                 "The data cannot be decrypted by \(scheme): it is damaged, or was encrypted for another key; get it again."
             )
@@ -220,11 +220,11 @@ extension SoftwareKey {
             // Told apart from damage here, since swift-crypto has one error for both.
             let publicKey = try info.rsaPublicKey()
             guard publicKey.bits >= 1024 else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .unsupportedAlgorithm, "An RSA key of \(publicKey.bits) bits is too small; use at least 2048 bits.")
             }
             guard publicKey.bits <= Identity.rsaKeySizes.upperBound else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .unsupportedAlgorithm,
                     "An RSA key of \(publicKey.bits) bits is too large; use at most \(Identity.rsaKeySizes.upperBound) bits."
                 )
@@ -243,7 +243,7 @@ extension SoftwareKey {
                 return (.p521(key), try PublicKeyInfo(derRepresentation: key.publicKey.derRepresentation))
             default:
                 let name = info.curve.map { String(describing: $0) } ?? "given by explicit parameters"
-                throw CertificateProviderError(
+                throw ProviderError(
                     .unsupportedAlgorithm,
                     "EC keys on the curve \(name) are not supported; use P-256, P-384 or P-521.")
             }
@@ -252,7 +252,7 @@ extension SoftwareKey {
             let key = try Curve25519.Signing.PrivateKey(rawRepresentation: seed.bytes)
             return (.ed25519(key), try info.publicKey(key.publicKey.rawRepresentation))
         default:
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 """
                 Private keys of type \(PublicKeyInfo.name(of: info.algorithm)) are not supported; use RSA, EC or \

@@ -81,7 +81,7 @@ public struct ParameterCondition: Sendable, Hashable {
 public struct ParameterProblem: Error {
     enum Content {
         case phrase(String)
-        case error(CertificateProviderError)
+        case error(ProviderError)
     }
     let content: Content
 
@@ -92,7 +92,7 @@ public struct ParameterProblem: Error {
     public static func expected(_ phrase: String) -> Self { Self(content: .phrase(phrase)) }
 
     /// The code that reads the value has thrown an error.
-    public static func error(_ error: CertificateProviderError) -> Self { Self(content: .error(error)) }
+    public static func error(_ error: ProviderError) -> Self { Self(content: .error(error)) }
 }
 
 /// The context in which a parameter is parsed.
@@ -385,7 +385,7 @@ extension ParameterContext {
             source = SecretSource(text)
             // The parameter's own parser reports the mistake.
         }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             return try keyStores.store(uri, pinSource: source, parameter: name)
         } catch {
             throw .error(error)

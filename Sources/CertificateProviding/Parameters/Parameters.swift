@@ -18,14 +18,14 @@ public struct Parameters: Sendable {
     ///   parameter that is missing, cannot be parsed, or does not fit another one.
     public init(
         _ texts: ProviderParameters, of declared: [ParameterDescriptor], owner: ProviderID, keyStores: KeyStores
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try self.init(texts, of: declared, .provider(owner), keyStores: keyStores)
     }
 
     package init(
         _ texts: ProviderParameters, of declared: [ParameterDescriptor], _ owner: ProviderParameters.Owner,
         keyStores: KeyStores
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try texts.refuseUnknown(knowing: declared, of: owner)
         (self.texts, self.declared, self.owner) = (texts, declared, owner)
         let context = ParameterContext(keyStores: keyStores, parameters: texts)
@@ -67,14 +67,14 @@ public struct Parameters: Sendable {
     /// Returns the error for a value that cannot be used. The value itself is not shown.
     ///
     /// - Parameter reason: A phrase that follows the name, such as `must be absolute`.
-    public func invalid(_ parameter: Parameter<some Sendable>, _ reason: String) -> CertificateProviderError {
+    public func invalid(_ parameter: Parameter<some Sendable>, _ reason: String) -> ProviderError {
         texts.invalid(parameter.name, reason, of: owner)
     }
 
     /// Returns the error with the parameter that it is about, and where that is written.
     public func error(
-        _ error: CertificateProviderError, about parameter: Parameter<some Sendable>
-    ) -> CertificateProviderError {
+        _ error: ProviderError, about parameter: Parameter<some Sendable>
+    ) -> ProviderError {
         texts.error(error, about: parameter.name, of: owner)
     }
 
@@ -82,15 +82,15 @@ public struct Parameters: Sendable {
     ///
     /// - Throws: What `body` does, with the same code; `malformedData` becomes `configurationInvalid`.
     public func reading<T>(
-        _ parameter: Parameter<some Sendable>, _ body: () throws(CertificateProviderError) -> T
-    ) throws(CertificateProviderError) -> T {
+        _ parameter: Parameter<some Sendable>, _ body: () throws(ProviderError) -> T
+    ) throws(ProviderError) -> T {
         try texts.reading(parameter.name, of: owner, body)
     }
 
     private static func value(
         of parameter: ParameterDescriptor, _ texts: ProviderParameters, _ owner: ProviderParameters.Owner,
         _ context: ParameterContext
-    ) throws(CertificateProviderError) -> any Sendable {
+    ) throws(ProviderError) -> any Sendable {
         var text = texts.string(parameter.name)
         // In the property file a blank value is read like any other.
         if case .propertyFile = owner { text = texts[parameter.name]?.text }
@@ -106,7 +106,7 @@ public struct Parameters: Sendable {
             case .phrase(let phrase): throw texts.invalid(parameter.name, phrase, of: owner)
             case .error(let error):
                 throw try texts.reading(parameter.name, of: owner) {
-                    () throws(CertificateProviderError) -> CertificateProviderError in throw error
+                    () throws(ProviderError) -> ProviderError in throw error
                 }
             }
         }
@@ -114,7 +114,7 @@ public struct Parameters: Sendable {
 
     private func checkFit(
         _ parameter: ParameterDescriptor, _ declared: [ParameterDescriptor]
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         for condition in parameter.needs {
             let text =
                 texts.string(condition.name) ?? declared.first { $0.name == condition.name }?.defaultValue

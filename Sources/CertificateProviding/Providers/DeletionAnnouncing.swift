@@ -4,5 +4,5 @@ public protocol DeletionAnnouncing: Sendable {
     /// Returns the objects that would be destroyed permanently, one sentence each; empty if there are none.
     ///
     /// - Throws: Errors of reading them.
-    func announcedDeletions() async throws(CertificateProviderError) -> [String]
+    func announcedDeletions() async throws(ProviderError) -> [String]
 }

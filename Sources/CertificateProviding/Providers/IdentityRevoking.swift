@@ -5,12 +5,12 @@ public protocol IdentityRevoking: Sendable {
     /// - Throws: `notFound` if none is stored, `operationNotAllowed` while another process is enrolling, `unavailable`, `rejected`.
     func revokeStoredCertificate(
         _ reason: RevocationReason, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError)
+    ) async throws(ProviderError)
 
     /// Closes the account that the server has for this host, for good, and destroys its key. Succeeds if there is none.
     ///
     /// - Throws: As ``revokeStoredCertificate(_:_:)``.
-    func closeAccount(_ interaction: any UserInteraction) async throws(CertificateProviderError)
+    func closeAccount(_ interaction: any UserInteraction) async throws(ProviderError)
 }
 
 /// The reason of a revocation (RFC 5280, section 5.3.1).

@@ -5,21 +5,21 @@ import Crypto
 /// The calls read and write small local files: they block for a short, bounded time and may be made from any thread.
 /// Every write is atomic, across a crash and between processes. The name of an entry has 1 to 128 bytes, contains no
 /// `/` or NUL, and does not begin with a dot. While other processes write, a write waits; after ten seconds it throws
-/// `operationNotAllowed` with the reason ``CertificateProviderError/Reason/busy``.
+/// `operationNotAllowed` with the reason ``ProviderError/Reason/busy``.
 public protocol IdentityStorage: Sendable {
     /// Returns the entry, or `nil` if there is none.
-    /// - Throws: `storeReadFailed` for an entry that cannot be read, with ``CertificateProviderError/Reason/damaged`` as the reason if it is
+    /// - Throws: `storeReadFailed` for an entry that cannot be read, with ``ProviderError/Reason/damaged`` as the reason if it is
     ///   damaged; errors of the source of the sealing key, such as `vaultLocked`.
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity?
+    func entry(named name: String) throws(ProviderError) -> StoredIdentity?
 
     /// Replaces the entry. The chain must not be empty, and an attribute's name must not contain a NUL.
     /// - Throws: `storeWriteFailed`; errors of the source of the sealing key, such as `storeReadFailed` for a lost key.
     ///   The old entry is then unchanged.
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError)
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(ProviderError)
 
     /// Removes the entry. Succeeds if there is none.
     /// - Throws: `deleteFailed`.
-    func removeEntry(named name: String) throws(CertificateProviderError)
+    func removeEntry(named name: String) throws(ProviderError)
 
     /// The part that all configurations of the provider have in common, for records that must not depend on a parameter: a password
     /// that was rejected must not be sent again because another parameter has changed. By default the storage itself. The provider
@@ -28,16 +28,16 @@ public protocol IdentityStorage: Sendable {
 
     /// Returns the names of all entries, in alphabetical order. Reads none of them.
     /// - Throws: `storeReadFailed`; errors of a vault, such as `vaultLocked`.
-    func entryNames() throws(CertificateProviderError) -> [String]
+    func entryNames() throws(ProviderError) -> [String]
 
     /// Returns the names of all records, in alphabetical order. Reads none of them.
     /// - Throws: `storeReadFailed`; errors of a vault, such as `vaultLocked`.
-    func recordNames() throws(CertificateProviderError) -> [String]
+    func recordNames() throws(ProviderError) -> [String]
 
     /// Returns a record: data that a provider stores beside its identities, such as the PINs that a token has rejected.
     /// `nil` if there is none. Records and entries have separate names.
     /// - Throws: `storeReadFailed` for a record that cannot be read, as for ``entry(named:)``.
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes?
+    func record(named name: String) throws(ProviderError) -> SecretBytes?
 
     /// Replaces a record by the result of `change`. No other process or thread can change it in between.
     ///
@@ -46,18 +46,18 @@ public protocol IdentityStorage: Sendable {
     /// - Throws: `storeReadFailed`, `storeWriteFailed`, and errors of `change`. The old record is then unchanged; only one that was to
     ///   be removed may be gone, and may be restored by a power failure.
     func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError)
+        named name: String, _ change: (SecretBytes?) throws(ProviderError) -> SecretBytes?
+    ) throws(ProviderError)
 
     /// Removes a record without reading it, so also one that is damaged. Succeeds if there is none.
     /// - Throws: `storeReadFailed` for a record that a newer version has written; `storeWriteFailed`: the record is then
     ///   unchanged, or gone, and may be restored by a power failure.
-    func removeRecord(named name: String) throws(CertificateProviderError)
+    func removeRecord(named name: String) throws(ProviderError)
 
     /// Takes the lease of a record, for work that takes longer than one change. Returns `nil` while another process or
     /// thread holds it. The lease is advisory: other users can still read and change the record.
     /// - Throws: `storeWriteFailed` if the lease cannot be taken.
-    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease?
+    func leaseRecord(named name: String) throws(ProviderError) -> RecordLease?
 
     /// The paths of the directories that may have the entries: their time changes with each entry, so that a service sees there what
     /// another process has stored. Empty for a storage without any. Does not block.
@@ -73,7 +73,7 @@ extension IdentityStorage {
     public var entryDirectories: [String] { [] }
 
     /// Updates the record with an empty one.
-    public func removeRecord(named name: String) throws(CertificateProviderError) {
+    public func removeRecord(named name: String) throws(ProviderError) {
         try updateRecord(named: name) { _ in SecretBytes(copying: []) }
     }
 }

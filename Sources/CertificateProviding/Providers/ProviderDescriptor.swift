@@ -10,8 +10,7 @@ public struct ProviderDescriptor: Sendable {
     public let parameters: [ParameterDescriptor]
     /// Whether it loads libraries of others into the process, which may write to its standard streams.
     public var loadsVendorCode: Bool { parameters.contains { $0.kind == .library } }
-    private let make:
-        @Sendable (ProviderEnvironment, Parameters) throws(CertificateProviderError) -> any CertificateProvider
+    private let make: @Sendable (ProviderEnvironment, Parameters) throws(ProviderError) -> any CertificateProvider
 
     /// Creates a descriptor.
     ///
@@ -28,7 +27,7 @@ public struct ProviderDescriptor: Sendable {
         id: ProviderID, displayName: String, summary: String, parameters: [ParameterDescriptor],
         distinguishedBy names: [String]? = nil,
         make:
-            @escaping @Sendable (ProviderEnvironment, Parameters) throws(CertificateProviderError) ->
+            @escaping @Sendable (ProviderEnvironment, Parameters) throws(ProviderError) ->
             any CertificateProvider
     ) {
         self.id = id
@@ -45,7 +44,7 @@ public struct ProviderDescriptor: Sendable {
     /// - Throws: `unsupportedParameter`, `configurationInvalid`, and what the provider says of its parameters.
     public func makeProvider(
         _ environment: ProviderEnvironment, _ texts: ProviderParameters
-    ) throws(CertificateProviderError) -> any CertificateProvider {
+    ) throws(ProviderError) -> any CertificateProvider {
         try make(environment, try check(texts, environment))
     }
 
@@ -55,7 +54,7 @@ public struct ProviderDescriptor: Sendable {
     ///   place, for a value that is missing, cannot be parsed or does not fit another one.
     public func check(
         _ texts: ProviderParameters, _ environment: ProviderEnvironment
-    ) throws(CertificateProviderError) -> Parameters {
+    ) throws(ProviderError) -> Parameters {
         try Parameters(texts, of: parameters, owner: id, keyStores: environment.keyStores)
     }
 }

@@ -2,16 +2,16 @@ import Logging
 
 extension ProviderEnvironment {
     /// Reads an entry or a record that is to be deleted, for the keys that it names. One that is damaged
-    /// (``CertificateProviderError/Reason/damaged``) names none, and may be deleted all the same.
+    /// (``ProviderError/Reason/damaged``) names none, and may be deleted all the same.
     ///
     /// - Parameters:
     ///   - warns: Whether a warning is logged then.
     ///   - read: Reads from the storage. Called once.
     /// - Throws: The other errors of `read`.
     public func toleratingDamage(
-        warns: Bool, _ read: () throws(CertificateProviderError) -> Void
-    ) throws(CertificateProviderError) {
-        do throws(CertificateProviderError) { try read() } catch {
+        warns: Bool, _ read: () throws(ProviderError) -> Void
+    ) throws(ProviderError) {
+        do throws(ProviderError) { try read() } catch {
             guard error.reason == .damaged else { throw error }
             guard warns else { return }
             logger.warning(

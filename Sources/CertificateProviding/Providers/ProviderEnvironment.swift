@@ -54,10 +54,10 @@ extension ProviderEnvironment {
     /// - Throws: As ``SecretReader/read(_:)`` and ``UserInteraction/requestSecret(_:)``.
     public func secret(
         from source: SecretSource, prompt: String, interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> SecretBytes {
+    ) async throws(ProviderError) -> SecretBytes {
         if source == .prompt { return try await interaction.requestSecret(prompt) }
         let (secrets, logger) = (secrets, logger)
-        return try await executor.run { () throws(CertificateProviderError) in
+        return try await executor.run { () throws(ProviderError) in
             if let warning = secrets.warning(about: source) { logger.warning("\(warning)") }
             return try secrets.read(source)
         }

@@ -60,20 +60,20 @@ public struct ProviderParameters: Sendable {
     }
 
     /// Returns the error for a parameter that is required and not given.
-    func missing(_ name: String, of owner: Owner) -> CertificateProviderError {
+    func missing(_ name: String, of owner: Owner) -> ProviderError {
         let next =
             switch owner {
             case .provider(let id): "CertificateProvider.\(id).\(name), or --set \(name)=…"
             case .keyStore(let scheme, _): "KeyStore.\(scheme).\(name)"
             case .propertyFile: "it in the property file"
             }
-        return CertificateProviderError(
+        return ProviderError(
             .configurationInvalid, "\(owner.subject(name)) is missing: set \(next).", provider: owner.provider)
     }
 
     /// Returns the error for an invalid value. It does not show the value.
-    func invalid(_ name: String, _ reason: String, of owner: Owner) -> CertificateProviderError {
-        CertificateProviderError(
+    func invalid(_ name: String, _ reason: String, of owner: Owner) -> ProviderError {
+        ProviderError(
             .configurationInvalid, "\(place(name))\(owner.subject(name)) \(reason).", provider: owner.provider)
     }
 
@@ -84,9 +84,9 @@ public struct ProviderParameters: Sendable {
     ///
     /// - Throws: The error of `body`, with `malformedData` replaced by `configurationInvalid`.
     func reading<T>(
-        _ name: String, of owner: Owner, _ body: () throws(CertificateProviderError) -> T
-    ) throws(CertificateProviderError) -> T {
-        do throws(CertificateProviderError) { return try body() } catch {
+        _ name: String, of owner: Owner, _ body: () throws(ProviderError) -> T
+    ) throws(ProviderError) -> T {
+        do throws(ProviderError) { return try body() } catch {
             var error = error
             if error.code == .malformedData { error.code = .configurationInvalid }
             throw self.error(error, about: name, of: owner)
@@ -94,7 +94,7 @@ public struct ProviderParameters: Sendable {
     }
 
     /// Returns `error` with the name and origin of a parameter added to its message, and the owner as its provider.
-    func error(_ error: CertificateProviderError, about name: String, of owner: Owner) -> CertificateProviderError {
+    func error(_ error: ProviderError, about name: String, of owner: Owner) -> ProviderError {
         var copy = error
         copy.message = "\(place(name))\(owner.subject(name)): \(error.message)"
         copy.provider = owner.provider
@@ -105,7 +105,7 @@ public struct ProviderParameters: Sendable {
     /// - Throws: `unsupportedParameter`, listing the documented parameters.
     func refuseUnknown(
         knowing documented: [ParameterDescriptor], of owner: Owner
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let known = documented.map(\.name)
         guard let unknown = names.first(where: { !known.contains($0) }) else { return }
         let hint = known.isEmpty ? "it takes none" : "it takes " + known.joined(separator: ", ")
@@ -115,7 +115,7 @@ public struct ProviderParameters: Sendable {
             case .keyStore(let scheme, _): "The key store '\(scheme):'"
             case .propertyFile: "The property file"
             }
-        throw CertificateProviderError(
+        throw ProviderError(
             .unsupportedParameter,
             "\(place(unknown))\(subject) has no parameter '\(unknown.withVisibleControls)'; \(hint).",
             provider: owner.provider)

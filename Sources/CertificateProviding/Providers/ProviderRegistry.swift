@@ -14,14 +14,14 @@ public protocol ProviderSource: Sendable {
     /// - Throws: `configurationInvalid` for one that is installed and must not be used, and errors of its start.
     func provider(
         _ id: ProviderID, _ configured: ProviderParameters
-    ) throws(CertificateProviderError) -> ProviderDescriptor?
+    ) throws(ProviderError) -> ProviderDescriptor?
 
     /// Returns the key store of a URI scheme; `nil` if it is not installed. Blocks as ``provider(_:_:)`` does.
     ///
     /// - Throws: As ``provider(_:_:)``.
     func keyStore(
         _ scheme: String, _ configured: ProviderParameters
-    ) throws(CertificateProviderError) -> KeyStoreDescriptor?
+    ) throws(ProviderError) -> KeyStoreDescriptor?
 
     /// Returns a source that looks into `directory`, an absolute path, before all others.
     func looking(in directory: String) -> any ProviderSource
@@ -47,7 +47,7 @@ public struct ProviderRegistry: Sendable {
     public init(
         _ descriptors: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = [],
         sections: [SettingsSection] = [], source: (any ProviderSource)? = nil
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         self.source = source
         self.sections = sections
         for descriptor in descriptors { try register(descriptor) }
@@ -57,9 +57,9 @@ public struct ProviderRegistry: Sendable {
     /// Adds a provider.
     ///
     /// - Throws: `configurationInvalid` if its id is already registered.
-    public mutating func register(_ descriptor: ProviderDescriptor) throws(CertificateProviderError) {
+    public mutating func register(_ descriptor: ProviderDescriptor) throws(ProviderError) {
         guard byID[descriptor.id] == nil else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "Two providers are called '\(descriptor.id)'; rename one of them.",
                 provider: descriptor.id)
         }
@@ -69,9 +69,9 @@ public struct ProviderRegistry: Sendable {
     /// Adds a key store.
     ///
     /// - Throws: `configurationInvalid` if its scheme is already registered.
-    public mutating func register(_ descriptor: KeyStoreDescriptor) throws(CertificateProviderError) {
+    public mutating func register(_ descriptor: KeyStoreDescriptor) throws(ProviderError) {
         guard byScheme[descriptor.scheme] == nil else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "Two key stores have the scheme '\(descriptor.scheme)'; remove one of them.")
         }
         byScheme[descriptor.scheme] = descriptor
@@ -92,8 +92,8 @@ public struct ProviderRegistry: Sendable {
     /// - Throws: `unsupportedParameter` or `configurationInvalid` for a parameter.
     public func keyStores(
         _ parameters: [String: ProviderParameters] = [:],
-        in environment: @escaping @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment
-    ) throws(CertificateProviderError) -> KeyStores {
+        in environment: @escaping @Sendable (ProviderID) throws(ProviderError) -> ProviderEnvironment
+    ) throws(ProviderError) -> KeyStores {
         var checked: [String: Parameters] = [:]
         // A key store that is not configured need not be used.
         for descriptor in keyStores where parameters[descriptor.scheme] != nil {
@@ -104,7 +104,7 @@ public struct ProviderRegistry: Sendable {
         // The key stores of the source are looked up when a URI names them first.
         let others = BlockingMutex<[String: (KeyStoreDescriptor, Parameters)]>([:])
         return KeyStores(schemes: keyStores.map(\.scheme), whereabouts: { [self] in whereabouts }) {
-            [self, checked] location throws(CertificateProviderError) in
+            [self, checked] location throws(ProviderError) in
             let scheme = location.scheme
             if let descriptor = byScheme[scheme] {
                 let parameters = if let known = checked[scheme] { known } else { try descriptor.defaults() }
@@ -128,7 +128,7 @@ public struct ProviderRegistry: Sendable {
     /// - Throws: Errors of a source, which may block for a bounded time.
     public func provider(
         _ id: ProviderID, _ configured: ProviderParameters = ProviderParameters()
-    ) throws(CertificateProviderError) -> ProviderDescriptor? {
+    ) throws(ProviderError) -> ProviderDescriptor? {
         if let own = byID[id] { return own }
         return try source?.provider(id, configured)
     }
@@ -139,7 +139,7 @@ public struct ProviderRegistry: Sendable {
     /// - Throws: Errors of a source, which may block for a bounded time.
     public func keyStore(
         _ scheme: String, _ configured: ProviderParameters = ProviderParameters()
-    ) throws(CertificateProviderError) -> KeyStoreDescriptor? {
+    ) throws(ProviderError) -> KeyStoreDescriptor? {
         if let own = byScheme[scheme] { return own }
         return try source?.keyStore(scheme, configured)
     }
@@ -165,7 +165,7 @@ extension KeyStoreDescriptor {
     fileprivate var owner: ProviderParameters.Owner { .keyStore(scheme: scheme, storage: id) }
 
     /// - Throws: `configurationInvalid` if a parameter is required.
-    fileprivate func defaults() throws(CertificateProviderError) -> Parameters {
+    fileprivate func defaults() throws(ProviderError) -> Parameters {
         try Parameters(ProviderParameters(), of: parameters, owner, keyStores: .none)
     }
 }

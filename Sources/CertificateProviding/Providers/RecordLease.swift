@@ -50,8 +50,8 @@ extension IdentityStorage {
     ///   then.
     /// - Throws: `storeWriteFailed` if the lease cannot be taken, and the error of the work.
     public func withLease<Result>(
-        of record: String, _ work: () throws(CertificateProviderError) -> Result
-    ) throws(CertificateProviderError) -> Result? {
+        of record: String, _ work: () throws(ProviderError) -> Result
+    ) throws(ProviderError) -> Result? {
         guard let lease = try leaseRecord(named: record) else { return nil }
         defer { withExtendedLifetime(lease) {} }
         return try work()
@@ -65,9 +65,9 @@ extension ProviderEnvironment {
     ///   then.
     /// - Throws: `storeWriteFailed` if the lease cannot be taken, and the error of the work.
     public func withLease<Result>(
-        of record: String, _ work: () async throws(CertificateProviderError) -> Result
-    ) async throws(CertificateProviderError) -> Result? {
-        let lease = try await executor.run { [storage] () throws(CertificateProviderError) in
+        of record: String, _ work: () async throws(ProviderError) -> Result
+    ) async throws(ProviderError) -> Result? {
+        let lease = try await executor.run { [storage] () throws(ProviderError) in
             try storage.leaseRecord(named: record)
         }
         guard let lease else { return nil }

@@ -11,5 +11,5 @@ public protocol ReplacedIdentityDiscarding: Sendable {
     /// - Throws: Errors of the store or token that holds the replaced identity.
     func discardReplaced(
         by identity: Identity, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError)
+    ) async throws(ProviderError)
 }

@@ -3,7 +3,7 @@
 ///
 /// May be used from any thread.
 public final class SharedCall<Value: Sendable>: Sendable {
-    private typealias Outcome = Result<Value, CertificateProviderError>
+    private typealias Outcome = Result<Value, ProviderError>
     private struct State {
         /// Nil while no call runs.
         var task: Task<Void, Never>?
@@ -29,15 +29,14 @@ public final class SharedCall<Value: Sendable>: Sendable {
     ///
     /// - Throws: Errors of the call; `userCancelled` for a caller that is cancelled while others wait.
     public func run(
-        _ body: @escaping @Sendable () async throws(CertificateProviderError) -> Value
-    ) async throws(CertificateProviderError) -> Value {
+        _ body: @escaping @Sendable () async throws(ProviderError) -> Value
+    ) async throws(ProviderError) -> Value {
         while true {
             if let outcome = await join(body) { return try outcome.get() }
         }
     }
 
-    private func join(_ body: @escaping @Sendable () async throws(CertificateProviderError) -> Value) async -> Outcome?
-    {
+    private func join(_ body: @escaping @Sendable () async throws(ProviderError) -> Value) async -> Outcome? {
         let number = state.withLock { state in
             state.nextWaiter += 1
             return state.nextWaiter
@@ -57,9 +56,9 @@ public final class SharedCall<Value: Sendable>: Sendable {
     }
 
     private static func outcome(
-        of body: @Sendable () async throws(CertificateProviderError) -> Value
+        of body: @Sendable () async throws(ProviderError) -> Value
     ) async -> Outcome {
-        do throws(CertificateProviderError) { return .success(try await body()) } catch { return .failure(error) }
+        do throws(ProviderError) { return .success(try await body()) } catch { return .failure(error) }
     }
 
     private func finish(_ outcome: Outcome) {
@@ -81,6 +80,6 @@ public final class SharedCall<Value: Sendable>: Sendable {
         }
         waiter?.continuation.resume(
             returning: .failure(
-                CertificateProviderError(.userCancelled, "The call was cancelled, and goes on for others.")))
+                ProviderError(.userCancelled, "The call was cancelled, and goes on for others.")))
     }
 }

@@ -13,10 +13,10 @@ extension Identity {
     ///
     /// - Throws: `pending` if it has not, such as when the file that the certificate is read from has not been replaced yet;
     ///   `expired` if the certificate is over.
-    package func requireSuccession(to current: Identity, at now: Date) throws(CertificateProviderError) {
+    package func requireSuccession(to current: Identity, at now: Date) throws(ProviderError) {
         guard isSame(as: current), expiry <= current.expiry else { return }
         if isOverdue(at: now) { throw isOver }
-        throw CertificateProviderError(
+        throw ProviderError(
             .pending,
             """
             No newer certificate for '\(certificate.subject)' is available yet. Replace the certificate at its source, \
@@ -28,13 +28,13 @@ extension Identity {
     /// Checks that a provider that was asked for an identity has not returned one that is over.
     ///
     /// - Throws: `expired`.
-    package func requireUnexpired(at now: Date) throws(CertificateProviderError) {
+    package func requireUnexpired(at now: Date) throws(ProviderError) {
         if hasExpired(at: now) { throw isOver }
     }
 
-    private var isOver: CertificateProviderError {
+    private var isOver: ProviderError {
         let source = provenance.source.map { " (\($0.withVisibleControls))" } ?? ""
-        return CertificateProviderError(
+        return ProviderError(
             .expired,
             "\(ending), and its source\(source) has no newer one. Replace the certificate at its source, and check this host's "
                 + "clock.",
@@ -50,7 +50,7 @@ extension Identity {
     }
 }
 
-extension CertificateProviderError {
+extension ProviderError {
     /// The error of an attempt to replace `current`. For an identity that is over, the code is
     /// `expired`, even if a later attempt may succeed by itself.
     package func replacing(_ current: Identity, at now: Date) -> Self {

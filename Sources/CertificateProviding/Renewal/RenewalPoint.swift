@@ -80,7 +80,7 @@ extension ProviderDescriptor {
 extension ProviderParameters {
     /// Returns the value of `renew-at`, or ``RenewalPoint/standard`` if it is not set.
     /// - Throws: `configurationInvalid`, with the parameter's origin.
-    package func renewalPoint(provider: ProviderID) throws(CertificateProviderError) -> RenewalPoint {
+    package func renewalPoint(provider: ProviderID) throws(ProviderError) -> RenewalPoint {
         let renewAt = Parameter<RenewalPoint>.renewAt
         var own = ProviderParameters()
         own[renewAt.name] = self[renewAt.name]

@@ -95,13 +95,13 @@ public final class SourceWatch: UpdateAnnouncing {
         while !Task.isCancelled {
             do { try await environment.sleep(Self.interval) } catch { return }
             let (inUse, stamps, read) = (followers.withLock(\.inUse), stamps, read)
-            guard let seen = try? await environment.executor.run({ () throws(CertificateProviderError) in stamps() })
+            guard let seen = try? await environment.executor.run({ () throws(ProviderError) in stamps() })
             else { return }
             guard watch.isDue(seen, inForce: inUse) else {
                 if seen == inUse { unreadable = 0 }
                 continue
             }
-            guard let state = try? await environment.executor.run({ () throws(CertificateProviderError) in read() })
+            guard let state = try? await environment.executor.run({ () throws(ProviderError) in read() })
             else { return }
             switch state {
             case .unchanged:

@@ -2,7 +2,7 @@ extension AlternativeName {
     /// Reads a name in the form of ``description``: `dns:host.example`, `ip:192.0.2.1`, `email:…`, `uri:…`, `upn:…`.
     ///
     /// - Throws: `malformedData`, with the expected form.
-    public init(_ text: String) throws(CertificateProviderError) {
+    public init(_ text: String) throws(ProviderError) {
         guard let colon = text.firstIndex(of: ":") else {
             throw Self.refusal(text, "write \(Self.prefixes) before it")
         }
@@ -26,8 +26,8 @@ extension AlternativeName {
     /// in them mean `"` and `\`: `"uri:https://a.example/x,y", dns:host.example`.
     ///
     /// - Throws: `malformedData`, which names the member of the list.
-    public static func list(_ text: String) throws(CertificateProviderError) -> [AlternativeName] {
-        try members(of: text).map { member, isQuoted throws(CertificateProviderError) in
+    public static func list(_ text: String) throws(ProviderError) -> [AlternativeName] {
+        try members(of: text).map { member, isQuoted throws(ProviderError) in
             guard isQuoted || member.contains(":") else {
                 throw refusal(
                     member,
@@ -43,7 +43,7 @@ extension AlternativeName {
     /// - Throws: `malformedData` for double quotes that are not closed, or something after them.
     package static func members(
         of text: String
-    ) throws(CertificateProviderError) -> [(text: String, isQuoted: Bool)] {
+    ) throws(ProviderError) -> [(text: String, isQuoted: Bool)] {
         var members: [(text: String, isQuoted: Bool)] = []
         var rest = text[...]
         repeat {
@@ -61,7 +61,7 @@ extension AlternativeName {
     }
 
     /// Takes a member in double quotes off the list, up to the comma after it.
-    private static func quoted(_ rest: inout Substring) throws(CertificateProviderError) -> String {
+    private static func quoted(_ rest: inout Substring) throws(ProviderError) -> String {
         let start = rest
         var value = ""
         rest.removeFirst()
@@ -86,8 +86,8 @@ extension AlternativeName {
 
     private static let prefixes = "dns:, ip:, email:, uri: or upn:"
 
-    static func refusal(_ text: String, _ reason: String) -> CertificateProviderError {
-        CertificateProviderError(
+    static func refusal(_ text: String, _ reason: String) -> ProviderError {
+        ProviderError(
             .malformedData, "'\(text.withVisibleControls)' is not a valid subject alternative name: \(reason).")
     }
 

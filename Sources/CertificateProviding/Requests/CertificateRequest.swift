@@ -21,23 +21,23 @@ public struct CertificateRequest: Sendable {
         /// - Throws: `malformedData` for an invalid name.
         public init(
             subject: String, subjectAlternativeNames: [AlternativeName] = []
-        ) throws(CertificateProviderError) {
+        ) throws(ProviderError) {
             try self.init(DistinguishedName(rfc4514: subject), subjectAlternativeNames)
         }
 
         private init(
             _ subject: DistinguishedName, _ alternativeNames: [AlternativeName]
-        ) throws(CertificateProviderError) {
+        ) throws(ProviderError) {
             self.subject = subject
             self.alternativeNames = alternativeNames
-            let names = try alternativeNames.map { name throws(CertificateProviderError) in try name.generalName() }
+            let names = try alternativeNames.map { name throws(ProviderError) in try name.generalName() }
             do {
                 // Critical where there is no other name (RFC 5280, section 4.2.1.6).
                 alternativesExtension =
                     names.isEmpty
                     ? nil : try Certificate.Extension(SubjectAlternativeNames(names), critical: subject.isEmpty)
             } catch {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .malformedData, "The subject alternative names cannot be encoded.", underlying: error)
             }
         }
@@ -46,7 +46,7 @@ public struct CertificateRequest: Sendable {
         /// encoded the requested names differently, or added names.
         ///
         /// - Throws: `malformedData` for a subject that cannot be encoded unchanged.
-        public init(of certificate: X509Certificate) throws(CertificateProviderError) {
+        public init(of certificate: X509Certificate) throws(ProviderError) {
             alternativesExtension = certificate.alternativeNamesExtension
             alternativeNames = certificate.subjectAlternativeNames
             do {
@@ -57,7 +57,7 @@ public struct CertificateRequest: Sendable {
                     throw ASN1Error.invalidASN1Object(reason: "not DER")
                 }
             } catch {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .malformedData,
                     "The subject '\(certificate.subject)' is not valid DER and cannot be copied into a request.",
                     underlying: error)
@@ -69,7 +69,7 @@ public struct CertificateRequest: Sendable {
         /// - Throws: As ``init(subject:subjectAlternativeNames:)``.
         public init(
             commonName: String, subjectAlternativeNames: [AlternativeName] = []
-        ) throws(CertificateProviderError) {
+        ) throws(ProviderError) {
             let type = ASN1ObjectIdentifier.RDNAttributeType.commonName
             try self.init(
                 DistinguishedName([.init(.init(type: type, utf8String: commonName))]), subjectAlternativeNames)
@@ -107,7 +107,7 @@ public struct CertificateRequest: Sendable {
     public init(
         _ names: Names, usage: IdentityUsage = .client, attributes: [CertificateSigningRequest.Attribute] = [],
         extensions: [Certificate.Extension] = [], preferring schemes: [SignatureScheme] = [], key: any IdentityKey
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let privateKey = try IdentityPrivateKey(key)
         do {
             var all = attributes
@@ -126,17 +126,17 @@ public struct CertificateRequest: Sendable {
                 attributes: CertificateSigningRequest.Attributes(all),
                 signatureAlgorithm: privateKey.signatureAlgorithm(preferring: schemes))
             guard privateKey.publicKey.isValidSignature(request.signature, for: request) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .keyMismatch,
                     "The signature of the certificate request does not verify with the key's own public key.")
             }
             var serializer = DER.Serializer()
             try serializer.serialize(request)
             derRepresentation = serializer.serializedBytes
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             throw error
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .internal, "The certificate request cannot be encoded or signed.", underlying: error)
         }
     }

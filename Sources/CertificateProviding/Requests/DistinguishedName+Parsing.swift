@@ -6,7 +6,7 @@ extension DistinguishedName {
     /// permitted. The empty string is the empty name.
     ///
     /// - Throws: `malformedData`.
-    init(rfc4514 text: String) throws(CertificateProviderError) {
+    init(rfc4514 text: String) throws(ProviderError) {
         var reader = RFC4514Reader(text)
         self.init(try reader.name())
     }
@@ -23,7 +23,7 @@ private struct RFC4514Reader {
     }
 
     /// Returns the relative names in the order of the DER, which is the reverse of the string's.
-    mutating func name() throws(CertificateProviderError) -> [RelativeDistinguishedName] {
+    mutating func name() throws(ProviderError) -> [RelativeDistinguishedName] {
         var names: [RelativeDistinguishedName] = []
         guard text.unicodeScalars.contains(where: { $0 != " " }) else { return [] }
         while true {
@@ -38,7 +38,7 @@ private struct RFC4514Reader {
         }
     }
 
-    private mutating func attribute() throws(CertificateProviderError) -> RelativeDistinguishedName.Attribute {
+    private mutating func attribute() throws(ProviderError) -> RelativeDistinguishedName.Attribute {
         skipBlanks()
         let word = String(String.UnicodeScalarView(rest.prefix { $0 != "=" && $0 != "," && $0 != "+" }))
         rest.removeFirst(word.unicodeScalars.count)
@@ -51,7 +51,7 @@ private struct RFC4514Reader {
         do {
             if rest.first == "#" { return .init(type: type, value: .init(asn1Any: try derValue())) }
             return try Self.attribute(type, try stringValue())
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             throw error
         } catch {
             throw refusal("the value of '\(typeName)' contains characters that are not permitted there")
@@ -74,7 +74,7 @@ private struct RFC4514Reader {
         return try ASN1Any(derEncoded: bytes)
     }
 
-    private mutating func stringValue() throws(CertificateProviderError) -> String {
+    private mutating func stringValue() throws(ProviderError) -> String {
         var bytes: [UInt8] = []
         // Blanks at the end are not part of the value unless they are escaped.
         var end = 0
@@ -107,8 +107,8 @@ private struct RFC4514Reader {
 
     private mutating func skipBlanks() { rest = rest.drop { $0 == " " } }
 
-    private func refusal(_ reason: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private func refusal(_ reason: String) -> ProviderError {
+        ProviderError(
             .malformedData,
             "'\(text.withVisibleControls)' is not a valid name (RFC 4514): \(reason.withVisibleControls).")
     }

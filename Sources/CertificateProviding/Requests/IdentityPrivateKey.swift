@@ -7,7 +7,7 @@ extension Certificate.PrivateKey {
     /// functions. Its synchronous functions throw `operationNotAllowed` with this key.
     ///
     /// - Throws: `unsupportedAlgorithm` for a type of key that swift-certificates does not support.
-    public init(_ key: any IdentityKey) throws(CertificateProviderError) {
+    public init(_ key: any IdentityKey) throws(ProviderError) {
         self.init(try IdentityPrivateKey(key))
     }
 }
@@ -17,12 +17,12 @@ struct IdentityPrivateKey: CustomPrivateKey {
     let key: any IdentityKey
     let publicKey: Certificate.PublicKey
 
-    init(_ key: any IdentityKey) throws(CertificateProviderError) {
+    init(_ key: any IdentityKey) throws(ProviderError) {
         self.key = key
         do {
             publicKey = try Certificate.PublicKey(derEncoded: key.publicKey.derRepresentation)
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "Keys of type \(key.publicKey.displayName) are not supported in certificate requests.",
                 underlying: error)
@@ -58,7 +58,7 @@ struct IdentityPrivateKey: CustomPrivateKey {
     func signSynchronously(
         bytes: some DataProtocol, signatureAlgorithm: Certificate.SignatureAlgorithm
     ) throws -> Certificate.Signature {
-        throw CertificateProviderError(
+        throw ProviderError(
             .operationNotAllowed,
             "Signing with this key may block; use the asynchronous function of swift-certificates."
         )
@@ -70,7 +70,7 @@ struct IdentityPrivateKey: CustomPrivateKey {
         guard let scheme = Self.schemes.first(where: { $0.algorithm == signatureAlgorithm })?.scheme,
             key.signatureSchemes.contains(scheme)
         else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "The \(key.publicKey.displayName) key cannot sign with \(signatureAlgorithm); it supports "
                     + "\(key.signatureSchemes.map(\.description).joined(separator: ", ")).")
@@ -84,6 +84,6 @@ struct IdentityPrivateKey: CustomPrivateKey {
     static let defaultPEMDiscriminator = "PRIVATE KEY"
 
     func serialize(into coder: inout DER.Serializer) throws {
-        throw CertificateProviderError(.operationNotAllowed, "The private key cannot be exported.")
+        throw ProviderError(.operationNotAllowed, "The private key cannot be exported.")
     }
 }

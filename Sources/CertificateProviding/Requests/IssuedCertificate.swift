@@ -32,7 +32,7 @@ public struct IssuedCertificate: Sendable {
         _ certificates: [X509Certificate], for key: PublicKeyInfo, _ names: CertificateRequest.Names,
         usage: IdentityUsage = .client, renewing current: X509Certificate? = nil, from authorities: [X509Certificate],
         through intermediates: [X509Certificate] = [], at now: Date
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         if let current, certificates.contains(current),
             !certificates.contains(where: { $0 != current && $0.publicKey == key })
         {
@@ -78,7 +78,7 @@ public struct IssuedCertificate: Sendable {
     /// peers that know only the root need the certificates in between.
     private static func completed(
         _ path: [X509Certificate], among others: [X509Certificate], at date: Date
-    ) async throws(CertificateProviderError) -> [X509Certificate] {
+    ) async throws(ProviderError) -> [X509Certificate] {
         var path = path
         while let last = path.last, !last.isRoot, path.count < CertificateChain.maximumLength {
             let issuers = others.filter { $0.subjectName == last.issuerName && !path.contains($0) }
@@ -108,7 +108,7 @@ public struct IssuedCertificate: Sendable {
     /// their own.
     private static func check(
         _ leaf: X509Certificate, for names: CertificateRequest.Names
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         if let missing = missingName(leaf, names) { throw refusal("it lacks the name '\(missing)'") }
         guard !leaf.subject.isEmpty || !leaf.subjectAlternativeNames.isEmpty else {
             throw refusal(
@@ -117,7 +117,7 @@ public struct IssuedCertificate: Sendable {
         }
     }
 
-    private static func refusal(_ reason: String) -> CertificateProviderError {
-        CertificateProviderError(.protocolError, "The certificate that the server has issued is refused: \(reason).")
+    private static func refusal(_ reason: String) -> ProviderError {
+        ProviderError(.protocolError, "The certificate that the server has issued is refused: \(reason).")
     }
 }

@@ -11,9 +11,9 @@ extension ProviderEnvironment {
     /// - Throws: `storeReadFailed` for a record that cannot be read, or that a newer version has written. Send no password then.
     public func isRejected(
         _ secret: SecretBytes, for account: String
-    ) async throws(CertificateProviderError) -> Bool {
+    ) async throws(ProviderError) -> Bool {
         let rejected = RejectedSecrets(in: storage.shared)
-        return try await executor.run { () throws(CertificateProviderError) in
+        return try await executor.run { () throws(ProviderError) in
             try rejected.contains(secret, for: account)
         }
     }
@@ -24,8 +24,8 @@ extension ProviderEnvironment {
     /// - Parameter account: As for ``isRejected(_:for:)``.
     public func noteOutcome(of secret: SecretBytes, for account: String, isRejected: Bool) async {
         let rejected = RejectedSecrets(in: storage.shared)
-        do throws(CertificateProviderError) {
-            try await executor.run { () throws(CertificateProviderError) in
+        do throws(ProviderError) {
+            try await executor.run { () throws(ProviderError) in
                 if isRejected {
                     try rejected.insert(secret, for: account)
                 } else {
@@ -54,16 +54,16 @@ package struct RejectedSecrets: Sendable {
     package init(in storage: any IdentityStorage) { self.storage = storage }
 
     /// Returns a record of none, to replace one.
-    package static func none() throws(CertificateProviderError) -> SecretBytes { try Content().encoded() }
+    package static func none() throws(ProviderError) -> SecretBytes { try Content().encoded() }
 
     /// - Throws: `storeReadFailed` for a record that cannot be read, or that a newer version has written.
-    package func contains(_ secret: SecretBytes, for account: String) throws(CertificateProviderError) -> Bool {
+    package func contains(_ secret: SecretBytes, for account: String) throws(ProviderError) -> Bool {
         try Content(try storage.record(named: Self.recordName)).contains(secret, account)
     }
 
     /// - Throws: `storeWriteFailed`, and as ``contains(_:for:)``.
-    package func insert(_ secret: SecretBytes, for account: String) throws(CertificateProviderError) {
-        try storage.updateRecord(named: Self.recordName) { record throws(CertificateProviderError) in
+    package func insert(_ secret: SecretBytes, for account: String) throws(ProviderError) {
+        try storage.updateRecord(named: Self.recordName) { record throws(ProviderError) in
             var content = try Content(record)
             guard !content.contains(secret, account) else { return nil }
             content.hashes = (content.hashes + [content.key.hash(secret, for: account)]).suffix(Self.maximumCount)
@@ -74,9 +74,9 @@ package struct RejectedSecrets: Sendable {
     /// Writes only if the password was noted as rejected.
     ///
     /// - Throws: As ``insert(_:for:)``.
-    package func remove(_ secret: SecretBytes, for account: String) throws(CertificateProviderError) {
+    package func remove(_ secret: SecretBytes, for account: String) throws(ProviderError) {
         guard try contains(secret, for: account) else { return }
-        try storage.updateRecord(named: Self.recordName) { record throws(CertificateProviderError) in
+        try storage.updateRecord(named: Self.recordName) { record throws(ProviderError) in
             var content = try Content(record)
             content.hashes.removeAll { content.key.isHash($0, of: secret, for: account) }
             return try content.encoded()
@@ -91,12 +91,12 @@ package struct RejectedSecrets: Sendable {
 
         init() {}
 
-        init(_ record: SecretBytes?) throws(CertificateProviderError) {
+        init(_ record: SecretBytes?) throws(ProviderError) {
             guard let data = record?.withUnsafeBytes({ Data($0) }) else { return }
             guard let content = try? JSONDecoder().decode(Self.self, from: data),
                 content.version == RejectedSecrets.version
             else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .storeReadFailed,
                     "No configured password is sent: the record of rejected passwords is damaged, or was written by a newer certprov; "
                         + "update certprov, or remove its file from the state directory: records/*/\(RejectedSecrets.recordName)"
@@ -105,9 +105,9 @@ package struct RejectedSecrets: Sendable {
             self = content
         }
 
-        func encoded() throws(CertificateProviderError) -> SecretBytes {
+        func encoded() throws(ProviderError) -> SecretBytes {
             do { return SecretBytes(copying: try JSONEncoder().encode(self)) } catch {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .internal, "The record of rejected passwords cannot be encoded.", underlying: error)
             }
         }

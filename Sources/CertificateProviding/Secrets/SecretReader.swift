@@ -15,7 +15,7 @@ public final class SecretReader: Sendable {
 
     /// Returns the bytes of an environment variable, which need not be UTF-8.
     private let environment: @Sendable (String) -> SecretBytes?
-    private let elsewhere: (@Sendable (SecretSource) throws(CertificateProviderError) -> SecretBytes)?
+    private let elsewhere: (@Sendable (SecretSource) throws(ProviderError) -> SecretBytes)?
     private let descriptors = Mutex<[Int32: SecretBytes]>([:])
 
     /// Creates a reader with the environment of this process.
@@ -35,7 +35,7 @@ public final class SecretReader: Sendable {
     /// Creates a reader that passes every source on, such as to the host of a plugin.
     ///
     /// - Parameter read: Reads a secret; blocks for a bounded time. Throws as ``read(_:)`` does.
-    public init(reading read: @escaping @Sendable (SecretSource) throws(CertificateProviderError) -> SecretBytes) {
+    public init(reading read: @escaping @Sendable (SecretSource) throws(ProviderError) -> SecretBytes) {
         environment = { _ in nil }
         elsewhere = read
     }
@@ -66,16 +66,16 @@ public final class SecretReader: Sendable {
     /// - Throws: `interactionRequired` for ``SecretSource/prompt``; `fileNotFound`; `configurationInvalid` for a source
     ///   that is unsafe, unset or too large, with the native code `ENOENT` if it does not exist; `timedOut` for a pipe
     ///   without data.
-    public func read(_ source: SecretSource) throws(CertificateProviderError) -> SecretBytes {
+    public func read(_ source: SecretSource) throws(ProviderError) -> SecretBytes {
         if let elsewhere { return try elsewhere(source) }
         switch source.kind {
         case .prompt:
-            throw CertificateProviderError(
+            throw ProviderError(
                 .interactionRequired,
                 "The secret source is prompt, and there is no user to ask here; use file:, fd: or systemd: instead.")
         case .environment(let name):
             guard let value = environment(name) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "The secret \(source) cannot be read: the environment variable is not set. Set it, or use another source.",
                     nativeCode: Int(ENOENT))
@@ -85,7 +85,7 @@ public final class SecretReader: Sendable {
             return try readFile(path, source, refusingAccessByOthers: !isCredential(path))
         case .systemdCredential(let name):
             guard let directory = credentialsDirectory, directory.hasPrefix("/") else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "The secret \(source) cannot be read: CREDENTIALS_DIRECTORY is not set to an absolute path. Run "
                         + "the process in a systemd unit with LoadCredential=\(name.withVisibleControls):….",
@@ -95,7 +95,7 @@ public final class SecretReader: Sendable {
             return try readFile(directory + "/" + name, source, refusingAccessByOthers: false)
         case .fileDescriptor(let number):
             // Read under the lock: of two threads with the same descriptor each would get a part of the secret.
-            return try descriptors.withLock { known throws(CertificateProviderError) in
+            return try descriptors.withLock { known throws(ProviderError) in
                 if let secret = known[number] { return secret }
                 try Self.requireInherited(number, source)
                 let secret = try readToEnd(number, source).trimmingTextLineEnding()
@@ -111,16 +111,16 @@ extension SecretReader {
     /// lose its data. Runtimes and libraries set close-on-exec on theirs, which an inherited descriptor cannot have.
     private static func requireInherited(
         _ number: Int32, _ source: SecretSource
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let flags = fcntl(number, F_GETFD)
         guard flags >= 0 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The secret \(source) cannot be read: \(String(cString: strerror(errno))). Start the process with that "
                     + "descriptor open.", nativeCode: Int(ENOENT))
         }
         guard flags & FD_CLOEXEC == 0 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The secret \(source) cannot be read: this process opened the descriptor itself. Pass one that is open "
                     + "when the process starts.")
@@ -138,38 +138,38 @@ extension SecretReader {
 
     private func readFile(
         _ path: String, _ source: SecretSource, refusingAccessByOthers: Bool
-    ) throws(CertificateProviderError) -> SecretBytes {
+    ) throws(ProviderError) -> SecretBytes {
         // O_NONBLOCK: opening a named pipe without a writer must not hang; readToEnd waits with a deadline.
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
         guard descriptor >= 0 else {
             let code = errno
-            throw CertificateProviderError(
+            throw ProviderError(
                 code == ENOENT ? .fileNotFound : .configurationInvalid,
                 "The secret \(source) cannot be opened: \(String(cString: strerror(code)))." + advice(code, source))
         }
         defer { close(descriptor) }
         guard let status = try? FileDescriptor(rawValue: descriptor).stat() else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "The file status of the secret \(source) cannot be read.")
         }
         guard status.type != .directory else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "The secret \(source) is a directory; name a file in it.")
         }
         guard status.type == .regular || status.type == .fifo else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "The secret \(source) is a device or a socket; name a file or a pipe.")
         }
         if refusingAccessByOthers {
             guard [geteuid(), 0].contains(status.userID.rawValue) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     // It is most often that of a service, which would lose it.
                     "The secret \(source) belongs to another user (uid \(status.userID.rawValue)): run certprov as that user, "
                         + "or name a file that belongs to uid \(geteuid()) or to root.")
             }
             if let refusal = SecretFileAccess(of: descriptor)?.refusal("The secret \(source)", path: path) {
-                throw CertificateProviderError(.configurationInvalid, refusal)
+                throw ProviderError(.configurationInvalid, refusal)
             }
         }
         return try readToEnd(descriptor, source).trimmingTextLineEnding()
@@ -190,16 +190,16 @@ extension SecretReader {
 
     private func readToEnd(
         _ descriptor: Int32, _ source: SecretSource
-    ) throws(CertificateProviderError) -> SecretBytes {
+    ) throws(ProviderError) -> SecretBytes {
         var used = 0
         // One byte more than is permitted shows that there is too much. The buffer is itself a secret.
-        let whole = try SecretBytes(count: Self.maximumSize + 1) { buffer throws(CertificateProviderError) in
+        let whole = try SecretBytes(count: Self.maximumSize + 1) { buffer throws(ProviderError) in
             while used < buffer.count {
                 var waiting = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
                 let ready = poll(&waiting, 1, Self.silence)
                 if ready < 0 && errno == EINTR { continue }
                 guard ready > 0 else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .timedOut,
                         "The secret \(source) sent no data for \(Self.silence / 1000) seconds; check the program "
                             + "that writes to it.")
@@ -209,7 +209,7 @@ extension SecretReader {
                     buffer.count - used)
                 if count < 0 && (errno == EINTR || errno == EAGAIN) { continue }
                 guard count >= 0 else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .configurationInvalid,
                         "The secret \(source) cannot be read: \(String(cString: strerror(errno))).")
                 }
@@ -218,7 +218,7 @@ extension SecretReader {
             }
         }
         guard used <= Self.maximumSize else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The secret \(source) is larger than \(Self.maximumSize / 1024) KiB; check that it is the right file.")
         }

@@ -32,24 +32,24 @@ public struct PublishedFile: Sendable {
     ///
     /// - Parameter root: A directory that must exist. Missing directories below it are created with the mode 0755.
     /// - Throws: `storeWriteFailed`.
-    public func write(_ content: [UInt8], below root: String) throws(CertificateProviderError) {
+    public func write(_ content: [UInt8], below root: String) throws(ProviderError) {
         do throws(SafeDirectory.Refusal) {
             try makeDirectories(below: root)
             try replace(content)
         } catch {
-            throw CertificateProviderError(.storeWriteFailed, "\(DisplayText.visible(error.reason)).")
+            throw ProviderError(.storeWriteFailed, "\(DisplayText.visible(error.reason)).")
         }
     }
 
     /// Removes the file, if it is there.
     ///
     /// - Throws: `storeWriteFailed`.
-    public func remove() throws(CertificateProviderError) {
+    public func remove() throws(ProviderError) {
         do throws(SafeDirectory.Refusal) {
             guard let place = try ReachedDirectory.open(directory) else { return }
             guard unlinkat(place.descriptor, name, 0) == 0 || errno == ENOENT else { throw failed("removed") }
         } catch {
-            throw CertificateProviderError(.storeWriteFailed, "\(DisplayText.visible(error.reason)).")
+            throw ProviderError(.storeWriteFailed, "\(DisplayText.visible(error.reason)).")
         }
     }
 

@@ -25,9 +25,9 @@ package final class SafeDirectory: Sendable {
 
         /// Returns the error with this code; while a lock is held, `operationNotAllowed`: the same call may succeed soon.
         package func error(
-            _ code: CertificateProviderError.Code, _ message: String, provider: ProviderID? = nil
-        ) -> CertificateProviderError {
-            CertificateProviderError(
+            _ code: ProviderError.Code, _ message: String, provider: ProviderID? = nil
+        ) -> ProviderError {
+            ProviderError(
                 isBusy ? .operationNotAllowed : code, message, provider: provider,
                 reason: isBusy ? .busy : nil)
         }

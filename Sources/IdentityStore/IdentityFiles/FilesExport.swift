@@ -29,7 +29,7 @@ package struct FilesExport: Sendable {
     /// Creates the directory unless it exists, and refuses one that cannot take files: before an identity is obtained for it.
     ///
     /// - Throws: `storeWriteFailed`.
-    package func prepare() throws(CertificateProviderError) {
+    package func prepare() throws(ProviderError) {
         try checkOwners()
         try directory.prepare()
     }
@@ -37,7 +37,7 @@ package struct FilesExport: Sendable {
     /// Refuses a directory below one of another user, who could put another directory in its place.
     ///
     /// - Throws: `storeWriteFailed`.
-    package func checkOwners() throws(CertificateProviderError) {
+    package func checkOwners() throws(ProviderError) {
         guard isUnattended else { return }
         do throws(SafeDirectory.Refusal) {
             let parent = try ReachedDirectory.open(FilePath(path).removingLastComponent().string)
@@ -63,7 +63,7 @@ package struct FilesExport: Sendable {
     ///   told: the files are there, and the next call tries again.
     package func write(
         _ identity: Identity, at now: Date = Date(), warn: (String) -> Void = { _ in }
-    ) throws(CertificateProviderError) -> [String] {
+    ) throws(ProviderError) -> [String] {
         let files = try files(identity)
         try checkOwners()
         let current = directory.chain()
@@ -76,7 +76,7 @@ package struct FilesExport: Sendable {
                     + "none. Check the identity's trust bundle; if no program needs the file, remove it.")
         }
         if let reload {
-            try directory.announce { () throws(CertificateProviderError) in try reload.run(path) }
+            try directory.announce { () throws(ProviderError) in try reload.run(path) }
         }
         return paths
     }
@@ -84,7 +84,7 @@ package struct FilesExport: Sendable {
     /// Whether the files are there, of this identity and as they should be.
     ///
     /// - Throws: `unsupportedAlgorithm` for a key that cannot be exported; `storeReadFailed`.
-    package func isCurrent(_ identity: Identity) throws(CertificateProviderError) -> Bool {
+    package func isCurrent(_ identity: Identity) throws(ProviderError) -> Bool {
         try directory.holds(try files(identity))
     }
 
@@ -94,7 +94,7 @@ package struct FilesExport: Sendable {
     /// Checks that files could be written, as far as that shows without writing.
     ///
     /// - Throws: `storeWriteFailed`.
-    package func checkWritable() throws(CertificateProviderError) { try directory.checkWritable() }
+    package func checkWritable() throws(ProviderError) { try directory.checkWritable() }
 
     /// Whether another export writes into the same directory.
     package func hasDirectory(of other: FilesExport) -> Bool {
@@ -113,7 +113,7 @@ package struct FilesExport: Sendable {
     /// Refuses an identity that peers refuse, in place of one that they accept for the same usage.
     private func requireUsable(
         _ identity: Identity, insteadOf current: (certificates: [X509Certificate], isLeafAlone: Bool), at now: Date
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         // A set in DER has the leaf alone.
         let chain = current.isLeafAlone ? [identity.certificate] : identity.certificateChain
         let lost = identity.lostIssuer(of: current.certificates, at: now)
@@ -124,7 +124,7 @@ package struct FilesExport: Sendable {
                     chain, for: identity.usage, as: current.certificates, for: identity.usage, at: now)
         else { return }
         let shown = "\(path)/\(IdentityFilesDirectory.link)".withVisibleControls
-        throw CertificateProviderError(
+        throw ProviderError(
             lost != nil
                 ? .malformedData
                 : CertificateChain.status(of: chain, at: now) == .valid ? .unsupportedAlgorithm : .pending,
@@ -134,7 +134,7 @@ package struct FilesExport: Sendable {
             provider: identity.provenance.provider)
     }
 
-    private func files(_ identity: Identity) throws(CertificateProviderError) -> IdentityFiles {
+    private func files(_ identity: Identity) throws(ProviderError) -> IdentityFiles {
         try IdentityFiles(identity, exportingKey: form.hasKey, formats: form.formats, pkcs12: form.pkcs12)
     }
 }
@@ -221,7 +221,7 @@ extension FilesExport {
     /// Creates what the section says; `nil` without `Files.directory`. Reads the password, and looks up user and group.
     ///
     /// - Throws: `configurationInvalid`, and errors of the source of the password.
-    package init?(_ settings: Parameters, secrets: SecretReader) throws(CertificateProviderError) {
+    package init?(_ settings: Parameters, secrets: SecretReader) throws(ProviderError) {
         guard let path = settings[Self.directory] else { return nil }
         var form = Form()
         form.formats = settings[Self.formats]
@@ -246,7 +246,7 @@ extension FilesExport {
             guard let source = settings[Self.passwordSource] else {
                 throw settings.invalid(Self.formats, "has pkcs12, which needs Files.p12-password-source")
             }
-            let password = try settings.reading(Self.passwordSource) { () throws(CertificateProviderError) in
+            let password = try settings.reading(Self.passwordSource) { () throws(ProviderError) in
                 try secrets.read(source)
             }
             guard !password.isEmpty else { throw settings.invalid(Self.passwordSource, "names an empty password") }

@@ -66,7 +66,7 @@ package struct IdentityFiles: Sendable {
     ///   `configurationInvalid` for a password with a NUL.
     package init(
         _ identity: Identity, exportingKey: Bool, formats: [Format] = [.pem], pkcs12: PKCS12? = nil
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         self.identity = identity
         self.formats = formats
         files = []
@@ -80,7 +80,7 @@ package struct IdentityFiles: Sendable {
         if formats.contains(.der) { add(Self.certificateDERName, identity.certificate.derRepresentation) }
         guard exportingKey else { return }
         guard let exporter = identity.key.exporter else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "The private key of '\(identity.certificate.subject)' cannot leave its "
                     + "\(identity.key.location.rawValue); write the files without the key (fetch without --export-key, or "
@@ -106,9 +106,9 @@ package struct IdentityFiles: Sendable {
         if formats.contains(.der) { files.append(File(name: "key.der", content: der, hasKey: true)) }
     }
 
-    private mutating func add(_ form: PKCS12, _ key: SecretBytes) throws(CertificateProviderError) {
+    private mutating func add(_ form: PKCS12, _ key: SecretBytes) throws(ProviderError) {
         guard !form.password.withUnsafeBytes({ $0.contains(0) }) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The password of identity.p12 contains a NUL character, which such a password cannot have; replace it.")
         }
@@ -123,7 +123,7 @@ package struct IdentityFiles: Sendable {
                     library.isPKCS12(existing, of: key, chain, password: form.password, isLegacy: form.isLegacy)
                 })
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "The identity '\(identity.certificate.subject)' cannot be written as PKCS#12 (\(error)); remove pkcs12 from the "
                     + "formats.", provider: identity.provenance.provider, underlying: error)

@@ -34,7 +34,7 @@ package struct IdentityFilesDirectory {
     /// Creates the directory unless it exists, and refuses one that cannot take a set: before an identity is obtained for it.
     ///
     /// - Throws: `storeWriteFailed`.
-    package func prepare() throws(CertificateProviderError) {
+    package func prepare() throws(ProviderError) {
         do throws(SafeDirectory.Refusal) { _ = try target(try open()) } catch { throw notWritten(error) }
     }
 
@@ -50,7 +50,7 @@ package struct IdentityFilesDirectory {
     ///   unchanged.
     package func write(
         _ set: IdentityFiles, isAnnounced: Bool = false
-    ) throws(CertificateProviderError) -> [String] {
+    ) throws(ProviderError) -> [String] {
         // Also where nothing can be written, such as on a read-only file system.
         if let current = try? current(set) { return paths(of: current) }
         let written: IdentityFiles
@@ -69,7 +69,7 @@ package struct IdentityFilesDirectory {
     /// Whether `current` has this set, as it should be.
     ///
     /// - Throws: `storeReadFailed`.
-    package func holds(_ set: IdentityFiles) throws(CertificateProviderError) -> Bool {
+    package func holds(_ set: IdentityFiles) throws(ProviderError) -> Bool {
         do throws(SafeDirectory.Refusal) { return try current(set) != nil } catch {
             throw error.error(.storeReadFailed, "The files of the identity: \(error.reason.withVisibleControls).")
         }
@@ -87,7 +87,7 @@ package struct IdentityFilesDirectory {
     /// Checks that a set could be written, as far as that shows without writing.
     ///
     /// - Throws: `storeWriteFailed`.
-    package func checkWritable() throws(CertificateProviderError) {
+    package func checkWritable() throws(ProviderError) {
         do throws(SafeDirectory.Refusal) {
             try permissions.check(path)
             guard let directory = try SafeDirectory.open(path) else {
@@ -108,7 +108,7 @@ package struct IdentityFilesDirectory {
     /// to the next call.
     ///
     /// - Throws: Errors of `tell`, and `storeWriteFailed`.
-    package func announce(_ tell: () throws(CertificateProviderError) -> Void) throws(CertificateProviderError) {
+    package func announce(_ tell: () throws(ProviderError) -> Void) throws(ProviderError) {
         guard let untold else { return }
         try tell()
         do throws(SafeDirectory.Refusal) {
@@ -139,7 +139,7 @@ package struct IdentityFilesDirectory {
         return try body(directory)
     }
 
-    private func notWritten(_ refusal: SafeDirectory.Refusal) -> CertificateProviderError {
+    private func notWritten(_ refusal: SafeDirectory.Refusal) -> ProviderError {
         refusal.error(
             .storeWriteFailed,
             "The identity was not written, and \(Self.link) is unchanged: \(refusal.reason.withVisibleControls).")

@@ -50,10 +50,10 @@ package struct ProgramReload: Sendable, Equatable {
     /// Runs the program without a shell, with no variables but those that systemctl needs, and waits for its end.
     ///
     /// - Throws: `unavailable` if it cannot be started or fails, with the end of its output; `timedOut`.
-    package func run(_ directory: String) throws(CertificateProviderError) {
+    package func run(_ directory: String) throws(ProviderError) {
         let arguments = command + (takesDirectory ? [directory] : [])
         do throws(ProgramRun.Failure) { try ProgramRun(arguments, atMost: time).run() } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 error.isTimeout ? .timedOut : .unavailable,
                 """
                 '\(arguments.joined(separator: " ").withVisibleControls)' \(error.reason). The files are there, and the next \

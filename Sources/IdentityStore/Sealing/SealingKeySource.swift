@@ -8,13 +8,13 @@ public protocol SealingKeySource: Sendable {
     /// Returns the key material, at least 32 bytes; `nil` if there is none yet. May block on a file.
     ///
     /// - Throws: `storeReadFailed` for key material that cannot be read, `vaultLocked` if a passcode is needed first.
-    func existingKey() throws(CertificateProviderError) -> SecretBytes?
+    func existingKey() throws(ProviderError) -> SecretBytes?
 
     /// Returns the key material, and creates it if there is none. Called with the store's lock held. If
     /// ``existingKey()`` returned `nil`, it is called only for a store that contains no other sealed entry.
     ///
     /// - Throws: As ``existingKey()``; `storeWriteFailed` if the key cannot be created.
-    func keyForSealing() throws(CertificateProviderError) -> SecretBytes
+    func keyForSealing() throws(ProviderError) -> SecretBytes
 }
 
 /// A sealing key in a systemd credential: `LoadCredential=` or `LoadCredentialEncrypted=certprov-store-key:…`.
@@ -26,16 +26,16 @@ public struct SystemdCredentialKey: SealingKeySource {
     /// Reads the credential; `nil` only if the process was not given it. Any other failure is an error: it must not
     /// select the key file instead.
     /// - Throws: `configurationInvalid` for a credential that cannot be read or is shorter than 32 bytes.
-    public init?(secrets: SecretReader) throws(CertificateProviderError) {
+    public init?(secrets: SecretReader) throws(ProviderError) {
         guard secrets.credentialsDirectory != nil else { return nil }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             key = try secrets.read(.systemdCredential(Self.credentialName))
         } catch {
             guard error.code == .fileNotFound else { throw error }
             return nil
         }
         guard key.count >= 32 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The credential \(Self.credentialName) has \(key.count) bytes; a sealing key needs at least 32. Create "
                     + "one with: head -c 32 /dev/urandom | base64")
@@ -43,9 +43,9 @@ public struct SystemdCredentialKey: SealingKeySource {
     }
 
     /// Returns the credential, as it was read at creation. Throws nothing.
-    public func existingKey() throws(CertificateProviderError) -> SecretBytes? { key }
+    public func existingKey() throws(ProviderError) -> SecretBytes? { key }
     /// Returns the credential, as it was read at creation. Throws nothing.
-    public func keyForSealing() throws(CertificateProviderError) -> SecretBytes { key }
+    public func keyForSealing() throws(ProviderError) -> SecretBytes { key }
 }
 
 /// A sealing key in a file of mode 0600 beside the sealed entries: 32 random bytes, created at first use.
@@ -58,7 +58,7 @@ struct KeyFile: SealingKeySource {
     let path: String
     let files: FileSystem
 
-    func existingKey() throws(CertificateProviderError) -> SecretBytes? {
+    func existingKey() throws(ProviderError) -> SecretBytes? {
         do throws(SafeDirectory.Refusal) {
             guard var bytes = try SafeDirectory.open(path)?.read(Self.name, atMost: Self.size) else { return nil }
             defer { bytes.wipe() }
@@ -71,11 +71,11 @@ struct KeyFile: SealingKeySource {
             }
             return SecretBytes(copying: bytes)
         } catch {
-            throw CertificateProviderError(.storeReadFailed, "The store's key cannot be read: \(error.reason).")
+            throw ProviderError(.storeReadFailed, "The store's key cannot be read: \(error.reason).")
         }
     }
 
-    func keyForSealing() throws(CertificateProviderError) -> SecretBytes {
+    func keyForSealing() throws(ProviderError) -> SecretBytes {
         if let key = try existingKey() { return key }
         do throws(SafeDirectory.Refusal) {
             let directory = try SafeDirectory.create(path, files)
@@ -84,10 +84,10 @@ struct KeyFile: SealingKeySource {
             defer { bytes.wipe() }
             try directory.write(bytes, to: Self.name, replacing: false, files)
         } catch {
-            throw CertificateProviderError(.storeWriteFailed, "The store's key cannot be created: \(error.reason).")
+            throw ProviderError(.storeWriteFailed, "The store's key cannot be created: \(error.reason).")
         }
         guard let key = try existingKey() else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeWriteFailed, "Another process removed the store's key from \(path); try again.")
         }
         return key

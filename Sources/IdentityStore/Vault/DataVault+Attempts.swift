@@ -6,25 +6,25 @@ extension DataVault {
     /// Checks a new passcode; `nil` for none.
     ///
     /// - Throws: `configurationInvalid`.
-    package func check(_ passcode: SecretBytes?, _ terms: VaultTerms) throws(CertificateProviderError) {
+    package func check(_ passcode: SecretBytes?, _ terms: VaultTerms) throws(ProviderError) {
         if let passcode { try policy.check(passcode) }
         let tightened = policy.tightened(by: terms.demands)
         guard let passcode else {
             if tightened.allowsDefault { return }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 policy.allowsDefault
                     ? "The platform server demands a passcode; set Passcode.source."
                     : "The vault needs a passcode; set Passcode.source, or set Passcode.default-allowed to true.")
         }
-        do throws(CertificateProviderError) { try tightened.check(passcode) } catch {
-            throw CertificateProviderError(error.code, "\(error.message) The platform server demands it.")
+        do throws(ProviderError) { try tightened.check(passcode) } catch {
+            throw ProviderError(error.code, "\(error.message) The platform server demands it.")
         }
     }
 
     func attempt(
         _ secrets: VaultSecrets, isAutomatic: Bool, in directory: SafeDirectory
-    ) throws(CertificateProviderError) -> (key: SecretBytes, VaultKeyFile) {
+    ) throws(ProviderError) -> (key: SecretBytes, VaultKeyFile) {
         isAutomatic ? try automaticAttempt(secrets, in: directory) : try attempt(secrets, in: directory)
     }
 
@@ -32,7 +32,7 @@ extension DataVault {
     /// and where one attempt is left.
     private func automaticAttempt(
         _ secrets: VaultSecrets, in directory: SafeDirectory
-    ) throws(CertificateProviderError) -> (key: SecretBytes, VaultKeyFile) {
+    ) throws(ProviderError) -> (key: SecretBytes, VaultKeyFile) {
         guard let passcode = secrets.passcode, let stored = try files.storedKey() else {
             return try attempt(secrets, in: directory)
         }
@@ -41,7 +41,7 @@ extension DataVault {
             if let rejected = try files.rejected(in: directory),
                 try RejectedPasscodes.contains(passcode, for: stored.digest, rejected)
             {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .wrongPassword,
                     "The passcode was rejected before, and is not tried again; correct it, or run: certprov unlock --ask"
                 )
@@ -49,26 +49,26 @@ extension DataVault {
             let limit = max(0, policy(stored).maximumAttempts)
             count = try files.attempts(in: directory).count
             if limit > 0, count + 1 >= limit {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .wrongPassword,
                     "A wrong passcode would now destroy the vault, so none is tried without a user; run: certprov unlock --ask"
                 )
             }
-        } catch let error as CertificateProviderError { throw error } catch let refusal as SafeDirectory.Refusal {
+        } catch let error as ProviderError { throw error } catch let refusal as SafeDirectory.Refusal {
             throw files.unreadable(refusal)
-        } catch { throw CertificateProviderError(.internal, "The passcode cannot be compared.", underlying: error) }
+        } catch { throw ProviderError(.internal, "The passcode cannot be compared.", underlying: error) }
         // After a wrong one, which may be this one: without a place for the note, it would be tried again and again.
         if count > 0 {
             do throws(SafeDirectory.Refusal) {
                 try files.setRejected(try files.rejected(in: directory) ?? RejectedPasscodes.none, in: directory)
             } catch {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .storeWriteFailed,
                     "The passcode is not tried: if it is wrong, that cannot be noted (\(error.reason)). Make room on the disk, or run: "
                         + "certprov unlock --ask")
             }
         }
-        do throws(CertificateProviderError) { return try attempt(secrets, in: directory) } catch {
+        do throws(ProviderError) { return try attempt(secrets, in: directory) } catch {
             if error.code == .wrongPassword,
                 let rejected = try? RejectedPasscodes.content(
                     passcode, for: stored.digest, parameters, after: try files.rejected(in: directory))
@@ -82,20 +82,20 @@ extension DataVault {
 
     private func attempt(
         _ secrets: VaultSecrets, in directory: SafeDirectory
-    ) throws(CertificateProviderError) -> (key: SecretBytes, VaultKeyFile) {
+    ) throws(ProviderError) -> (key: SecretBytes, VaultKeyFile) {
         guard let stored = try files.storedKey() else { throw files.absent }
         guard (secrets.passcode == nil) == stored.hasNoPasscode else {
             // Nothing is tried.
             throw secrets.passcode == nil
                 ? Self.isLocked
-                : CertificateProviderError(
+                : ProviderError(
                     .operationNotAllowed,
                     "The vault of '\(applicationID)' has no passcode; remove Passcode.source, or "
                         + "enter none.")
         }
         if let wrapping = stored.terms.wrapping {
             guard let factor = secrets.factor else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .vaultLocked,
                     "The vault also needs the key \(wrapping.key.uri.withVisibleControls); unlock it where that key is."
                 )
@@ -109,7 +109,7 @@ extension DataVault {
         // Every guess of an empty passcode is the same guess, so it need not be counted.
         if secrets.passcode?.isEmpty == true {
             guard let opened = try open(stored, with: secrets) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .wrongPassword, "An empty passcode is wrong, and costs no attempt; enter the passcode of the vault."
                 )
             }
@@ -122,7 +122,7 @@ extension DataVault {
         let count = limit > 0 ? min(before.count, limit - 1) : before.count
         if !isUsedUp {
             try files.setAttempts(VaultAttempts(count: count + 1, limit: limit), in: directory)
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 if let opened = try open(stored, with: secrets) {
                     // If it fails, the passcode is right all the same, and the next success sets it back.
                     try? files.resetAttempts(in: directory)
@@ -137,22 +137,22 @@ extension DataVault {
         guard limit == 0 || count + 1 < limit, !isUsedUp else {
             lock()
             try files.destroy(directory)
-            throw CertificateProviderError(
+            throw ProviderError(
                 .vaultDestroyed,
                 "\(limit) wrong passcodes in a row have destroyed the vault of '\(applicationID)'; register again.")
         }
         let left = limit - count - 1
         let warning =
             limit == 0 ? "" : " The vault is destroyed after \(left) more wrong \(left == 1 ? "one" : "ones")."
-        throw CertificateProviderError(.wrongPassword, "The passcode of the vault is wrong.\(warning)")
+        throw ProviderError(.wrongPassword, "The passcode of the vault is wrong.\(warning)")
     }
 
     /// Returns `nil` for a wrong passcode.
     private func open(
         _ stored: VaultKeyFile, with secrets: VaultSecrets
-    ) throws(CertificateProviderError) -> SecretBytes? {
+    ) throws(ProviderError) -> SecretBytes? {
         do { return try stored.open(with: secrets, of: applicationID) } catch {
-            throw CertificateProviderError(.internal, "The vault's key cannot be derived.", underlying: error)
+            throw ProviderError(.internal, "The vault's key cannot be derived.", underlying: error)
         }
     }
 }

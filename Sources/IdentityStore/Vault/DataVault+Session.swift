@@ -6,7 +6,7 @@ extension DataVault {
     ///
     /// - Parameter time: How long, at least a second.
     /// - Throws: `vaultLocked`; `unavailable` where there is no session keyring.
-    public func keepUnlockedInSession(for time: Duration) throws(CertificateProviderError) {
+    public func keepUnlockedInSession(for time: Duration) throws(ProviderError) {
         guard let bytes = try key.existingKey(), let identifier = key.identifier else { throw Self.isLocked }
         var content = identifier + bytes.withUnsafeBytes { Array($0) }
         defer { content.wipe() }
@@ -18,7 +18,7 @@ extension DataVault {
     /// Unlocks the vault for this process if the login session keeps it unlocked. Returns whether the vault is unlocked.
     ///
     /// - Throws: As ``state()``.
-    public func unlockFromSession() throws(CertificateProviderError) -> Bool {
+    public func unlockFromSession() throws(ProviderError) -> Bool {
         switch try state() {
         case .none: return false
         case .unlocked: return true

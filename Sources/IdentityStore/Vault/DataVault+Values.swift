@@ -16,7 +16,7 @@ extension DataVault {
     ///
     /// - Throws: `vaultLocked`, also without a vault; `storeReadFailed`, also for a name that has not 1 to 128 bytes, has a
     ///   `/` or NUL, or begins with a dot.
-    public func value(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+    public func value(named name: String) throws(ProviderError) -> SecretBytes? {
         // A name without a file must not look like an unlocked vault.
         _ = try key.existingKey()
         return try values.content(named: name, in: Self.values)
@@ -25,14 +25,14 @@ extension DataVault {
     /// Sets a named value. It is on disk, sealed, when the function returns.
     ///
     /// - Throws: `vaultLocked`, `storeWriteFailed`, also for a name as above and a value of more than ``maximumValue`` bytes.
-    public func setValue(_ value: SecretBytes, named name: String) throws(CertificateProviderError) {
+    public func setValue(_ value: SecretBytes, named name: String) throws(ProviderError) {
         _ = try key.existingKey()
         guard value.count <= Self.maximumValue else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeWriteFailed, "A value has at most \(Self.maximumValue) bytes; store a shorter one.")
         }
         let values = values
-        try values.changing(name) { root throws(CertificateProviderError) in
+        try values.changing(name) { root throws(ProviderError) in
             try values.write(value, name, in: Self.values, root)
         }
     }
@@ -40,10 +40,10 @@ extension DataVault {
     /// Removes a named value. Succeeds if there is none.
     ///
     /// - Throws: `vaultLocked`, `storeWriteFailed`.
-    public func removeValue(named name: String) throws(CertificateProviderError) {
+    public func removeValue(named name: String) throws(ProviderError) {
         _ = try key.existingKey()
         let values = values
-        try values.changing(name) { _ throws(CertificateProviderError) in
+        try values.changing(name) { _ throws(ProviderError) in
             do throws(SafeDirectory.Refusal) {
                 guard let directory = try values.openDirectory(Self.values) else { return }
                 // A file of a killed writer may be the value too.
@@ -56,7 +56,7 @@ extension DataVault {
     /// The names of all values, in alphabetical order.
     ///
     /// - Throws: `vaultLocked`, `storeReadFailed`.
-    public func valueNames() throws(CertificateProviderError) -> [String] {
+    public func valueNames() throws(ProviderError) -> [String] {
         _ = try key.existingKey()
         return try files.names(in: "\(sealed.path)/\(Self.values)/\(values.provider)")
     }
@@ -67,46 +67,46 @@ struct VaultStorage: ForwardingStorage {
     let vault: DataVault
     let provider: ProviderID
 
-    func current() throws(CertificateProviderError) -> any IdentityStorage { try vault.part(of: provider) }
+    func current() throws(ProviderError) -> any IdentityStorage { try vault.part(of: provider) }
 
     var entryDirectories: [String] { vault.entryDirectories(of: provider) }
 }
 
 /// Storage that finds at each use which other one it stands for.
 package protocol ForwardingStorage: IdentityStorage {
-    func current() throws(CertificateProviderError) -> any IdentityStorage
+    func current() throws(ProviderError) -> any IdentityStorage
 }
 
 extension ForwardingStorage {
-    package func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+    package func entry(named name: String) throws(ProviderError) -> StoredIdentity? {
         try current().entry(named: name)
     }
 
-    package func entryNames() throws(CertificateProviderError) -> [String] { try current().entryNames() }
+    package func entryNames() throws(ProviderError) -> [String] { try current().entryNames() }
 
-    package func recordNames() throws(CertificateProviderError) -> [String] { try current().recordNames() }
+    package func recordNames() throws(ProviderError) -> [String] { try current().recordNames() }
 
-    package func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+    package func setEntry(_ identity: StoredIdentity, named name: String) throws(ProviderError) {
         try current().setEntry(identity, named: name)
     }
 
-    package func removeEntry(named name: String) throws(CertificateProviderError) {
+    package func removeEntry(named name: String) throws(ProviderError) {
         try current().removeEntry(named: name)
     }
 
-    package func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+    package func record(named name: String) throws(ProviderError) -> SecretBytes? {
         try current().record(named: name)
     }
 
-    package func removeRecord(named name: String) throws(CertificateProviderError) {
+    package func removeRecord(named name: String) throws(ProviderError) {
         try current().removeRecord(named: name)
     }
 
     package func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) { try current().updateRecord(named: name, change) }
+        named name: String, _ change: (SecretBytes?) throws(ProviderError) -> SecretBytes?
+    ) throws(ProviderError) { try current().updateRecord(named: name, change) }
 
-    package func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+    package func leaseRecord(named name: String) throws(ProviderError) -> RecordLease? {
         try current().leaseRecord(named: name)
     }
 }

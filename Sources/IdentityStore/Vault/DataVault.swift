@@ -51,7 +51,7 @@ public final class DataVault: Sendable {
     public convenience init(
         applicationID: String, stateDirectory: String, policy: PasscodePolicy = PasscodePolicy(),
         keySource: (any SealingKeySource)? = nil, now: @escaping @Sendable () -> Date = { Date() }
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try self.init(
             applicationID, in: stateDirectory, policy: policy, keySource: keySource, now: now, parameters: .current,
             files: FileSystem())
@@ -60,7 +60,7 @@ public final class DataVault: Sendable {
     /// With another cost of a guess, for tests.
     package convenience init(
         _ applicationID: String, in stateDirectory: String, policy: PasscodePolicy, parameters: ScryptParameters
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try self.init(
             applicationID, in: stateDirectory, policy: policy, keySource: nil, now: { Date() }, parameters: parameters,
             files: FileSystem())
@@ -70,9 +70,9 @@ public final class DataVault: Sendable {
         _ applicationID: String, in stateDirectory: String, policy: PasscodePolicy, keySource: (any SealingKeySource)?,
         now: @escaping @Sendable () -> Date, parameters: ScryptParameters, files: FileSystem,
         lockTimeout: Duration? = nil
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard Self.isValid(applicationID) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The application id '\(applicationID.withVisibleControls.prefix(128))' must have 1 to 128 letters, digits, '.', "
                     + "'-' and '_', and not begin with '.'.")
@@ -84,16 +84,16 @@ public final class DataVault: Sendable {
         (self.applicationID, self.policy, self.files) = (id, policy, vault)
         (self.parameters, self.now) = (parameters, now)
         let plain = IdentityStore(path: vault.path + "/store", keySource: keySource, files: files) {
-            () throws(CertificateProviderError) in
+            () throws(ProviderError) in
             // A writer may have waited for the creation of the vault.
             guard try vault.storedKey() == nil else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .operationNotAllowed, "The application '\(id)' has been registered by another process; try again.")
             }
         }
         before = StoreBeforeVault(store: plain, files: vault)
         outer = IdentityStore(path: vault.path + "/outer", keySource: keySource, files: files)
-        key = VaultKey { () throws(CertificateProviderError) in try vault.storedKey()?.identifier }
+        key = VaultKey { () throws(ProviderError) in try vault.storedKey()?.identifier }
         sealed = IdentityStore(path: vault.path + "/vault", keySource: key, files: files)
     }
 
@@ -103,7 +103,7 @@ public final class DataVault: Sendable {
     ///   directory and the sealing key.
     public static func standard(
         applicationID: String, policy: PasscodePolicy, secrets: SecretReader
-    ) throws(CertificateProviderError) -> DataVault {
+    ) throws(ProviderError) -> DataVault {
         try DataVault(
             applicationID: applicationID, stateDirectory: try StateDirectory.path(), policy: policy,
             keySource: try SystemdCredentialKey(secrets: secrets))
@@ -113,7 +113,7 @@ public final class DataVault: Sendable {
     ///
     /// - Returns: `nil` while another process or object has it.
     /// - Throws: `storeWriteFailed`.
-    public func leaseOperation() throws(CertificateProviderError) -> RecordLease? {
+    public func leaseOperation() throws(ProviderError) -> RecordLease? {
         do throws(SafeDirectory.Refusal) {
             return try LeaseFile("operation", in: try SafeDirectory.create(files.path, files.files), files.files).map {
                 file in
@@ -149,7 +149,7 @@ public final class DataVault: Sendable {
     /// Looks at the disk.
     ///
     /// - Throws: `storeReadFailed` for a vault that cannot be read, or was written by a newer certprov.
-    public func state() throws(CertificateProviderError) -> State {
+    public func state() throws(ProviderError) -> State {
         guard let stored = try files.storedKey() else { return .none }
         return key.identifier == stored.identifier ? .unlocked : .locked
     }
@@ -157,14 +157,14 @@ public final class DataVault: Sendable {
     /// Whether the vault has no passcode. Such a vault is unlocked with ``unlock(_:isAutomatic:)`` and `nil`. False without a vault.
     ///
     /// - Throws: As ``state()``.
-    public func hasNoPasscode() throws(CertificateProviderError) -> Bool {
+    public func hasNoPasscode() throws(ProviderError) -> Bool {
         try files.storedKey()?.hasNoPasscode ?? false
     }
 
     /// Whether the passcode is older than the policy permits, so that it must be changed. False without a vault.
     ///
     /// - Throws: As ``state()``.
-    public func isPasscodeExpired() throws(CertificateProviderError) -> Bool {
+    public func isPasscodeExpired() throws(ProviderError) -> Bool {
         guard let stored = try files.storedKey(), !stored.hasNoPasscode else { return false }
         let policy = policy(stored)
         guard policy.validDays > 0 else { return false }
@@ -176,7 +176,7 @@ public final class DataVault: Sendable {
     /// How many wrong passcodes may follow, the last of which destroys the vault; `nil` for any number.
     ///
     /// - Throws: `storeReadFailed`.
-    public func attemptsLeft() throws(CertificateProviderError) -> Int? {
+    public func attemptsLeft() throws(ProviderError) -> Int? {
         let policy = policy(try files.storedKey())
         guard policy.maximumAttempts > 0 else { return nil }
         do throws(SafeDirectory.Refusal) {
@@ -190,7 +190,7 @@ public final class DataVault: Sendable {
     /// The vault's public terms, stored beside its key; `nil` without a vault. Needs no passcode.
     ///
     /// - Throws: As ``state()``.
-    package func terms() throws(CertificateProviderError) -> VaultTerms? { try files.storedKey()?.terms }
+    package func terms() throws(ProviderError) -> VaultTerms? { try files.storedKey()?.terms }
 
     /// How long the vault that this process has unlocked may be unused, as the platform server demands; `nil` for ever.
     package var lockTimeout: Duration? { key.lockSeconds.flatMap { $0 > 0 ? .seconds($0) : nil } }
@@ -207,7 +207,7 @@ public final class DataVault: Sendable {
     }
 
     /// Returns the part as it is now.
-    func part(of provider: ProviderID) throws(CertificateProviderError) -> any IdentityStorage {
+    func part(of provider: ProviderID) throws(ProviderError) -> any IdentityStorage {
         switch try state() {
         case .none:
             // If another process has destroyed the vault, an identity would be left without a passcode.
@@ -226,7 +226,7 @@ public final class DataVault: Sendable {
     /// Returns a part that is beside the vault, with or without one: for the key store whose key the vault needs.
     package func outerStorage(for provider: ProviderID) -> any IdentityStorage { outer.storage(for: provider) }
 
-    static let isLocked = CertificateProviderError(
+    static let isLocked = ProviderError(
         .vaultLocked, "The vault is locked; run 'certprov unlock --for 15m', or set Passcode.source.")
 
     // MARK: - Locking
@@ -241,9 +241,9 @@ public final class DataVault: Sendable {
     ///   `storeReadFailed` and `storeWriteFailed`. No vault exists then, and all stored data is still there.
     public func create(
         passcode: SecretBytes?, values: [String: SecretBytes] = [:]
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try create(VaultSecrets(passcode: passcode, factor: nil), VaultTerms()) {
-            () throws(CertificateProviderError) in
+            () throws(ProviderError) in
             for (name, value) in values { try setValue(value, named: name) }
         }
     }
@@ -257,8 +257,8 @@ public final class DataVault: Sendable {
     package func create(
         passcode: SecretBytes?, records: [String: SecretBytes], of provider: ProviderID, terms: VaultTerms,
         factor: SecretBytes? = nil
-    ) throws(CertificateProviderError) {
-        try create(VaultSecrets(passcode: passcode, factor: factor), terms) { () throws(CertificateProviderError) in
+    ) throws(ProviderError) {
+        try create(VaultSecrets(passcode: passcode, factor: factor), terms) { () throws(ProviderError) in
             for (name, record) in records {
                 try ProviderStorage(store: sealed, provider: provider).updateRecord(named: name) { _ in record }
             }
@@ -267,12 +267,12 @@ public final class DataVault: Sendable {
 
     private func create(
         _ secrets: VaultSecrets, _ terms: VaultTerms,
-        filling fill: () throws(CertificateProviderError) -> Void
-    ) throws(CertificateProviderError) {
+        filling fill: () throws(ProviderError) -> Void
+    ) throws(ProviderError) {
         try check(secrets.passcode, terms)
-        try files.exclusively(creating: true) { (directory) throws(CertificateProviderError) in
+        try files.exclusively(creating: true) { (directory) throws(ProviderError) in
             guard try files.storedKey() == nil else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .operationNotAllowed, "There is a vault of '\(applicationID)'; unregister first.")
             }
             // The remains of an interrupted creation or destruction.
@@ -286,7 +286,7 @@ public final class DataVault: Sendable {
             defer { withExtendedLifetime(lock) {} }
             key.set(new, identifier: identifier, terms, isNew: true)
             sealed.forgetKey()
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 try fill()
                 try before.requireReadable()
                 try before.copy(into: sealed)
@@ -312,16 +312,16 @@ public final class DataVault: Sendable {
     ///     never as the last attempt.
     /// - Throws: `wrongPassword`, with the number of attempts left; `vaultDestroyed` if it was the last one; `notFound` without
     ///   a vault; `storeReadFailed`; `storeWriteFailed` if the attempt cannot be written down: it is not made then.
-    public func unlock(_ passcode: SecretBytes?, isAutomatic: Bool = false) throws(CertificateProviderError) {
+    public func unlock(_ passcode: SecretBytes?, isAutomatic: Bool = false) throws(ProviderError) {
         try unlock(passcode, factor: nil, isAutomatic: isAutomatic)
     }
 
     /// As ``unlock(_:isAutomatic:)``, with the secret that ``terms()`` have wrapped.
     package func unlock(
         _ passcode: SecretBytes?, factor: SecretBytes?, isAutomatic: Bool
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard try state() != .unlocked else { return }
-        try files.exclusively { (directory) throws(CertificateProviderError) in
+        try files.exclusively { (directory) throws(ProviderError) in
             // Another thread may have unlocked it since.
             if try state() == .unlocked { return }
             let secrets = VaultSecrets(passcode: passcode, factor: factor)
@@ -337,7 +337,7 @@ public final class DataVault: Sendable {
     /// Raises parameters that have become weak: the passcode is known only now.
     private func upgrade(
         _ stored: VaultKeyFile, _ key: SecretBytes, _ secrets: VaultSecrets, in directory: SafeDirectory
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard secrets.passcode != nil, stored.parameters.work < parameters.work else { return }
         let new = try sealedKey(key, stored.identifier, secrets, stored.terms, setAt: stored.passcodeSetAt)
         try files.write(new, in: directory)
@@ -345,18 +345,18 @@ public final class DataVault: Sendable {
 
     private func sealedKey(
         _ key: SecretBytes, _ identifier: [UInt8], _ secrets: VaultSecrets, _ terms: VaultTerms, setAt time: Date? = nil
-    ) throws(CertificateProviderError) -> [UInt8] {
+    ) throws(ProviderError) -> [UInt8] {
         do {
             return try VaultKeyFile.seal(
                 key, identifier: identifier, with: secrets, of: applicationID,
                 secrets.passcode == nil ? .withoutPasscode : parameters, terms, setAt: time ?? now())
         } catch {
-            throw CertificateProviderError(.internal, "The vault's key cannot be sealed.", underlying: error)
+            throw ProviderError(.internal, "The vault's key cannot be sealed.", underlying: error)
         }
     }
 
     /// Takes in what an interrupted creation has left, or a process that did not know of the vault.
-    private func takeInLeftovers(in directory: SafeDirectory) throws(CertificateProviderError) {
+    private func takeInLeftovers(in directory: SafeDirectory) throws(ProviderError) {
         let lock = try before.lock()
         defer { withExtendedLifetime(lock) {} }
         try before.copy(into: sealed)
@@ -377,16 +377,16 @@ public final class DataVault: Sendable {
     ///   policy refuses; `storeWriteFailed`. The old one stays then.
     public func changePasscode(
         from old: SecretBytes?, to new: SecretBytes?, isAutomatic: Bool = false
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try changePasscode(from: old, to: new, factor: nil, isAutomatic: isAutomatic)
     }
 
     /// As ``changePasscode(from:to:isAutomatic:)``, with the secret that ``terms()`` have wrapped.
     package func changePasscode(
         from old: SecretBytes?, to new: SecretBytes?, factor: SecretBytes?, isAutomatic: Bool
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try check(new, try terms() ?? VaultTerms())
-        try files.exclusively { (directory) throws(CertificateProviderError) in
+        try files.exclusively { (directory) throws(ProviderError) in
             let secrets = VaultSecrets(passcode: old, factor: factor)
             let (opened, stored) = try attempt(secrets, isAutomatic: isAutomatic, in: directory)
             let changed = VaultSecrets(passcode: new, factor: factor)
@@ -400,15 +400,15 @@ public final class DataVault: Sendable {
     /// Destroys the vault and everything in it. Needs no passcode. Succeeds if there is none.
     ///
     /// - Throws: `deleteFailed`. The key is removed first, so that the rest cannot be decrypted; call it again.
-    public func destroy() throws(CertificateProviderError) {
-        do throws(CertificateProviderError) {
-            try files.exclusively { (directory) throws(CertificateProviderError) in
+    public func destroy() throws(ProviderError) {
+        do throws(ProviderError) {
+            try files.exclusively { (directory) throws(ProviderError) in
                 lock()
                 try files.destroy(directory)
             }
         } catch {
             guard error.code != .notFound else { return }
-            throw error.code == .storeWriteFailed ? CertificateProviderError(.deleteFailed, error.message) : error
+            throw error.code == .storeWriteFailed ? ProviderError(.deleteFailed, error.message) : error
         }
     }
 }

@@ -31,13 +31,13 @@ public struct PasscodePolicy: Equatable, Sendable {
     /// Checks a new passcode.
     ///
     /// - Throws: `configurationInvalid`, which names every demand that it does not meet, and not the passcode.
-    public func check(_ passcode: SecretBytes) throws(CertificateProviderError) {
+    public func check(_ passcode: SecretBytes) throws(ProviderError) {
         guard passcode.count <= Self.maximumSize else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "The new passcode has more than \(Self.maximumSize) bytes; use a shorter one.")
         }
         guard var characters = Self.characters(of: passcode) else {
-            throw CertificateProviderError(.configurationInvalid, "The new passcode is not UTF-8; use another one.")
+            throw ProviderError(.configurationInvalid, "The new passcode is not UTF-8; use another one.")
         }
         defer { characters.wipe() }
         let isDigit = { (character: UInt32) in (0x30...0x39).contains(character) }
@@ -56,7 +56,7 @@ public struct PasscodePolicy: Equatable, Sendable {
         let unique = characters.indices.count { !characters[..<$0].contains(characters[$0]) }
         if unique < minimumUniqueCharacters { missing.append("\(minimumUniqueCharacters) different characters") }
         guard !missing.isEmpty else { return }
-        throw CertificateProviderError(
+        throw ProviderError(
             .configurationInvalid,
             "The new passcode is too weak; it must have at least \(missing.joined(separator: ", and ")).")
     }

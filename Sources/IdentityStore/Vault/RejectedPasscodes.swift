@@ -57,9 +57,9 @@ enum RejectedPasscodes {
         return HMAC<SHA256>.isValidAuthenticationCode(entry[(start + 19)...], authenticating: object, using: derived)
     }
 
-    private static func entries(_ content: [UInt8]) throws(CertificateProviderError) -> [ArraySlice<UInt8>] {
+    private static func entries(_ content: [UInt8]) throws(ProviderError) -> [ArraySlice<UInt8>] {
         if let version = content.first, version > Self.version {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed, "The record of rejected passcodes was written by a newer certprov; update certprov.")
         }
         guard content.first == version, (content.count - 1).isMultiple(of: size) else { return [] }

@@ -9,13 +9,13 @@ enum SessionKeyring {
     ///
     /// - Parameter seconds: How long it stays.
     /// - Throws: `unavailable` where there is no session keyring: then the kernel takes one that all processes of the user have.
-    static func add(_ secret: SecretBytes, named name: String, for seconds: UInt32) throws(CertificateProviderError) {
+    static func add(_ secret: SecretBytes, named name: String, for seconds: UInt32) throws(ProviderError) {
         let session = certprov_keyring_id(certprov_session_keyring())
         guard session >= 0 else { throw unavailable(errno) }
         guard session != certprov_keyring_id(certprov_user_session_keyring()) else { throw unavailable(nil) }
         // sudo and su leave that of the other user, whose processes could then read the key.
         guard isOwn(session) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unavailable,
                 "The session keyring belongs to another user; run the command in a login session of this one, or under "
                     + "'keyctl session'.")
@@ -56,8 +56,8 @@ enum SessionKeyring {
         return fields.count > 2 && String(decoding: fields[1], as: UTF8.self) == "\(geteuid())"
     }
 
-    private static func unavailable(_ code: Int32?) -> CertificateProviderError {
-        CertificateProviderError(
+    private static func unavailable(_ code: Int32?) -> ProviderError {
+        ProviderError(
             .unavailable,
             "This process has no session keyring to keep the vault unlocked in"
                 + (code.map { " (\(String(cString: strerror($0))))" } ?? "")

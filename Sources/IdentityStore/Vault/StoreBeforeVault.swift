@@ -6,13 +6,13 @@ struct StoreBeforeVault: Sendable {
     let files: VaultFiles
 
     /// Throws if the application has stored something whose key is lost: it may be restored.
-    func requireReadable() throws(CertificateProviderError) {
+    func requireReadable() throws(ProviderError) {
         store.forgetKey()
         guard try store.keyForOpening() == nil else { return }
         for parent in [ProviderStorage.parent, ProviderStorage.records] {
             for provider in try files.names(in: "\(store.path)/\(parent)")
             where try !files.names(in: "\(store.path)/\(parent)/\(provider)").isEmpty {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .storeReadFailed,
                     "The vault is not created: the key of \(store.path) is missing, and identities there are sealed with it. "
                         + "Restore the key, or remove \(store.path).")
@@ -21,7 +21,7 @@ struct StoreBeforeVault: Sendable {
     }
 
     /// Copies everything. Entries that the vault has already stay.
-    func copy(into sealed: IdentityStore) throws(CertificateProviderError) {
+    func copy(into sealed: IdentityStore) throws(ProviderError) {
         store.forgetKey()
         // The key is removed first, when everything is taken in.
         guard try store.keyForOpening() != nil else { return }
@@ -33,7 +33,7 @@ struct StoreBeforeVault: Sendable {
                 )
                 for name in try files.names(in: "\(store.path)/\(parent)/\(provider)") {
                     guard let content = try from.content(named: name, in: parent) else { continue }
-                    try to.changing(name) { root throws(CertificateProviderError) in
+                    try to.changing(name) { root throws(ProviderError) in
                         guard try to.content(named: name, in: parent) == nil else { return }
                         try to.write(content, name, in: parent, root)
                     }
@@ -45,7 +45,7 @@ struct StoreBeforeVault: Sendable {
     /// Keeps writers waiting; `nil` if the store does not exist.
     ///
     /// - Parameter creating: Whether the store is created if it does not exist, as a writer does while there is no vault.
-    func lock(creating: Bool = false) throws(CertificateProviderError) -> StoreLock? {
+    func lock(creating: Bool = false) throws(ProviderError) -> StoreLock? {
         do throws(SafeDirectory.Refusal) {
             let directory =
                 creating ? try SafeDirectory.create(store.path, files.files) : try SafeDirectory.open(store.path)
@@ -56,7 +56,7 @@ struct StoreBeforeVault: Sendable {
     }
 
     /// Removes the store, its key first.
-    func remove(from directory: SafeDirectory) throws(CertificateProviderError) {
+    func remove(from directory: SafeDirectory) throws(ProviderError) {
         do throws(SafeDirectory.Refusal) {
             guard let inner = try directory.directory("store") else { return }
             try inner.remove(KeyFile.name, files.files)

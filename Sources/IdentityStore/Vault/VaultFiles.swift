@@ -20,8 +20,8 @@ struct VaultFiles: Sendable {
     ///
     /// - Parameter creating: Whether the application's directory is created if it does not exist; else that is an error.
     func exclusively(
-        creating: Bool = false, _ body: (SafeDirectory) throws(CertificateProviderError) -> Void
-    ) throws(CertificateProviderError) {
+        creating: Bool = false, _ body: (SafeDirectory) throws(ProviderError) -> Void
+    ) throws(ProviderError) {
         let (directory, lock): (SafeDirectory?, StoreLock?)
         do throws(SafeDirectory.Refusal) {
             directory = creating ? try SafeDirectory.create(path, files) : try SafeDirectory.open(path)
@@ -37,7 +37,7 @@ struct VaultFiles: Sendable {
     }
 
     /// Returns the key; `nil` without a vault.
-    func storedKey() throws(CertificateProviderError) -> VaultKeyFile? {
+    func storedKey() throws(ProviderError) -> VaultKeyFile? {
         do {
             guard let vault = try SafeDirectory.open(path + "/vault") else { return nil }
             while true {
@@ -52,34 +52,34 @@ struct VaultFiles: Sendable {
                 }
                 throw lost
             }
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             throw error
         } catch VaultKeyFile.Failure.newerVersion(let version) {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "The key of the vault \(path)/vault was written by a newer certprov (format \(version)); update certprov."
             )
         } catch let refusal as SafeDirectory.Refusal {
-            throw CertificateProviderError(.storeReadFailed, "The vault cannot be read: \(refusal.reason).")
+            throw ProviderError(.storeReadFailed, "The vault cannot be read: \(refusal.reason).")
         } catch { throw damaged }
     }
 
-    var damaged: CertificateProviderError {
-        CertificateProviderError(
+    var damaged: ProviderError {
+        ProviderError(
             .storeReadFailed,
             "The key of the vault, \(path)/vault/\(Self.keyFile), is damaged; restore the file, or unregister with force and register "
                 + "again.")
     }
 
-    private var lost: CertificateProviderError {
-        CertificateProviderError(
+    private var lost: ProviderError {
+        ProviderError(
             .storeReadFailed,
             "The key of the vault, \(path)/vault/\(Self.keyFile), is missing; restore the file, or unregister with force and "
                 + "register again.")
     }
 
     /// Begins a vault: until it has its key, its files are useless.
-    func begin(in directory: SafeDirectory) throws(CertificateProviderError) {
+    func begin(in directory: SafeDirectory) throws(ProviderError) {
         do throws(SafeDirectory.Refusal) {
             let vault = try directory.create("vault", files)
             guard mark(vault) else { throw vault.failure("\(vault.path) cannot be written to") }
@@ -87,7 +87,7 @@ struct VaultFiles: Sendable {
     }
 
     /// After it has its key. If it fails, the vault is whole all the same.
-    func complete(in directory: SafeDirectory) throws(CertificateProviderError) {
+    func complete(in directory: SafeDirectory) throws(ProviderError) {
         do throws(SafeDirectory.Refusal) { try directory.directory("vault")?.remove(Self.incomplete, files) } catch {
             throw unwritable(error)
         }
@@ -101,7 +101,7 @@ struct VaultFiles: Sendable {
         return true
     }
 
-    func write(_ key: [UInt8], in directory: SafeDirectory) throws(CertificateProviderError) {
+    func write(_ key: [UInt8], in directory: SafeDirectory) throws(ProviderError) {
         do throws(SafeDirectory.Refusal) {
             let vault = try directory.create("vault", files)
             // The sealed store removes the temporary files of writers that died.
@@ -111,18 +111,18 @@ struct VaultFiles: Sendable {
         } catch { throw unwritable(error) }
     }
 
-    func attempts(in directory: SafeDirectory) throws(CertificateProviderError) -> VaultAttempts {
+    func attempts(in directory: SafeDirectory) throws(ProviderError) -> VaultAttempts {
         do throws(SafeDirectory.Refusal) { return try .read(from: directory) } catch { throw unreadable(error) }
     }
 
     func setAttempts(
         _ attempts: VaultAttempts, in directory: SafeDirectory
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         do throws(SafeDirectory.Refusal) { try attempts.write(to: directory, files) } catch { throw unwritable(error) }
     }
 
     /// After the right passcode.
-    func resetAttempts(in directory: SafeDirectory) throws(CertificateProviderError) {
+    func resetAttempts(in directory: SafeDirectory) throws(ProviderError) {
         try setAttempts(VaultAttempts(), in: directory)
         do throws(SafeDirectory.Refusal) {
             guard (try? rejected(in: directory)) != RejectedPasscodes.none else { return }
@@ -143,7 +143,7 @@ struct VaultFiles: Sendable {
     }
 
     /// Removes the remains of an interrupted creation or destruction. There is no key.
-    func removeRest(from directory: SafeDirectory) throws(CertificateProviderError) {
+    func removeRest(from directory: SafeDirectory) throws(ProviderError) {
         do throws(SafeDirectory.Refusal) {
             if let vault = try directory.directory("vault") { try remove(vault, "vault", from: directory) }
         } catch { throw unwritable(error) }
@@ -158,11 +158,11 @@ struct VaultFiles: Sendable {
     }
 
     /// Removes the vault, its key first, and what its creation has left.
-    func destroy(_ directory: SafeDirectory) throws(CertificateProviderError) {
+    func destroy(_ directory: SafeDirectory) throws(ProviderError) {
         // Without a vault the store is that of an application that is not registered; with one, what its creation has left.
         // A damaged key is one.
         let hasVault: Bool
-        do throws(CertificateProviderError) { hasVault = try storedKey() != nil } catch { hasVault = true }
+        do throws(ProviderError) { hasVault = try storedKey() != nil } catch { hasVault = true }
         // The store first: with the vault's key it would come to life again.
         let stores = (hasVault ? [("store", KeyFile.name)] : []) + [("vault", Self.keyFile)]
         do throws(SafeDirectory.Refusal) {
@@ -189,22 +189,22 @@ struct VaultFiles: Sendable {
     }
 
     /// The names in a directory, but for hidden ones; none if it does not exist.
-    func names(in path: String) throws(CertificateProviderError) -> [String] {
+    func names(in path: String) throws(ProviderError) -> [String] {
         do throws(SafeDirectory.Refusal) {
             return try SafeDirectory.open(path)?.entries().filter { !$0.hasPrefix(".") }.sorted() ?? []
         } catch { throw unreadable(error) }
     }
 
-    func unreadable(_ refusal: SafeDirectory.Refusal) -> CertificateProviderError {
-        CertificateProviderError(
+    func unreadable(_ refusal: SafeDirectory.Refusal) -> ProviderError {
+        ProviderError(
             .storeReadFailed, "The vault of '\(applicationID)' cannot be read: \(refusal.reason).")
     }
 
-    func unwritable(_ refusal: SafeDirectory.Refusal) -> CertificateProviderError {
+    func unwritable(_ refusal: SafeDirectory.Refusal) -> ProviderError {
         refusal.error(.storeWriteFailed, "The vault of '\(applicationID)' cannot be written to: \(refusal.reason).")
     }
 
-    var absent: CertificateProviderError {
-        CertificateProviderError(.notFound, "The application '\(applicationID)' has no vault; register first.")
+    var absent: ProviderError {
+        ProviderError(.notFound, "The application '\(applicationID)' has no vault; register first.")
     }
 }

@@ -12,9 +12,9 @@ final class VaultKey: SealingKeySource {
     }
     private let unlocked = BlockingMutex<Unlocked?>(nil)
     /// Returns the identifier of the key that is on disk; `nil` if there is none.
-    private let storedIdentifier: @Sendable () throws(CertificateProviderError) -> [UInt8]?
+    private let storedIdentifier: @Sendable () throws(ProviderError) -> [UInt8]?
 
-    init(storedIdentifier: @escaping @Sendable () throws(CertificateProviderError) -> [UInt8]?) {
+    init(storedIdentifier: @escaping @Sendable () throws(ProviderError) -> [UInt8]?) {
         self.storedIdentifier = storedIdentifier
     }
 
@@ -31,22 +31,22 @@ final class VaultKey: SealingKeySource {
     func forget() { unlocked.withLock { $0 = nil } }
 
     /// Looks at the disk each time: another process may have destroyed the vault.
-    func existingKey() throws(CertificateProviderError) -> SecretBytes? {
+    func existingKey() throws(ProviderError) -> SecretBytes? {
         guard let unlocked = unlocked.withLock(\.self) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .vaultLocked, "The vault is locked; run 'certprov unlock --for 15m', or set Passcode.source.")
         }
         let isCurrent = unlocked.isNew ? true : try storedIdentifier() == unlocked.identifier
         guard isCurrent else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .vaultDestroyed, "The vault was destroyed, or made anew, by another process; register again.")
         }
         return unlocked.key
     }
 
-    func keyForSealing() throws(CertificateProviderError) -> SecretBytes {
+    func keyForSealing() throws(ProviderError) -> SecretBytes {
         guard let key = try existingKey() else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .vaultLocked, "The vault is locked; run 'certprov unlock --for 15m', or set Passcode.source.")
         }
         return key

@@ -19,17 +19,17 @@ struct ConfigurationFile: Sendable {
     ///
     /// - Throws: `configurationMissing` if the file does not exist; `configurationInvalid` if it cannot be read, is not
     ///   a regular file or has more than ``maximumSize`` bytes.
-    init(path: String) throws(CertificateProviderError) {
+    init(path: String) throws(ProviderError) {
         let name = path.withVisibleControls
         self.path = path
         do throws(RegularFile.Failure) {
             bytes = try RegularFile.read(path, atMost: Self.maximumSize)
         } catch {
             guard !error.isMissing else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationMissing, "\(name): The configuration file does not exist; create it, or use another.")
             }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "\(name): The file cannot be used as a configuration: \(error); correct it, or use another.")
         }
@@ -55,7 +55,7 @@ extension ConfigurationFile {
     /// Parses the file.
     ///
     /// - Throws: `configurationInvalid`, with file and line, and the key if there is one.
-    func settings() throws(CertificateProviderError) -> Settings {
+    func settings() throws(ProviderError) -> Settings {
         switch form {
         case .properties: try PropertiesParser.settings(in: bytes, file: path)
         case .propertyList: try PropertyListReader.settings(in: bytes, file: path)

@@ -9,7 +9,7 @@ package struct ConfigurationText: Sendable {
     /// Checks the bytes.
     ///
     /// - Throws: `configurationInvalid`, with the line, for text that is not UTF-8 or has control characters.
-    package init(_ bytes: [UInt8], file: String) throws(CertificateProviderError) {
+    package init(_ bytes: [UInt8], file: String) throws(ProviderError) {
         let mark: [UInt8] = [0xef, 0xbb, 0xbf]
         let content = bytes.starts(with: mark) ? Array(bytes.dropFirst(mark.count)) : bytes
         do {

@@ -16,7 +16,7 @@ package struct PropertiesParser {
     ///
     /// - Parameter file: The name of the file in errors.
     /// - Throws: `configurationInvalid`, with file and line, and the key if there is one. Never shows a value.
-    package static func settings(in bytes: [UInt8], file: String) throws(CertificateProviderError) -> Settings {
+    package static func settings(in bytes: [UInt8], file: String) throws(ProviderError) -> Settings {
         guard !ConfigurationFile.beginsAsPropertyList(bytes) else {
             // Read as properties, its values would be taken for keys, and shown.
             throw SourcePosition(file: file, line: 1).invalid("This is a property list; name it .plist.")
@@ -30,7 +30,7 @@ package struct PropertiesParser {
     private var position: SourcePosition { SourcePosition(file: text.file, line: line) }
 
     /// Returns the next key and value; `nil` at the end.
-    private mutating func next() throws(CertificateProviderError) -> Setting? {
+    private mutating func next() throws(ProviderError) -> Setting? {
         guard skipToLogicalLine() else { return nil }
         let start = position
         let key = try element(of: nil) { $0 == UInt8(ascii: "=") || $0 == UInt8(ascii: ":") || $0.isBlank }
@@ -104,7 +104,7 @@ package struct PropertiesParser {
     /// - Parameter key: The key that the value belongs to, if errors may show it.
     private mutating func element(
         of key: String?, endingAt isEnd: (UInt8) -> Bool
-    ) throws(CertificateProviderError) -> String {
+    ) throws(ProviderError) -> String {
         var result: [UInt8] = []
         while let byte = peek(), !isEnd(byte) {
             if byte == .backslash {
@@ -121,7 +121,7 @@ package struct PropertiesParser {
 extension PropertiesParser {
     private mutating func appendEscape(
         to result: inout [UInt8], key: String?
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         index += 1
         // There is a byte: peek() has taken a backslash at the end of the line or text for a continuation.
         let byte = text.bytes[index]
@@ -144,7 +144,7 @@ extension PropertiesParser {
     }
 
     /// Reads the four digits after `\u` and, after the first half of a surrogate pair, the second half.
-    private mutating func scalar(key: String?) throws(CertificateProviderError) -> Unicode.Scalar {
+    private mutating func scalar(key: String?) throws(ProviderError) -> Unicode.Scalar {
         let unit = try codeUnit(key: key)
         if let scalar = Unicode.Scalar(unit) {
             guard scalar != "\0" else { throw badEscape("a NUL character is not permitted", key: key) }
@@ -161,7 +161,7 @@ extension PropertiesParser {
         return UTF16.decode(UTF16.EncodedScalar([unit, second]))
     }
 
-    private mutating func codeUnit(key: String?) throws(CertificateProviderError) -> UInt16 {
+    private mutating func codeUnit(key: String?) throws(ProviderError) -> UInt16 {
         var unit: UInt16 = 0
         for _ in 0..<4 {
             guard let digit = peek()?.hexadecimalValue else {
@@ -173,7 +173,7 @@ extension PropertiesParser {
         return unit
     }
 
-    private func badEscape(_ reason: String, key: String?) -> CertificateProviderError {
+    private func badEscape(_ reason: String, key: String?) -> ProviderError {
         let place = key.map { "the value of '\($0.forDisplay)'" } ?? "this line"
         return position.invalid("Bad escape in \(place): \(reason).")
     }

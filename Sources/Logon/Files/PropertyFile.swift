@@ -8,9 +8,9 @@ public enum PropertyFile {
     /// system.
     ///
     /// - Throws: `configurationMissing`, with the paths that were searched.
-    public static func path(named name: String?) throws(CertificateProviderError) -> String {
+    public static func path(named name: String?) throws(ProviderError) -> String {
         if let path = existing(named: name, variable) { return path }
-        throw CertificateProviderError(
+        throw ProviderError(
             .configurationMissing,
             "No property file was found. Looked for \(searched(variable)). Name one with --config.")
     }

@@ -15,7 +15,7 @@ struct PropertyListMarkup {
 
     var position: SourcePosition { SourcePosition(file: text.file, line: line) }
 
-    private func invalid(_ problem: String) -> CertificateProviderError { position.invalid(problem) }
+    private func invalid(_ problem: String) -> ProviderError { position.invalid(problem) }
 
     struct Tag {
         var name: String
@@ -36,7 +36,7 @@ struct PropertyListMarkup {
     /// Advances past the next `mark`, and returns the text before it.
     private mutating func take(
         through mark: StaticString, of element: String
-    ) throws(CertificateProviderError) -> ArraySlice<UInt8> {
+    ) throws(ProviderError) -> ArraySlice<UInt8> {
         guard let range = text.bytes[index...].firstRange(of: mark.bytes) else {
             throw invalid("\(element) is not closed.")
         }
@@ -46,7 +46,7 @@ struct PropertyListMarkup {
     }
 
     /// Skips white space and comments.
-    mutating func skipMiscellaneous() throws(CertificateProviderError) {
+    mutating func skipMiscellaneous() throws(ProviderError) {
         while index < text.bytes.count {
             let byte = text.bytes[index]
             if byte.isBlank || byte.isLineEnd {
@@ -61,7 +61,7 @@ struct PropertyListMarkup {
     }
 
     /// Skips the XML declaration and the document type.
-    mutating func skipProlog() throws(CertificateProviderError) {
+    mutating func skipProlog() throws(ProviderError) {
         try skipMiscellaneous()
         if isAt("<?xml") {
             let declaration = String(decoding: try take(through: "?>", of: "The XML declaration"), as: UTF8.self)
@@ -82,7 +82,7 @@ struct PropertyListMarkup {
     }
 
     /// Reads a start tag, or the tag of an empty element.
-    mutating func startTag() throws(CertificateProviderError) -> Tag {
+    mutating func startTag() throws(ProviderError) -> Tag {
         try skipMiscellaneous()
         guard isAt("<"), !isAt("</") else { throw invalid("A value is missing, or there is text outside of a value.") }
         advance(to: index + 1)
@@ -101,7 +101,7 @@ struct PropertyListMarkup {
     }
 
     /// Reads an end tag and returns its name; `nil` if the next markup is not an end tag.
-    mutating func takeEndTag() throws(CertificateProviderError) -> String? {
+    mutating func takeEndTag() throws(ProviderError) -> String? {
         guard isAt("</") else { return nil }
         advance(to: index + 2)
         let name = takeName()
@@ -122,7 +122,7 @@ struct PropertyListMarkup {
     }
 
     /// Reads the text up to the end tag of `element`, and the end tag.
-    mutating func content(of element: String) throws(CertificateProviderError) -> String {
+    mutating func content(of element: String) throws(ProviderError) -> String {
         var result: [UInt8] = []
         while let byte = text.bytes[index...].first {
             switch byte {
@@ -142,7 +142,7 @@ struct PropertyListMarkup {
         throw invalid("</\(element)> is missing.")
     }
 
-    private mutating func entity() throws(CertificateProviderError) -> Unicode.Scalar {
+    private mutating func entity() throws(ProviderError) -> Unicode.Scalar {
         let problem = "Only the entities &lt; &gt; &amp; &quot; &apos; and numeric ones, such as &#233;, are supported."
         // The longest is &#x10FFFF; — looking no further keeps a lone & from being searched for to the end.
         let window = text.bytes[index...].prefix(10)

@@ -24,7 +24,7 @@ struct PropertyListReader {
     ///
     /// - Parameter file: The name of the file in errors.
     /// - Throws: `configurationInvalid`, with file and line, and the key if there is one. Never shows a value.
-    static func settings(in bytes: [UInt8], file: String) throws(CertificateProviderError) -> Settings {
+    static func settings(in bytes: [UInt8], file: String) throws(ProviderError) -> Settings {
         guard !bytes.starts(with: Array("bplist".utf8)) else {
             throw SourcePosition(file: file, line: 1).invalid(
                 "This is a binary property list; convert it with: plutil -convert xml1")
@@ -34,7 +34,7 @@ struct PropertyListReader {
         return reader.settings
     }
 
-    private mutating func read() throws(CertificateProviderError) {
+    private mutating func read() throws(ProviderError) {
         try markup.skipProlog()
         let root = try markup.startTag()
         guard root.name == "plist", !root.isEmpty else { throw invalid("A property list must begin with <plist>.") }
@@ -47,9 +47,9 @@ struct PropertyListReader {
         guard markup.isAtEnd else { throw invalid("There is text after </plist>; remove it.") }
     }
 
-    private func invalid(_ problem: String) -> CertificateProviderError { markup.position.invalid(problem) }
+    private func invalid(_ problem: String) -> ProviderError { markup.position.invalid(problem) }
 
-    private func invalid(_ problem: String, key: String) -> CertificateProviderError {
+    private func invalid(_ problem: String, key: String) -> ProviderError {
         markup.position.invalid("The key '\(key.forDisplay)' \(problem).")
     }
 }
@@ -57,7 +57,7 @@ struct PropertyListReader {
 // MARK: - Values
 
 extension PropertyListReader {
-    private mutating func scanDictionary(path: [String], depth: Int) throws(CertificateProviderError) {
+    private mutating func scanDictionary(path: [String], depth: Int) throws(ProviderError) {
         try checkDepth(depth)
         while true {
             try markup.skipMiscellaneous()
@@ -76,14 +76,14 @@ extension PropertyListReader {
         }
     }
 
-    private func checkDepth(_ depth: Int) throws(CertificateProviderError) {
+    private func checkDepth(_ depth: Int) throws(ProviderError) {
         guard depth <= Self.maximumDepth else {
             throw invalid(
                 "Values are nested deeper than \(Self.maximumDepth) levels; join their keys with dots instead.")
         }
     }
 
-    private mutating func register(_ key: String, at start: SourcePosition) throws(CertificateProviderError) {
+    private mutating func register(_ key: String, at start: SourcePosition) throws(ProviderError) {
         if let first = lines.updateValue(start.line, forKey: key) {
             throw start.invalid("The key '\(key.forDisplay)' is already set in line \(first); remove one of them.")
         }
@@ -96,7 +96,7 @@ extension PropertyListReader {
 
     private mutating func scanValue(
         of key: String, path: [String], at start: SourcePosition, depth: Int
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         try markup.skipMiscellaneous()
         let tag = try markup.startTag()
         let value: String?
@@ -116,7 +116,7 @@ extension PropertyListReader {
     /// too.
     private mutating func skip(
         _ tag: PropertyListMarkup.Tag, of key: String, depth: Int
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         // First, since errors about the content show the tag's name: from here on it is one of a property list's.
         guard Self.scalars.contains(tag.name) || Self.containers.contains(tag.name) else {
             throw invalid("has a value of an unknown type", key: key)
@@ -144,7 +144,7 @@ extension PropertyListReader {
 
     private mutating func scanScalar(
         _ tag: PropertyListMarkup.Tag, of key: String
-    ) throws(CertificateProviderError) -> String {
+    ) throws(ProviderError) -> String {
         let start = markup.position
         let content = tag.isEmpty ? "" : try markup.content(of: tag.name)
         switch tag.name {

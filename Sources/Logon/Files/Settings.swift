@@ -14,11 +14,11 @@ package struct SourcePosition: Sendable, CustomStringConvertible {
     package var description: String { "\(file.withVisibleControls):\(line)" }
 
     /// Returns the error for a problem at this position. `problem` must not contain a value of the file.
-    package func invalid(_ problem: String) -> CertificateProviderError {
-        CertificateProviderError(.configurationInvalid, "\(self): \(problem)")
+    package func invalid(_ problem: String) -> ProviderError {
+        ProviderError(.configurationInvalid, "\(self): \(problem)")
     }
 
-    package var keyTooLong: CertificateProviderError {
+    package var keyTooLong: ProviderError {
         invalid("The key is longer than \(Settings.maximumKeyLength) bytes.")
     }
 }
@@ -61,7 +61,7 @@ package struct Settings: Sendable {
     /// Adds a setting.
     ///
     /// - Throws: `configurationInvalid` for a key that is empty, too long or a duplicate, and for too many keys.
-    package mutating func append(_ setting: Setting) throws(CertificateProviderError) {
+    package mutating func append(_ setting: Setting) throws(ProviderError) {
         guard !setting.key.isEmpty else { throw setting.position.invalid("The key is missing; write KEY = VALUE.") }
         guard setting.key.utf8.count <= Self.maximumKeyLength else { throw setting.position.keyTooLong }
         guard all.count < Self.maximumCount else {

@@ -55,7 +55,7 @@ enum ConnectionEntry {
     /// - Throws: `protocolError` for a demand that certprov cannot read, or that no passcode meets.
     static func demands(
         in response: HTTPResponse, of server: ServerURL
-    ) throws(CertificateProviderError) -> PasscodeDemands? {
+    ) throws(ProviderError) -> PasscodeDemands? {
         let policy = PolicyReader(body: String(decoding: response.body, as: UTF8.self), server: server)
         guard try policy.flag("Enabled") != false else { return nil }
         var demands = PasscodeDemands()
@@ -84,13 +84,13 @@ enum ConnectionEntry {
             ConnectionEntry.text(of: "PasswordPolicy" + name, in: body).flatMap { $0.isEmpty ? nil : $0 }
         }
 
-        func flag(_ name: String) throws(CertificateProviderError) -> Bool? {
+        func flag(_ name: String) throws(ProviderError) -> Bool? {
             guard let text = text(name) else { return nil }
             guard let flag = Bool(text.lowercased()) else { throw refusal(name, text, "true or false") }
             return flag
         }
 
-        func number(_ name: String, atMost limit: Int = .max) throws(CertificateProviderError) -> Int? {
+        func number(_ name: String, atMost limit: Int = .max) throws(ProviderError) -> Int? {
             guard let text = text(name) else { return nil }
             guard text.utf8.allSatisfy({ (0x30...0x39).contains($0) }), let number = Int(text), number <= limit else {
                 throw refusal(name, text, limit == .max ? "a number" : "a number from 0 to \(limit)")
@@ -98,8 +98,8 @@ enum ConnectionEntry {
             return number
         }
 
-        private func refusal(_ name: String, _ text: String, _ expected: String) -> CertificateProviderError {
-            CertificateProviderError(
+        private func refusal(_ name: String, _ text: String, _ expected: String) -> ProviderError {
+            ProviderError(
                 .protocolError,
                 "\(server.authority) demands PasswordPolicy\(name) = '\(text.withVisibleControls.prefix(40))' of passcodes, and "
                     + "certprov can meet \(expected); ask its administrator to change the policy.")

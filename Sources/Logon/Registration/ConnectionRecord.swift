@@ -27,7 +27,7 @@ struct ConnectionRecord: Codable, Sendable {
     /// Whether the server has removed the connection, so that identity and vault are to go.
     var isLeft: Bool?
 
-    static let damaged = CertificateProviderError(
+    static let damaged = ProviderError(
         .storeReadFailed,
         "The vault has no valid record of the connection; restore the vault from a backup. If there is none, run 'certprov unregister "
             + "--force', and register again: the server keeps the connection.")
@@ -40,8 +40,8 @@ struct ConnectionRecord: Codable, Sendable {
     /// Returns the record; `nil` if there is none.
     ///
     /// - Throws: `storeReadFailed`, also for a record that a newer version has written; `vaultLocked`.
-    static func read(from vault: DataVault) throws(CertificateProviderError) -> ConnectionRecord? {
-        do throws(CertificateProviderError) {
+    static func read(from vault: DataVault) throws(ProviderError) -> ConnectionRecord? {
+        do throws(ProviderError) {
             return try decoded(try vault.storage(for: provider).record(named: name))
         } catch {
             var error = error
@@ -53,13 +53,13 @@ struct ConnectionRecord: Codable, Sendable {
     private static let withoutBackup =
         "If there is no backup, run: certprov unregister --force. The server keeps the connection then."
 
-    private static func decoded(_ record: SecretBytes?) throws(CertificateProviderError) -> ConnectionRecord? {
+    private static func decoded(_ record: SecretBytes?) throws(ProviderError) -> ConnectionRecord? {
         guard let record else { return nil }
         let data = record.withUnsafeBytes { Data($0) }
         guard let content = try? JSONDecoder().decode(ConnectionRecord.self, from: data),
             content.version <= currentVersion
         else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "The record of the registration is damaged, or was written by a newer certprov; update certprov, or restore the vault "
                     + "from a backup. \(withoutBackup)")
@@ -68,7 +68,7 @@ struct ConnectionRecord: Codable, Sendable {
     }
 
     /// Replaces the record. It is on disk when the function returns.
-    func write(to vault: DataVault) throws(CertificateProviderError) {
+    func write(to vault: DataVault) throws(ProviderError) {
         let content = try encoded()
         try vault.storage(for: Self.provider).updateRecord(named: Self.name) { _ in content }
     }
@@ -76,7 +76,7 @@ struct ConnectionRecord: Codable, Sendable {
     /// Creates the vault with this record and the password in it and nowhere else.
     func createVault(
         _ vault: DataVault, passcode: SecretBytes?, password: SecretBytes?, terms: VaultTerms, factor: SecretBytes?
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         var records = [Self.name: try encoded()]
         records[Self.password] = password
         if try vault.storage(for: Self.provider).record(named: Self.rejected) != nil {
@@ -87,7 +87,7 @@ struct ConnectionRecord: Codable, Sendable {
     }
 
     /// Removes what an attempt to register has left.
-    static func forget(in vault: DataVault) throws(CertificateProviderError) {
+    static func forget(in vault: DataVault) throws(ProviderError) {
         let storage = vault.storage(for: provider)
         for name in [name, password, rejected, unanswered] {
             guard try storage.record(named: name) != nil else { continue }
@@ -95,9 +95,9 @@ struct ConnectionRecord: Codable, Sendable {
         }
     }
 
-    private func encoded() throws(CertificateProviderError) -> SecretBytes {
+    private func encoded() throws(ProviderError) -> SecretBytes {
         guard let data = try? JSONEncoder().encode(self) else {
-            throw CertificateProviderError(.internal, "The record of the registration cannot be encoded.")
+            throw ProviderError(.internal, "The record of the registration cannot be encoded.")
         }
         return SecretBytes(copying: data)
     }
@@ -113,11 +113,11 @@ struct ConnectionRecord: Codable, Sendable {
     }
 
     /// Returns the password of the registered user; `nil` for a registration with a certificate.
-    static func password(in vault: DataVault) throws(CertificateProviderError) -> SecretBytes? {
+    static func password(in vault: DataVault) throws(ProviderError) -> SecretBytes? {
         try vault.storage(for: provider).record(named: password)
     }
 
-    static func write(password new: SecretBytes, to vault: DataVault) throws(CertificateProviderError) {
+    static func write(password new: SecretBytes, to vault: DataVault) throws(ProviderError) {
         try vault.storage(for: provider).updateRecord(named: password) { _ in new }
     }
 
@@ -125,8 +125,8 @@ struct ConnectionRecord: Codable, Sendable {
     /// other processes change the record as well.
     static func write(
         isRejected: Bool, _ secret: SecretBytes, to vault: DataVault
-    ) throws(CertificateProviderError) {
-        try vault.storage(for: provider).updateRecord(named: name) { content throws(CertificateProviderError) in
+    ) throws(ProviderError) {
+        try vault.storage(for: provider).updateRecord(named: name) { content throws(ProviderError) in
             guard var record = try decoded(content), try password(in: vault) == secret else { return nil }
             record.isPasswordRejected = isRejected ? true : nil
             return try record.encoded()
@@ -140,12 +140,12 @@ struct ConnectionRecord: Codable, Sendable {
     /// - Throws: What `check` throws about the tries so far; `storeWriteFailed`. Send nothing then.
     static func noteSending(
         _ secret: SecretBytes, at time: Date, in vault: DataVault,
-        _ check: (UnansweredPasswords.Tries) throws(CertificateProviderError) -> Void
-    ) throws(CertificateProviderError) {
-        var refusal: CertificateProviderError?
-        try vault.storage(for: provider).updateRecord(named: unanswered) { former throws(CertificateProviderError) in
+        _ check: (UnansweredPasswords.Tries) throws(ProviderError) -> Void
+    ) throws(ProviderError) {
+        var refusal: ProviderError?
+        try vault.storage(for: provider).updateRecord(named: unanswered) { former throws(ProviderError) in
             var passwords = try UnansweredPasswords(former, now: time)
-            do throws(CertificateProviderError) { try passwords.add(secret, at: time, check) } catch {
+            do throws(ProviderError) { try passwords.add(secret, at: time, check) } catch {
                 refusal = error
             }
             // After a refusal it is another one only if the clock was set back.
@@ -156,11 +156,11 @@ struct ConnectionRecord: Codable, Sendable {
     }
 
     /// Forgets the tries of a password without an answer: there is one, or a user has typed it.
-    static func forget(unanswered secret: SecretBytes, in vault: DataVault) throws(CertificateProviderError) {
+    static func forget(unanswered secret: SecretBytes, in vault: DataVault) throws(ProviderError) {
         let storage = vault.storage(for: provider)
         guard try storage.record(named: unanswered) != nil else { return }
         var isEmpty = false
-        try storage.updateRecord(named: unanswered) { former throws(CertificateProviderError) in
+        try storage.updateRecord(named: unanswered) { former throws(ProviderError) in
             var passwords = try UnansweredPasswords(former)
             passwords.remove(secret)
             isEmpty = passwords.isEmpty

@@ -57,7 +57,7 @@ final class PlatformClient: Sendable {
     /// - Throws: `rejected` if the server refuses the principal, and the errors of the connection.
     func response(
         to request: HTTPRequest, from principal: Principal, over connection: ConnectionID?, purpose: String
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+    ) async throws(ProviderError) -> HTTPResponse {
         var request = request
         if let connection { request.headers.replaceOrAdd(name: ConnectionEntry.idField, value: "\(connection)") }
         // Instead of the security configuration that is the domain's default.
@@ -119,11 +119,11 @@ final class PlatformClient: Sendable {
     ///   errors of the connection.
     func create(
         _ id: ConnectionID, from principal: Principal, activationCode: SecretBytes?
-    ) async throws(CertificateProviderError) -> (ConnectionID, PasscodeDemands?) {
+    ) async throws(ProviderError) -> (ConnectionID, PasscodeDemands?) {
         var headers = HTTPHeaders([("Content-Type", ConnectionEntry.mediaType)])
         if let code = activationCode?.withUnsafeBytes({ String(decoding: $0, as: UTF8.self) }) {
             guard code.utf8.allSatisfy({ (0x21...0x7e).contains($0) }), !code.isEmpty else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "The activation code must be visible ASCII characters without a blank; correct "
                         + "Registration.activation-code-source.")
@@ -141,7 +141,7 @@ final class PlatformClient: Sendable {
             throw response.refusal(of: purpose, by: platform.server, at: now())
         }
         guard let given = ConnectionEntry.id(in: response) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "\(platform.server.authority) answers \(purpose) without a valid connection id; look for the reason in the "
                     + "server's log.")
@@ -152,7 +152,7 @@ final class PlatformClient: Sendable {
     /// Reads a connection, to see that the server accepts the principal.
     ///
     /// - Throws: As ``create(_:from:activationCode:)``.
-    func confirm(_ id: ConnectionID, from principal: Principal) async throws(CertificateProviderError) {
+    func confirm(_ id: ConnectionID, from principal: Principal) async throws(ProviderError) {
         let purpose = "the connection of '\(platform.applicationID)'"
         let response = try await response(
             to: HTTPRequest(method: .get, target: platform.connection(id), isRepeatable: true), from: principal,
@@ -163,7 +163,7 @@ final class PlatformClient: Sendable {
     /// Removes a connection. Succeeds if there is none.
     ///
     /// - Throws: As ``create(_:from:activationCode:)``.
-    func delete(_ id: ConnectionID, from principal: Principal) async throws(CertificateProviderError) {
+    func delete(_ id: ConnectionID, from principal: Principal) async throws(ProviderError) {
         let purpose = "the end of the registration of '\(platform.applicationID)'"
         let response = try await response(
             to: HTTPRequest(method: .delete, target: platform.connection(id), isRepeatable: true), from: principal,
@@ -205,17 +205,17 @@ final class PlatformClient: Sendable {
     /// Checks that the files and pins that authenticate the server can be read, before a certificate is obtained for nothing.
     ///
     /// - Throws: `configurationInvalid`, `fileNotFound`.
-    func checkTrust() async throws(CertificateProviderError) {
+    func checkTrust() async throws(ProviderError) {
         _ = try await pins()
         let anchors = TrustAnchors.configured(configuration.trustAnchors)
-        _ = try await executor.run { () throws(CertificateProviderError) in try anchors.read() }
+        _ = try await executor.run { () throws(ProviderError) in try anchors.read() }
     }
 
-    private func pins() async throws(CertificateProviderError) -> [CertificatePin] {
+    private func pins() async throws(ProviderError) -> [CertificatePin] {
         let pins = configuration.registration.pins
-        do throws(CertificateProviderError) {
-            return try await executor.run { () throws(CertificateProviderError) in
-                try pins.map { text throws(CertificateProviderError) in try CertificatePin.read(text) }.flatMap { $0 }
+        do throws(ProviderError) {
+            return try await executor.run { () throws(ProviderError) in
+                try pins.map { text throws(ProviderError) in try CertificatePin.read(text) }.flatMap { $0 }
             }
         } catch {
             throw configuration.invalid("Registration.pin", "Registration.pin: \(error.message)", code: error.code)
@@ -224,7 +224,7 @@ final class PlatformClient: Sendable {
 
     private func new(
         _ principal: Principal, _ budget: TimeBudget
-    ) async throws(CertificateProviderError) -> ServerSession {
+    ) async throws(ProviderError) -> ServerSession {
         let trusted = try await pins()
         var anchors = TrustAnchors.configured(configuration.trustAnchors)
         if case .identity(let identity) = principal { anchors = try anchors.resolved(with: identity) }
@@ -242,7 +242,7 @@ final class PlatformClient: Sendable {
         case .user(let name, let password):
             // The server would count it as a wrong one.
             guard !password.secret.isEmpty else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "The password of '\(name.withVisibleControls)' is empty, so it is not sent; correct Registration.password-source, "
                         + "or type one.")

@@ -27,16 +27,16 @@ extension LogonConfiguration {
     /// Checks the settings that a registration needs. Does no I/O.
     ///
     /// - Throws: `configurationInvalid`, with the setting to change.
-    public func checkRegistration() throws(CertificateProviderError) { _ = try platform() }
+    public func checkRegistration() throws(ProviderError) { _ = try platform() }
 
     /// Returns where to register.
     ///
     /// - Throws: `configurationInvalid`, with the setting to change, where one is missing or makes no URL, and for a server
     ///   without TLS that is not on this host, or is to see a certificate.
-    func platform() throws(CertificateProviderError) -> Platform {
-        func invalid(_ text: String) -> CertificateProviderError {
+    func platform() throws(ProviderError) -> Platform {
+        func invalid(_ text: String) -> ProviderError {
             let place = path.map { "\($0.withVisibleControls): " } ?? ""
-            return CertificateProviderError(.configurationInvalid, place + text)
+            return ProviderError(.configurationInvalid, place + text)
         }
         let missing = [
             (host == nil, "Host"), (port == nil, "Port"), (securityConfiguration == nil, "SecurityConfiguration"),

@@ -51,8 +51,8 @@ final class Registrar: Sendable {
     /// Returns the key store of `Vault.key`. Makes it once, and keeps it until ``closeKeyStore()``: a module that is opened again
     /// and again takes its time, and opencryptoki 3.8 closes descriptors of others when it is closed for the second time.
     func keyStore(
-        _ setting: String, make: () throws(CertificateProviderError) -> any KeyStore
-    ) throws(CertificateProviderError) -> any KeyStore {
+        _ setting: String, make: () throws(ProviderError) -> any KeyStore
+    ) throws(ProviderError) -> any KeyStore {
         if let known = shared.withLock(\.keyStore), known.setting == setting { return known.store }
         let new = try make()
         return shared.withLock { state in
@@ -73,7 +73,7 @@ final class Registrar: Sendable {
     /// Returns the client of the configured server. Makes it once; another one when the settings are others.
     ///
     /// - Throws: `configurationInvalid`.
-    func client(_ configuration: LogonConfiguration) throws(CertificateProviderError) -> PlatformClient {
+    func client(_ configuration: LogonConfiguration) throws(ProviderError) -> PlatformClient {
         if let client = shared.withLock(\.client), client.isFor(configuration) { return client }
         let new = PlatformClient(
             try configuration.platform(), configuration, transport, secrets, executor, now: now)
@@ -90,7 +90,7 @@ final class Registrar: Sendable {
     /// - Throws: `configurationInvalid` if the configuration names another one.
     func client(
         _ configuration: LogonConfiguration, of record: ConnectionRecord
-    ) throws(CertificateProviderError) -> PlatformClient {
+    ) throws(ProviderError) -> PlatformClient {
         let client = try client(configuration)
         guard let place = record.place, place != client.platform.place else { return client }
         throw configuration.invalid("Host", ConnectionRecord.otherPlace(place, client.platform.place))
@@ -115,8 +115,8 @@ final class Registrar: Sendable {
     }
 
     /// The error while another operation has the application's lease: of another process, or of another manager.
-    func busy() async -> CertificateProviderError {
-        let holder = try? await executor.run { () throws(CertificateProviderError) in self.vault.operationHolder() }
+    func busy() async -> ProviderError {
+        let holder = try? await executor.run { () throws(ProviderError) in self.vault.operationHolder() }
         return RegistrationMachine.Refusal.busy(of: holder ?? nil)
     }
 
@@ -126,7 +126,7 @@ final class Registrar: Sendable {
     // MARK: - States
 
     /// Returns what the disk says. A vault without a passcode is unlocked. Blocks.
-    func currentState() throws(CertificateProviderError) -> LogonState {
+    func currentState() throws(ProviderError) -> LogonState {
         switch try vault.state() {
         case .none: return .notRegistered
         case .unlocked: return .registeredUnlocked
@@ -139,22 +139,22 @@ final class Registrar: Sendable {
     }
 
     /// Returns what the disk says, with the record of the connection if it can be read. Blocks.
-    func currentStateAndRecord() throws(CertificateProviderError) -> (LogonState, ConnectionRecord?) {
+    func currentStateAndRecord() throws(ProviderError) -> (LogonState, ConnectionRecord?) {
         let state = try currentState()
         guard state == .registeredUnlocked else { return (state, nil) }
         return (state, try? ConnectionRecord.read(from: vault))
     }
 
     /// Returns what the disk says, and tells the followers.
-    func state() async throws(CertificateProviderError) -> LogonState {
-        let current = try await executor.run { () throws(CertificateProviderError) in try self.currentState() }
+    func state() async throws(ProviderError) -> LogonState {
+        let current = try await executor.run { () throws(ProviderError) in try self.currentState() }
         publish(current)
         return current
     }
 
     /// Returns the record of the connection; `nil` if there is none.
-    func record() async throws(CertificateProviderError) -> ConnectionRecord? {
-        try await executor.run { () throws(CertificateProviderError) in try ConnectionRecord.read(from: self.vault) }
+    func record() async throws(ProviderError) -> ConnectionRecord? {
+        try await executor.run { () throws(ProviderError) in try ConnectionRecord.read(from: self.vault) }
     }
 
     /// Tells the followers of a state that is another one than before.
@@ -187,8 +187,8 @@ final class Registrar: Sendable {
     ///
     /// - Parameter timeout: Returns it at the end: the vault may be another one then.
     func using<T>(
-        lockingAfter timeout: () -> Duration?, _ operation: () async throws(CertificateProviderError) -> T
-    ) async throws(CertificateProviderError) -> T {
+        lockingAfter timeout: () -> Duration?, _ operation: () async throws(ProviderError) -> T
+    ) async throws(ProviderError) -> T {
         shared.withLock { $0.running += 1 }
         defer { end(lockingAfter: timeout()) }
         return try await operation()
@@ -196,8 +196,8 @@ final class Registrar: Sendable {
 
     /// As ``using(lockingAfter:_:)``, on this thread.
     func usingNow(
-        lockingAfter timeout: () -> Duration?, _ operation: () throws(CertificateProviderError) -> Void
-    ) throws(CertificateProviderError) {
+        lockingAfter timeout: () -> Duration?, _ operation: () throws(ProviderError) -> Void
+    ) throws(ProviderError) {
         shared.withLock { $0.running += 1 }
         defer { end(lockingAfter: timeout()) }
         try operation()
@@ -236,9 +236,9 @@ final class Registrar: Sendable {
     /// Returns the environments of providers, with storage that unlocks the vault at a use that no operation is about, such as the
     /// login that a signature needs.
     func unlocking(_ environment: @escaping ProviderRegistry.Surroundings) -> ProviderRegistry.Surroundings {
-        { [weak self] id throws(CertificateProviderError) in
+        { [weak self] id throws(ProviderError) in
             var own = try environment(id)
-            own.storage = UnlockingStorage(storage: own.storage) { [weak self] () throws(CertificateProviderError) in
+            own.storage = UnlockingStorage(storage: own.storage) { [weak self] () throws(ProviderError) in
                 try self?.unlockNow()
             }
             return own
@@ -247,15 +247,15 @@ final class Registrar: Sendable {
 
     /// Unlocks a locked vault if `Passcode.source` is all that it needs, and the program has not locked it. Blocks, for the source
     /// and for the derivation of the key. With a key of a key store, the next operation unlocks it.
-    private func unlockNow() throws(CertificateProviderError) {
+    private func unlockNow() throws(ProviderError) {
         guard let settings, !isLockedOnPurpose, try vault.state() == .locked, try vault.terms()?.wrapping == nil else {
             return
         }
         let hasNoPasscode = try vault.hasNoPasscode()
         let source = hasNoPasscode ? nil : settings.passcodeSource
         guard hasNoPasscode || (source != nil && source != .prompt) else { return }
-        try usingNow(lockingAfter: { lockTimeout(settings) }) { () throws(CertificateProviderError) in
-            let passcode = try source.map { source throws(CertificateProviderError) in try secrets.read(source) }
+        try usingNow(lockingAfter: { lockTimeout(settings) }) { () throws(ProviderError) in
+            let passcode = try source.map { source throws(ProviderError) in try secrets.read(source) }
             try vault.unlock(passcode, isAutomatic: true)
         }
         publish(.registeredUnlocked)
@@ -280,7 +280,7 @@ final class Registrar: Sendable {
     private func announceLock() async {
         forgetConnections()
         let vault = vault
-        let state = try? await executor.run { () throws(CertificateProviderError) in try vault.state() }
+        let state = try? await executor.run { () throws(ProviderError) in try vault.state() }
         if let state { publish(state == DataVault.State.none ? .notRegistered : .registeredLocked) }
     }
 
@@ -295,9 +295,9 @@ final class Registrar: Sendable {
 /// A provider's part of the vault, which is unlocked first if that needs no user.
 private struct UnlockingStorage: ForwardingStorage {
     let storage: any IdentityStorage
-    let unlock: @Sendable () throws(CertificateProviderError) -> Void
+    let unlock: @Sendable () throws(ProviderError) -> Void
 
-    func current() throws(CertificateProviderError) -> any IdentityStorage {
+    func current() throws(ProviderError) -> any IdentityStorage {
         try unlock()
         return storage
     }

@@ -6,8 +6,8 @@ import ProviderTransport
 extension Registration {
     func response(
         to request: HTTPRequest, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> HTTPResponse {
-        try await vault.using { () throws(CertificateProviderError) in
+    ) async throws(ProviderError) -> HTTPResponse {
+        try await vault.using { () throws(ProviderError) in
             // Within an operation that changes something, the identity may be away.
             if registrar.isChanging { throw RegistrationMachine.Refusal.busy.error }
             var run = RegistrationRun(interaction)
@@ -24,9 +24,9 @@ extension Registration {
 
     /// Returns the state, of a vault that is unlocked if that needs no user, and reads the record of the connection in the same
     /// call: each takes its time to reach the executor.
-    private func stateAndRecord(_ run: inout RegistrationRun) async throws(CertificateProviderError) -> LogonState {
+    private func stateAndRecord(_ run: inout RegistrationRun) async throws(ProviderError) -> LogonState {
         for isSecond in [false, true] {
-            let (state, record) = try await registrar.executor.run { () throws(CertificateProviderError) in
+            let (state, record) = try await registrar.executor.run { () throws(ProviderError) in
                 try registrar.currentStateAndRecord()
             }
             registrar.publish(state)
@@ -40,14 +40,14 @@ extension Registration {
     /// Returns the sender of the request.
     private func principal(
         _ run: inout RegistrationRun, _ record: ConnectionRecord
-    ) async throws(CertificateProviderError) -> PlatformClient.Principal {
+    ) async throws(ProviderError) -> PlatformClient.Principal {
         guard let provider = registeredProvider(run) else { return try await password.principal(record) }
         var log = providers.log()
         defer { operations.keep(log) }
         if let identity = try await providers.stored(of: provider, &log) { return .identity(identity) }
         let interaction = run.interaction
-        let identity = try await providers.obtain(from: provider, &log) { () throws(CertificateProviderError) in
-            try await registrar.obtaining.run { () async throws(CertificateProviderError) in
+        let identity = try await providers.obtain(from: provider, &log) { () throws(ProviderError) in
+            try await registrar.obtaining.run { () async throws(ProviderError) in
                 try await obtainAlone(from: provider, interaction)
             }
         }
@@ -58,12 +58,12 @@ extension Registration {
     /// its new identity would get two.
     private func obtainAlone(
         from provider: any CertificateProvider, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
-        do throws(CertificateProviderError) { try operations.begin() } catch {
+    ) async throws(ProviderError) -> Identity {
+        do throws(ProviderError) { try operations.begin() } catch {
             throw RegistrationMachine.Refusal.busy.error
         }
         defer { operations.end() }
-        let lease = try await registrar.executor.run { () throws(CertificateProviderError) in
+        let lease = try await registrar.executor.run { () throws(ProviderError) in
             try registrar.vault.leaseOperation()
         }
         guard let lease else { throw await registrar.busy() }

@@ -6,12 +6,12 @@ import ProviderTransport
 extension Registration {
     func perform(
         _ effect: RegistrationMachine.Effect, _ run: inout RegistrationRun, _ log: inout DecisionLog
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         switch effect {
         case .getCertificate:
             let interaction = run.interaction
             if let provider = registeredProvider(run) {
-                run.identity = try await providers.obtain(from: provider, &log) { () throws(CertificateProviderError) in
+                run.identity = try await providers.obtain(from: provider, &log) { () throws(ProviderError) in
                     try await provider.getCertificate(interaction)
                 }
                 registrar.forgetConnections()
@@ -24,7 +24,7 @@ extension Registration {
                 throw RegistrationMachine.Refusal.configurationChanged.error
             }
             guard let identity = try await providers.stored(of: provider, &log) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .notFound,
                     "The provider has lost the certificate to unregister with; obtain another one with 'certprov update', or run: "
                         + "certprov unregister --force", provider: provider.id)
@@ -58,12 +58,12 @@ extension Registration {
             var left = record
             left.isLeft = true
             run.record = left
-            try? await registrar.executor.run { [left] () throws(CertificateProviderError) in
+            try? await registrar.executor.run { [left] () throws(ProviderError) in
                 try left.write(to: registrar.vault)
             }
         case .createVault: try await createVault(&run)
         case .destroyVault:
-            try await registrar.executor.run { () throws(CertificateProviderError) in
+            try await registrar.executor.run { () throws(ProviderError) in
                 try registrar.vault.destroy()
                 try ConnectionRecord.forget(in: registrar.vault)
             }
@@ -76,8 +76,8 @@ extension Registration {
         case .changePasscode:
             let (old, new, isAutomatic) = (run.passcode, run.newPasscode, run.isAutomatic)
             let factor = try await vault.key.factor(run.interaction)
-            try await registrar.executor.run { () throws(CertificateProviderError) in
-                try vault.unlessGone { () throws(CertificateProviderError) in
+            try await registrar.executor.run { () throws(ProviderError) in
+                try vault.unlessGone { () throws(ProviderError) in
                     try registrar.vault.changePasscode(from: old, to: new, factor: factor, isAutomatic: isAutomatic)
                 }
             }
@@ -90,15 +90,15 @@ extension Registration {
 
     // MARK: - Steps
 
-    private func principal(of run: RegistrationRun) throws(CertificateProviderError) -> PlatformClient.Principal {
+    private func principal(of run: RegistrationRun) throws(ProviderError) -> PlatformClient.Principal {
         guard let identity = run.identity else { throw ConnectionRecord.damaged }
         return .identity(identity)
     }
 
-    private func writeConnection(_ run: inout RegistrationRun) async throws(CertificateProviderError) {
+    private func writeConnection(_ run: inout RegistrationRun) async throws(ProviderError) {
         let policy = configuration.userCreationPolicy.rawValue
         let principal = run.identity.map { "\($0.certificate.subject)\n\($0.certificate.issuer)" } ?? run.username
-        run.record = try await registrar.executor.run { () throws(CertificateProviderError) in
+        run.record = try await registrar.executor.run { () throws(ProviderError) in
             // The id of an attempt whose answer was lost: the server may know it. For another user, it would refuse it.
             let known = try ConnectionRecord.read(from: registrar.vault)
             let id = known?.principal == principal ? known?.connectionID : nil
@@ -109,7 +109,7 @@ extension Registration {
         }
     }
 
-    private func post(_ run: inout RegistrationRun) async throws(CertificateProviderError) {
+    private func post(_ run: inout RegistrationRun) async throws(ProviderError) {
         guard var record = run.record, let id = ConnectionID(record.connectionID) else {
             throw ConnectionRecord.damaged
         }
@@ -120,7 +120,7 @@ extension Registration {
             record.provider = identity.provenance.provider.rawValue
         } else {
             guard let name = run.username, let password = run.password else {
-                throw CertificateProviderError(.internal, "The registration has neither an identity nor a password.")
+                throw ProviderError(.internal, "The registration has neither an identity nor a password.")
             }
             principal = .user(name, self.password.onTrial(password, of: run, at: client.platform.place))
             record.username = name
@@ -136,11 +136,11 @@ extension Registration {
     /// a token, which needs a confirmation. Returns the error if it is not deleted.
     private func deleteCopy(
         of provider: any CertificateProvider, _ log: inout DecisionLog
-    ) async -> CertificateProviderError? {
-        do throws(CertificateProviderError) {
+    ) async -> ProviderError? {
+        do throws(ProviderError) {
             let announced = try await provider.deletions?.announcedDeletions() ?? []
             guard announced.isEmpty else {
-                return CertificateProviderError(
+                return ProviderError(
                     .operationNotAllowed,
                     "The deletion needs a confirmation: \(announced.joined(separator: " ")) To delete it, run: certprov delete"
                 )
@@ -151,13 +151,13 @@ extension Registration {
         return await providers.delete(provider, &log)
     }
 
-    private func createVault(_ run: inout RegistrationRun) async throws(CertificateProviderError) {
+    private func createVault(_ run: inout RegistrationRun) async throws(ProviderError) {
         guard let record = run.record else { throw ConnectionRecord.damaged }
         var terms = VaultTerms(demands: run.demands)
         var passcode = run.passcode
         // A user may choose another one that the server permits.
         while !run.isAutomatic, run.interaction.canAsk {
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 try registrar.vault.check(passcode, terms)
                 break
             } catch {
@@ -168,7 +168,7 @@ extension Registration {
         try registrar.vault.check(passcode, terms)
         let factor = try await vault.key.make(&terms, run.interaction)
         let password = run.password
-        try await registrar.executor.run { [passcode, terms] () throws(CertificateProviderError) in
+        try await registrar.executor.run { [passcode, terms] () throws(ProviderError) in
             try record.createVault(
                 registrar.vault, passcode: passcode, password: password, terms: terms, factor: factor)
         }

@@ -25,7 +25,7 @@ struct Registration: Sendable {
     /// Returns the providers that count: while the application is registered, the one that registered, and no other.
     ///
     /// - Throws: `vaultLocked`, `storeReadFailed`.
-    func candidates() async throws(CertificateProviderError) -> [any CertificateProvider] {
+    func candidates() async throws(ProviderError) -> [any CertificateProvider] {
         guard try await registrar.state() != .notRegistered, let record = try await registrar.record() else {
             return providers.all
         }
@@ -43,7 +43,7 @@ struct Registration: Sendable {
     /// Returns the record of the connection. Reads it once.
     func connection(
         _ run: inout RegistrationRun
-    ) async throws(CertificateProviderError) -> ConnectionRecord {
+    ) async throws(ProviderError) -> ConnectionRecord {
         if let record = run.record { return record }
         guard let record = try await registrar.record() else { throw ConnectionRecord.damaged }
         run.record = record
@@ -53,7 +53,7 @@ struct Registration: Sendable {
     /// Throws what the machine refuses in the state that the disk has.
     func requirePermission(
         for command: RegistrationMachine.Command, in state: LogonState, _ run: inout RegistrationRun
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let situation = try await situation(state, &run)
         if case .refused(let reason)? = RegistrationMachine.next(.init(state), .command(command, situation))?.outcome {
             throw refusal(reason, run)
@@ -63,7 +63,7 @@ struct Registration: Sendable {
     // MARK: - Operations that change something
 
     /// Collects what a registration needs before its first step, so that nothing is left half done for the lack of it.
-    func prepare(_ run: inout RegistrationRun, asksForSecrets: Bool) async throws(CertificateProviderError) {
+    func prepare(_ run: inout RegistrationRun, asksForSecrets: Bool) async throws(ProviderError) {
         guard try await registrar.state() == .notRegistered else { return }
         try await registrar.client(configuration).checkTrust()
         _ = try vault.key.store()
@@ -100,18 +100,18 @@ struct Registration: Sendable {
     /// - Parameter prepare: Collects what the operation needs, before its first step.
     func changing(
         _ command: RegistrationMachine.Command, _ interaction: any UserInteraction,
-        prepare: (inout RegistrationRun) async throws(CertificateProviderError) -> Void = { _ in }
-    ) async throws(CertificateProviderError) -> RegistrationRun {
-        try await vault.using { () throws(CertificateProviderError) in
+        prepare: (inout RegistrationRun) async throws(ProviderError) -> Void = { _ in }
+    ) async throws(ProviderError) -> RegistrationRun {
+        try await vault.using { () throws(ProviderError) in
             try await changingAlone(command, interaction, prepare)
         }
     }
 
     private func changingAlone(
         _ command: RegistrationMachine.Command, _ interaction: any UserInteraction,
-        _ prepare: (inout RegistrationRun) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> RegistrationRun {
-        do throws(CertificateProviderError) { try operations.begin() } catch {
+        _ prepare: (inout RegistrationRun) async throws(ProviderError) -> Void
+    ) async throws(ProviderError) -> RegistrationRun {
+        do throws(ProviderError) { try operations.begin() } catch {
             throw RegistrationMachine.Refusal.busy.error
         }
         registrar.isChanging = true
@@ -123,7 +123,7 @@ struct Registration: Sendable {
         var lease: RecordLease?
         // The vault itself orders passcodes of several processes.
         if ![.unlock, .lock, .changePasscode].contains(command) {
-            lease = try await registrar.executor.run { () throws(CertificateProviderError) in
+            lease = try await registrar.executor.run { () throws(ProviderError) in
                 try registrar.vault.leaseOperation()
             }
             if lease == nil { throw await registrar.busy() }
@@ -137,7 +137,7 @@ struct Registration: Sendable {
         }
         var run = RegistrationRun(interaction)
         var state: RegistrationMachine.State
-        do throws(CertificateProviderError) { state = .init(try await registrar.state()) } catch {
+        do throws(ProviderError) { state = .init(try await registrar.state()) } catch {
             // A vault whose key is damaged can still be destroyed.
             guard command == .unregisterByForce, error.code == .storeReadFailed else { throw error }
             state = .locked
@@ -152,7 +152,7 @@ struct Registration: Sendable {
         try await prepare(&run)
         var log = providers.log()
         defer { if !log.decisions.isEmpty { operations.keep(log) } }
-        var (event, failure) = (start, CertificateProviderError?.none)
+        var (event, failure) = (start, ProviderError?.none)
         while let transition = RegistrationMachine.next(state, event) {
             state = transition.state
             guard let effect = transition.effect else {
@@ -160,7 +160,7 @@ struct Registration: Sendable {
                 _ = try? await registrar.state()
                 switch transition.outcome {
                 case .failure?:
-                    var failure = failure ?? CertificateProviderError(.internal, "The operation failed.")
+                    var failure = failure ?? ProviderError(.internal, "The operation failed.")
                     for remark in run.remarks { failure.message += " \(remark)" }
                     throw failure
                 case .refused(let reason)?: throw refusal(reason, run)
@@ -170,7 +170,7 @@ struct Registration: Sendable {
                     return run
                 }
             }
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 try await perform(effect, &run, &log)
                 event = .done
             } catch {
@@ -180,20 +180,20 @@ struct Registration: Sendable {
                 event = isByPasscode && error.code == .vaultDestroyed ? .destroyed : .failed
             }
         }
-        throw CertificateProviderError(
+        throw ProviderError(
             .internal, "The registration is in the state \(state.rawValue), and has no next step.")
     }
 
     /// Returns what the configuration says, beside the vault.
     private func situation(
         _ state: LogonState, _ run: inout RegistrationRun
-    ) async throws(CertificateProviderError) -> RegistrationMachine.Situation {
+    ) async throws(ProviderError) -> RegistrationMachine.Situation {
         let now: RegistrationMachine.Situation =
             configuration.userCreationPolicy != .certificate
             ? .password : providers.all.isEmpty ? .noProvider : .certificate
         guard state == .registeredUnlocked else { return now }
         let record: ConnectionRecord
-        do throws(CertificateProviderError) { record = try await connection(&run) } catch {
+        do throws(ProviderError) { record = try await connection(&run) } catch {
             // Whatever is damaged, it can be destroyed.
             guard error.code == .storeReadFailed else { throw error }
             run.damage = error
@@ -207,7 +207,7 @@ struct Registration: Sendable {
     }
 
     /// A record that cannot be read refuses what another configuration does, for its own reason.
-    private func refusal(_ reason: RegistrationMachine.Refusal, _ run: RegistrationRun) -> CertificateProviderError {
+    private func refusal(_ reason: RegistrationMachine.Refusal, _ run: RegistrationRun) -> ProviderError {
         if reason == .configurationChanged, let damage = run.damage { return damage }
         return reason.error
     }

@@ -2,39 +2,39 @@ import CertificateProviding
 
 extension RegistrationMachine.Refusal {
     /// - Parameter holder: The process whose operation is in progress; `nil` if it is not known.
-    static func busy(of holder: String?) -> CertificateProviderError {
-        CertificateProviderError(
+    static func busy(of holder: String?) -> ProviderError {
+        ProviderError(
             .operationNotAllowed,
             "Another operation of the application is in progress\(holder.map { ", by \($0)" } ?? ""); wait until it has finished.",
             reason: .busy)
     }
 
-    var error: CertificateProviderError {
+    var error: ProviderError {
         switch self {
         case .busy: Self.busy(of: nil)
         case .notRegistered:
-            CertificateProviderError(.notFound, "The application is not registered; run: certprov register")
+            ProviderError(.notFound, "The application is not registered; run: certprov register")
         case .vaultLocked:
-            CertificateProviderError(
+            ProviderError(
                 .vaultLocked,
                 "The vault of the application is locked; run 'certprov unlock --for 15m', or set "
                     + "Passcode.source.")
         case .noPassword:
-            CertificateProviderError(
+            ProviderError(
                 .operationNotAllowed,
                 "The application has registered with a certificate, and has no password to change.")
         case .leaving:
-            CertificateProviderError(
+            ProviderError(
                 .operationNotAllowed,
                 "The application has left the server, but its identity and vault are still here; run: certprov unregister"
             )
         case .noProvider:
-            CertificateProviderError(
+            ProviderError(
                 .noCertificateProvider,
                 "The application has no certificate provider; set CertificateProvider and UserCreationPolicy=certificate."
             )
         case .configurationChanged:
-            CertificateProviderError(
+            ProviderError(
                 .configurationInvalid,
                 "The application was registered with another policy or certificate provider than the configuration has; "
                     + "restore the setting, or run: certprov unregister --force")

@@ -18,7 +18,7 @@ struct RegistrationRun: Sendable {
     /// The server's demands on passcodes.
     var demands: PasscodeDemands?
     /// Why the record of the connection cannot be read.
-    var damage: CertificateProviderError?
+    var damage: ProviderError?
     /// The failures beside the operation itself.
     var remarks: [String] = []
     /// Whether this run has created the vault.

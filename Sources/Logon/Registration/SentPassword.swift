@@ -7,7 +7,7 @@ struct SentPassword: Sendable {
 
     let secret: SecretBytes
     /// For one that the server has not accepted yet: called before it is sent, which it is not if this throws.
-    var beforeSending: (@Sendable () async throws(CertificateProviderError) -> Void)?
+    var beforeSending: (@Sendable () async throws(ProviderError) -> Void)?
     /// Takes the verdict of the server, if there is one.
     let note: @Sendable (Verdict) async -> Void
 }

@@ -11,14 +11,14 @@ struct ServerPassword: Sendable {
 
     /// The user with the password of the vault, or with that of `Registration.password-source` if the server has rejected the one
     /// of the vault and the source has another one by now.
-    func principal(_ record: ConnectionRecord) async throws(CertificateProviderError) -> PlatformClient.Principal {
+    func principal(_ record: ConnectionRecord) async throws(ProviderError) -> PlatformClient.Principal {
         guard let name = record.username else { throw ConnectionRecord.damaged }
         if record.isPasswordRejected == true {
-            try await registrar.renewing.run { () async throws(CertificateProviderError) in
+            try await registrar.renewing.run { () async throws(ProviderError) in
                 try await renew(of: name)
             }
         }
-        let password = try await registrar.executor.run { () throws(CertificateProviderError) in
+        let password = try await registrar.executor.run { () throws(ProviderError) in
             try ConnectionRecord.password(in: registrar.vault)
         }
         guard let password else { throw ConnectionRecord.damaged }
@@ -30,7 +30,7 @@ struct ServerPassword: Sendable {
     }
 
     /// Takes the password of the source, if the server has not rejected that, too.
-    private func renew(of name: String) async throws(CertificateProviderError) {
+    private func renew(of name: String) async throws(ProviderError) {
         guard let record = try await registrar.record() else { throw ConnectionRecord.damaged }
         // Another process may have renewed it.
         guard record.isPasswordRejected == true else { return }
@@ -39,7 +39,7 @@ struct ServerPassword: Sendable {
             let credentials = Self.credentials(record, new)
             if try await !isRejected(credentials) { return try await confirm(new, record, isAutomatic: true) }
         }
-        throw CertificateProviderError(
+        throw ProviderError(
             .rejected,
             "The server has rejected the password of '\(name)', so it is not sent again; set the new one: certprov password"
         )
@@ -51,9 +51,9 @@ struct ServerPassword: Sendable {
     /// - Throws: `rejected`, also for one of a source that the server has rejected before.
     func change(
         to password: SecretBytes, _ record: ConnectionRecord, isAutomatic: Bool
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         if isAutomatic, try await isRejected(Self.credentials(record, password)) {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .rejected,
                 "The server has rejected this password of '\(record.username ?? "")' before, so it is not sent again; correct its "
                     + "source, or type it: certprov password")
@@ -63,7 +63,7 @@ struct ServerPassword: Sendable {
 
     private func confirm(
         _ password: SecretBytes, _ record: ConnectionRecord, isAutomatic: Bool
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         guard let name = record.username, let id = ConnectionID(record.connectionID) else {
             throw ConnectionRecord.damaged
         }
@@ -75,22 +75,22 @@ struct ServerPassword: Sendable {
             toTryEarlier: "certprov password"
         ) { await note(rejected: password) }
         try await client.confirm(id, from: .user(name, trial))
-        try await registrar.executor.run { () throws(CertificateProviderError) in
+        try await registrar.executor.run { () throws(ProviderError) in
             // The password first: with the former one, it would be marked as right.
             try ConnectionRecord.write(password: password, to: registrar.vault)
             try ConnectionRecord.write(isRejected: false, password, to: registrar.vault)
         }
     }
 
-    private func isRejected(_ credentials: SecretBytes) async throws(CertificateProviderError) -> Bool {
-        try await registrar.executor.run { () throws(CertificateProviderError) in
+    private func isRejected(_ credentials: SecretBytes) async throws(ProviderError) -> Bool {
+        try await registrar.executor.run { () throws(ProviderError) in
             try ConnectionRecord.rejectedPasswords(in: registrar.vault).contains(credentials, for: "")
         }
     }
 
     private func note(rejected password: SecretBytes) async {
         // If it cannot be written down, the password is sent once more.
-        try? await registrar.executor.run { () throws(CertificateProviderError) in
+        try? await registrar.executor.run { () throws(ProviderError) in
             guard let record = try ConnectionRecord.read(from: registrar.vault) else { return }
             let credentials = Self.credentials(record, password)
             try ConnectionRecord.rejectedPasswords(in: registrar.vault).insert(credentials, for: "")
@@ -106,9 +106,9 @@ struct ServerPassword: Sendable {
         toTryEarlier command: String, whenRejected note: @escaping @Sendable () async -> Void
     ) -> SentPassword {
         let (vault, now, server) = (registrar.vault, registrar.now, configuration.host ?? "the server")
-        let beforeSending: @Sendable () async throws(CertificateProviderError) -> Void = {
-            () async throws(CertificateProviderError) in
-            try await registrar.executor.run { () throws(CertificateProviderError) in
+        let beforeSending: @Sendable () async throws(ProviderError) -> Void = {
+            () async throws(ProviderError) in
+            try await registrar.executor.run { () throws(ProviderError) in
                 let time = now()
                 // A password that a user types begins anew.
                 guard isAutomatic else {
@@ -116,9 +116,9 @@ struct ServerPassword: Sendable {
                     return
                 }
                 try ConnectionRecord.noteSending(credentials, at: time, in: vault) {
-                    tries throws(CertificateProviderError) in
+                    tries throws(ProviderError) in
                     guard tries.nextTry > time else { return }
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .operationNotAllowed,
                         "A password of '\(user)' was sent to \(server) \(tries.count) times without an answer, so it is not known "
                             + "whether it is right. The next try may be at \(tries.nextTry.formatted(.iso8601)); to try earlier, type it: "
@@ -130,7 +130,7 @@ struct ServerPassword: Sendable {
         return SentPassword(secret: password, beforeSending: beforeSending) { verdict in
             if verdict == .rejected { await note() }
             // If it cannot be written down, the password waits for its next try.
-            try? await registrar.executor.run { () throws(CertificateProviderError) in
+            try? await registrar.executor.run { () throws(ProviderError) in
                 if verdict == .accepted {
                     try ConnectionRecord.rejectedPasswords(in: vault).remove(credentials, for: "")
                 }
@@ -146,16 +146,16 @@ struct ServerPassword: Sendable {
             password, of: run.username ?? "", credentials, isAutomatic: run.isPasswordAutomatic,
             toTryEarlier: "certprov register --ask"
         ) {
-            try? await registrar.executor.run { () throws(CertificateProviderError) in
+            try? await registrar.executor.run { () throws(ProviderError) in
                 try ConnectionRecord.rejectedPasswords(in: vault).insert(credentials, for: "")
             }
         }
     }
 
     /// - Throws: `rejected` for what the server has rejected before.
-    func requireNotRejected(_ run: RegistrationRun, at place: String) async throws(CertificateProviderError) {
+    func requireNotRejected(_ run: RegistrationRun, at place: String) async throws(ProviderError) {
         guard try await isRejected(Self.credentials(of: run, at: place)) else { return }
-        throw CertificateProviderError(
+        throw ProviderError(
             .rejected,
             "The server has rejected the password of '\(run.username ?? "")' before, so it is not sent again; correct it in "
                 + "Registration.password-source, or run: certprov register --ask")

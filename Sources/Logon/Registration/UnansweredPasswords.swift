@@ -32,13 +32,13 @@ struct UnansweredPasswords: Codable {
     /// Reads the record. A damaged one has none.
     ///
     /// - Throws: `storeReadFailed` for a record of a newer version.
-    init(_ record: SecretBytes?, now: Date = .distantFuture) throws(CertificateProviderError) {
+    init(_ record: SecretBytes?, now: Date = .distantFuture) throws(ProviderError) {
         let former = record.flatMap { record in
             try? JSONDecoder().decode(Self.self, from: record.withUnsafeBytes { Data($0) })
         }
         guard let former else { return }
         guard former.version <= Self.currentVersion else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "The record of passwords without an answer was written by a newer certprov; update certprov.")
         }
@@ -54,8 +54,8 @@ struct UnansweredPasswords: Codable {
     ///
     /// - Throws: What `check` throws about the tries so far.
     mutating func add(
-        _ password: SecretBytes, at now: Date, _ check: (Tries) throws(CertificateProviderError) -> Void
-    ) throws(CertificateProviderError) {
+        _ password: SecretBytes, at now: Date, _ check: (Tries) throws(ProviderError) -> Void
+    ) throws(ProviderError) {
         var index = index(of: password)
         if index == nil, all.count >= Self.maximum { index = all.indices.min { all[$0].last < all[$1].last } }
         if let index { try check(all[index]) }
@@ -71,11 +71,11 @@ struct UnansweredPasswords: Codable {
         all.firstIndex { key.isHash($0.hash, of: password, for: "") }
     }
 
-    func encoded() throws(CertificateProviderError) -> SecretBytes {
+    func encoded() throws(ProviderError) -> SecretBytes {
         let encoder = JSONEncoder()
         encoder.outputFormatting = .sortedKeys
         guard let data = try? encoder.encode(self) else {
-            throw CertificateProviderError(.internal, "The record of a password cannot be encoded.")
+            throw ProviderError(.internal, "The record of a password cannot be encoded.")
         }
         return SecretBytes(copying: data)
     }

@@ -9,16 +9,16 @@ struct VaultAccess: Sendable {
 
     /// Runs an operation during which the vault is not locked.
     func using<T>(
-        _ operation: () async throws(CertificateProviderError) -> T
-    ) async throws(CertificateProviderError) -> T {
+        _ operation: () async throws(ProviderError) -> T
+    ) async throws(ProviderError) -> T {
         try await registrar.using(lockingAfter: { lockTimeout }, operation)
     }
 
     /// As ``using(_:)``, with a vault that is unlocked if that needs no user.
     func unlocked<T>(
-        _ operation: () async throws(CertificateProviderError) -> T
-    ) async throws(CertificateProviderError) -> T {
-        try await using { () throws(CertificateProviderError) in
+        _ operation: () async throws(ProviderError) -> T
+    ) async throws(ProviderError) -> T {
+        try await using { () throws(ProviderError) in
             try await unlockByItself()
             return try await operation()
         }
@@ -33,11 +33,11 @@ struct VaultAccess: Sendable {
     /// lock timeout. Not where the program has locked it.
     ///
     /// - Throws: As ``LogonManager/unlock(_:)``.
-    func unlockByItself() async throws(CertificateProviderError) {
+    func unlockByItself() async throws(ProviderError) {
         guard !registrar.isLockedOnPurpose, try await registrar.state() == .registeredLocked else { return }
         let source = configuration.registration.passcodeSource
         // Without a passcode, the key of a key store can be all that it needs.
-        let hasNoPasscode = try await registrar.executor.run { () throws(CertificateProviderError) in
+        let hasNoPasscode = try await registrar.executor.run { () throws(ProviderError) in
             try registrar.vault.hasNoPasscode()
         }
         guard hasNoPasscode || (source != nil && source != .prompt) else { return }
@@ -46,10 +46,10 @@ struct VaultAccess: Sendable {
     }
 
     /// Unlocks the vault with what the operation has, the configuration names, or the user gives.
-    func unlock(_ run: RegistrationRun) async throws(CertificateProviderError) {
+    func unlock(_ run: RegistrationRun) async throws(ProviderError) {
         let source = configuration.registration.passcodeSource
         let isAutomatic = run.passcode == nil && source != nil && source != .prompt
-        let hasNoPasscode = try await registrar.executor.run { () throws(CertificateProviderError) in
+        let hasNoPasscode = try await registrar.executor.run { () throws(ProviderError) in
             try registrar.vault.hasNoPasscode()
         }
         var passcode = run.passcode
@@ -61,8 +61,8 @@ struct VaultAccess: Sendable {
             }
         }
         let factor = try await key.factor(run.interaction)
-        try await registrar.executor.run { [passcode] () throws(CertificateProviderError) in
-            try unlessGone { () throws(CertificateProviderError) in
+        try await registrar.executor.run { [passcode] () throws(ProviderError) in
+            try unlessGone { () throws(ProviderError) in
                 try registrar.vault.unlock(passcode, factor: factor, isAutomatic: isAutomatic)
             }
         }
@@ -70,9 +70,9 @@ struct VaultAccess: Sendable {
 
     /// Runs what needs the vault, which was there. Another process may have unregistered the application since.
     func unlessGone(
-        _ operation: () throws(CertificateProviderError) -> Void
-    ) throws(CertificateProviderError) {
-        do throws(CertificateProviderError) { try operation() } catch {
+        _ operation: () throws(ProviderError) -> Void
+    ) throws(ProviderError) {
+        do throws(ProviderError) { try operation() } catch {
             throw error.code == .notFound ? RegistrationMachine.Refusal.notRegistered.error : error
         }
     }
@@ -86,10 +86,10 @@ struct VaultAccess: Sendable {
     /// Reads a secret of the configuration, or asks the user for it; `nil` without a source.
     func secret(
         _ source: SecretSource?, _ interaction: any UserInteraction, _ prompt: String
-    ) async throws(CertificateProviderError) -> SecretBytes? {
+    ) async throws(ProviderError) -> SecretBytes? {
         guard let source else { return nil }
         if source == .prompt { return try await interaction.requestSecret(prompt) }
-        return try await registrar.executor.run { () throws(CertificateProviderError) in
+        return try await registrar.executor.run { () throws(ProviderError) in
             try registrar.secrets.read(source)
         }
     }
@@ -97,7 +97,7 @@ struct VaultAccess: Sendable {
     /// Returns the passcode of a new vault, of `Passcode.source` or of the user; `nil` for none, if the policy permits that.
     func passcodeForNewVault(
         _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (passcode: SecretBytes?, isAutomatic: Bool) {
+    ) async throws(ProviderError) -> (passcode: SecretBytes?, isAutomatic: Bool) {
         let settings = configuration.registration
         var passcode: SecretBytes?
         var isAutomatic = false
@@ -117,18 +117,18 @@ struct VaultAccess: Sendable {
     /// - Throws: `interactionRequired`.
     func requireUser(
         _ interaction: any UserInteraction, _ what: String, _ setting: String
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard !interaction.canAsk else { return }
-        throw CertificateProviderError(
+        throw ProviderError(
             .interactionRequired, "A registration needs \(what), and there is no user to ask; set \(setting).")
     }
 
     /// Asks for a new passcode, twice.
-    func newPasscode(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> SecretBytes {
+    func newPasscode(_ interaction: any UserInteraction) async throws(ProviderError) -> SecretBytes {
         let first = try await interaction.requestSecret(newPasscodePrompt)
         try configuration.registration.passcodePolicy.check(first)
         guard try await interaction.requestSecret("The same passcode again") == first else {
-            throw CertificateProviderError(.userCancelled, "The two passcodes differ; register again.")
+            throw ProviderError(.userCancelled, "The two passcodes differ; register again.")
         }
         return first
     }

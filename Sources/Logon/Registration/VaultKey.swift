@@ -14,9 +14,9 @@ struct VaultKey: Sendable {
     init(
         _ configuration: LogonConfiguration, _ registrar: Registrar, _ registry: ProviderRegistry,
         in environment: @escaping ProviderRegistry.Surroundings
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         (self.configuration, self.registrar, self.registry) = (configuration, registrar, registry)
-        environmentOf = { id throws(CertificateProviderError) in
+        environmentOf = { id throws(ProviderError) in
             var own = try environment(id)
             own.storage = registrar.vault.outerStorage(for: id)
             return own
@@ -24,7 +24,7 @@ struct VaultKey: Sendable {
         keyStores = try registry.keyStores(configuration.keyStores, in: environmentOf)
     }
 
-    private func environment() throws(CertificateProviderError) -> ProviderEnvironment {
+    private func environment() throws(ProviderError) -> ProviderEnvironment {
         var own = try environmentOf(ProviderID("vault_"))
         own.keyStores = keyStores
         return own
@@ -33,11 +33,11 @@ struct VaultKey: Sendable {
     /// Returns the key store of `Vault.key`; `nil` without one.
     ///
     /// - Throws: `configurationInvalid` for one that does not make such keys, or keeps them on this disk.
-    func store() throws(CertificateProviderError) -> (any KeyStore)? {
+    func store() throws(ProviderError) -> (any KeyStore)? {
         guard let uri = configuration.registration.vaultKey else { return nil }
         let source = configuration.registration.vaultKeyPINSource
         let store = try registrar.keyStore("\(uri) \(source?.description ?? "")") {
-            () throws(CertificateProviderError) in
+            () throws(ProviderError) in
             try keyStores.store(
                 uri, pinSource: source, parameter: LogonSetting.vaultKey)
         }
@@ -57,7 +57,7 @@ struct VaultKey: Sendable {
     /// Checks that the key store of `Vault.key` makes such keys and answers, without a prompt. False without `Vault.key`.
     ///
     /// - Throws: `configurationInvalid`, and errors of the key store.
-    func check() async throws(CertificateProviderError) -> Bool {
+    func check() async throws(ProviderError) -> Bool {
         guard let store = try store() else { return false }
         try await store.check(NoUserInteraction())
         return true
@@ -65,10 +65,10 @@ struct VaultKey: Sendable {
 
     /// Opens the key store of `Vault.key`, with its PIN, and reads the record of its keys: if one of both fails, the server is not
     /// asked for a connection without a vault here.
-    func open(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+    func open(_ interaction: any UserInteraction) async throws(ProviderError) {
         guard let store = try store() else { return }
         let environment = try environment()
-        _ = try await environment.executor.run { () throws(CertificateProviderError) in
+        _ = try await environment.executor.run { () throws(ProviderError) in
             try OwnedKeys.recorded(in: environment.storage, record: Self.record)
         }
         try await store.check(interaction)
@@ -80,7 +80,7 @@ struct VaultKey: Sendable {
     /// - Returns: The secret; `nil` without `Vault.key`.
     func make(
         _ terms: inout VaultTerms, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> SecretBytes? {
+    ) async throws(ProviderError) -> SecretBytes? {
         guard let store = try store() else { return nil }
         let keys = OwnedKeys(store, try environment(), record: Self.record)
         // The keys of registrations that were interrupted, or of vaults that wrong passcodes have destroyed.
@@ -89,7 +89,7 @@ struct VaultKey: Sendable {
             NewKey(Self.keyType, label: "certprov vault \(registrar.vault.applicationID)", use: .oaepDecryption),
             interaction)
         guard let decrypter = key.decrypter, let scheme = decrypter.decryptionSchemes.first(where: \.isOAEP) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "The key store of Vault.key makes no keys that decrypt by RSAES-OAEP; set another one.")
         }
@@ -105,8 +105,8 @@ struct VaultKey: Sendable {
     /// Returns the secret that the vault's terms have wrapped; `nil` for a vault without one.
     ///
     /// - Throws: `notFound` if the key is gone, and errors of its key store.
-    func factor(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> SecretBytes? {
-        let terms = try await registrar.executor.run { () throws(CertificateProviderError) in
+    func factor(_ interaction: any UserInteraction) async throws(ProviderError) -> SecretBytes? {
+        let terms = try await registrar.executor.run { () throws(ProviderError) in
             try registrar.vault.terms()
         }
         guard let wrapping = terms?.wrapping else { return nil }
@@ -123,9 +123,9 @@ struct VaultKey: Sendable {
 
     private func unwrap(
         _ wrapping: VaultKeyWrapping, _ key: (any IdentityKey)?
-    ) async throws(CertificateProviderError) -> SecretBytes {
+    ) async throws(ProviderError) -> SecretBytes {
         guard let decrypter = key?.decrypter else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .notFound,
                 "The key that the vault needs is gone (\(wrapping.key.uri.withVisibleControls)); restore it, or run: "
                     + "certprov unregister --force")
@@ -136,9 +136,9 @@ struct VaultKey: Sendable {
 
     /// Destroys the keys that no vault needs any more: also those of an operation that was interrupted, and of a `Vault.key` that
     /// the configuration no longer has. Does nothing if there are none.
-    func destroy(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+    func destroy(_ interaction: any UserInteraction) async throws(ProviderError) {
         let environment = try environment()
-        let recorded = try await environment.executor.run { () throws(CertificateProviderError) in
+        let recorded = try await environment.executor.run { () throws(ProviderError) in
             try OwnedKeys.recorded(in: environment.storage, record: Self.record)
         }
         guard let key = recorded.first else { return }
@@ -153,7 +153,7 @@ struct VaultKey: Sendable {
             other = store
         }
         let keys = OwnedKeys(store, environment, record: Self.record)
-        do throws(CertificateProviderError) { try await keys.destroyOthers(than: [], interaction) } catch {
+        do throws(ProviderError) { try await keys.destroyOthers(than: [], interaction) } catch {
             await other?.shutdown()
             var error = error
             error.message +=
@@ -185,7 +185,7 @@ struct VaultKey: Sendable {
     private static let keyType = KeyType.rsa2048
     private static let record = "vault-keys"
 
-    private static let anotherSecret = CertificateProviderError(
+    private static let anotherSecret = ProviderError(
         .keyMismatch, "The key that was made for the vault decrypts to something else; set another Vault.key.")
 }
 

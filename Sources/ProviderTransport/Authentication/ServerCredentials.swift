@@ -11,7 +11,7 @@ public struct ServerCredentials: Sendable {
     }
     let kind: Kind
     /// Called before a request is sent with the password for the first time. Such a request is not repeated by itself.
-    private(set) var beforeSendingPassword: (@Sendable () async throws(CertificateProviderError) -> Void)? = nil
+    private(set) var beforeSendingPassword: (@Sendable () async throws(ProviderError) -> Void)? = nil
 
     init(kind: Kind) { self.kind = kind }
 
@@ -30,7 +30,7 @@ public struct ServerCredentials: Sendable {
     ///   is repeated by itself.
     package static func password(
         user: String, _ password: SecretBytes,
-        beforeSending note: @escaping @Sendable () async throws(CertificateProviderError) -> Void
+        beforeSending note: @escaping @Sendable () async throws(ProviderError) -> Void
     ) -> ServerCredentials {
         var credentials = ServerCredentials.password(user: user, password)
         credentials.beforeSendingPassword = note
@@ -61,13 +61,13 @@ public struct ServerCredentials: Sendable {
     ///   the header fields of a request.
     public static func bearer(
         _ token: SecretBytes, from parameter: String
-    ) throws(CertificateProviderError) -> ServerCredentials {
+    ) throws(ProviderError) -> ServerCredentials {
         let isToken = token.withUnsafeBytes { bytes in
             let padding = bytes.reversed().prefix { $0 == UInt8(ascii: "=") }.count
             return padding < bytes.count && bytes.dropLast(padding).allSatisfy(\.isInToken)
         }
         guard isToken else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The value of '\(parameter)' is not a valid bearer token: expected letters, digits and -._~+/ with = "
                     + "at the end (RFC 6750, section 2.1). Nothing was sent; correct the value.")
@@ -116,7 +116,7 @@ public protocol BearerTokenSource: Sendable {
     ///
     /// - Parameter timeout: How long it may take.
     /// - Throws: `rejected` if no token is granted, `unavailable`, `timedOut`, `protocolError`, `userCancelled`.
-    func token(within timeout: Duration) async throws(CertificateProviderError) -> SecretBytes
+    func token(within timeout: Duration) async throws(ProviderError) -> SecretBytes
     /// Returns a replacement for a token that the server has refused. Called once for a request.
     ///
     /// - Parameters:
@@ -125,5 +125,5 @@ public protocol BearerTokenSource: Sendable {
     /// - Throws: As ``token(within:)``; `rejected` also if the server refuses new tokens as well.
     func token(
         insteadOf refused: SecretBytes, within timeout: Duration
-    ) async throws(CertificateProviderError) -> SecretBytes
+    ) async throws(ProviderError) -> SecretBytes
 }

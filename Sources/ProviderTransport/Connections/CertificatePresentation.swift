@@ -86,7 +86,7 @@ final class CertificatePresentation: Sendable {
     }
 }
 
-extension CertificateProviderError {
+extension ProviderError {
     /// Returns the error with the reason ``Reason/rejectedCertificate`` if the server ended the connection after our certificate was
     /// sent. Not every server says that it refuses one, and in TLS 1.3 it can do so only after the handshake.
     func marked(asEndBy cause: any Error, after presentation: CertificatePresentation?) -> Self {

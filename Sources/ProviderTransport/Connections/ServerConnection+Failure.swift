@@ -15,38 +15,38 @@ extension ServerConnection {
     ///     proxy's name.
     static func failure(
         _ error: any Error, _ server: ServerURL, _ names: ServerSettingNames, isConnecting: Bool, isProxy: Bool = false
-    ) -> CertificateProviderError {
+    ) -> ProviderError {
         let name = isProxy ? "the proxy \(server.authority)" : server.authority
         let start = isProxy ? "The proxy \(server.authority)" : server.authority
         switch error {
-        case let error as CertificateProviderError: return error
+        case let error as ProviderError: return error
         case ChannelError.connectTimeout, ExchangeFailure.timedOut:
-            return CertificateProviderError(
+            return ProviderError(
                 .timedOut, "\(start) did not answer in time; \(names.adviceForSlowness).")
         case ExchangeFailure.tooLarge(let limit):
-            return CertificateProviderError(
+            return ProviderError(
                 .protocolError,
                 "The answer of \(name) is larger than the limit of \(limit) bytes; check \(names.address).")
         case ExchangeFailure.unanswered where !isConnecting, ChannelError.ioOnClosedChannel where !isConnecting:
-            return CertificateProviderError(
+            return ProviderError(
                 .unavailable, "\(start) closed the connection without an answer; try again later.", underlying: error)
         case ExchangeFailure.cutOff, ExchangeFailure.unanswered, ChannelError.eof, ChannelError.ioOnClosedChannel,
             ChannelError.alreadyClosed, NIOSSLError.uncleanShutdown,
             // A server that is starting or stopping, or a load balancer without a backend.
             NIOSSLError.handshakeFailed(.sslError([.eofDuringHandshake])):
-            return CertificateProviderError(
+            return ProviderError(
                 .unavailable,
                 isConnecting
                     ? "\(start) closed the connection in the TLS handshake; check that it is up, and check the port."
                     : "\(start) closed the connection before its answer was complete; try again later.",
                 underlying: error)
         case is HTTPParserError:
-            return CertificateProviderError(
+            return ProviderError(
                 .protocolError, "The answer of \(name) is not HTTP, or is cut off; check \(names.address).",
                 underlying: error)
         case let error as NIOConnectionError:
             guard let last = error.connectionErrors.last?.error else {
-                return CertificateProviderError(
+                return ProviderError(
                     .unavailable,
                     "The \(isProxy ? "proxy's " : "")name '\(server.host)' has no address; check it and the name "
                         + "service.",
@@ -55,15 +55,15 @@ extension ServerConnection {
             return failure(last, server, names, isConnecting: isConnecting, isProxy: isProxy)
         case let error as IOError:
             let reason = String(cString: strerror(error.errnoCode))
-            return CertificateProviderError(
+            return ProviderError(
                 .unavailable,
                 isConnecting
                     ? "The connection to \(name) cannot be made: \(reason). Check \(names.address), and that it is up."
                     : "The connection to \(name) broke: \(reason). Try again later.",
                 underlying: error)
         default:
-            return CertificateProviderError(tlsError: error, from: name)
-                ?? CertificateProviderError(
+            return ProviderError(tlsError: error, from: name)
+                ?? ProviderError(
                     .unavailable, "The connection to \(name) failed: \(error).", underlying: error)
         }
     }

@@ -54,12 +54,12 @@ public final class ServerConnection: Sendable {
     package static func open(
         _ server: ServerURL, _ security: ServerSecurity, through proxy: HTTPProxy? = nil,
         over network: any Network = TCPNetwork(), deadline: NIODeadline
-    ) async throws(CertificateProviderError) -> ServerConnection {
+    ) async throws(ProviderError) -> ServerConnection {
         let eventLoop = network.eventLoopGroup.any()
         var tls: TLSHandshake?
         if server.isSecure {
             // Reads the system trust store, if that is trusted.
-            tls = try await security.executor.run { () throws(CertificateProviderError) in
+            tls = try await security.executor.run { () throws(ProviderError) in
                 try TLSHandshake(server, security, on: eventLoop)
             }
         }
@@ -77,7 +77,7 @@ public final class ServerConnection: Sendable {
         } catch {
             tls?.abandon()
             if Task.isCancelled {
-                throw CertificateProviderError(.userCancelled, "Connecting to \(server.authority) was cancelled.")
+                throw ProviderError(.userCancelled, "Connecting to \(server.authority) was cancelled.")
             }
             if var verdict = tls?.verdict {
                 // A run may have several servers.
@@ -87,7 +87,7 @@ public final class ServerConnection: Sendable {
             if security.credentials == nil, tls?.binding.hasCertificateRequest == true,
                 let alert = TLSAlert(receivedIn: error), alert.refusesCertificate
             {
-                throw CertificateProviderError(demandedCertificate: alert, by: server.authority, underlying: error)
+                throw ProviderError(demandedCertificate: alert, by: server.authority, underlying: error)
             }
             throw Self.failure(error, server, security.settingNames, isConnecting: true)
                 .marked(asEndBy: error, after: tls?.presentation)
@@ -187,7 +187,7 @@ public final class ServerConnection: Sendable {
     ///   connection breaks, `userCancelled`.
     package func response(
         to request: HTTPRequest, limit: Int, deadline: NIODeadline
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+    ) async throws(ProviderError) -> HTTPResponse {
         let response = try await answer(to: gateway?.passingOn(request, to: server) ?? request, limit, deadline)
         if let gateway, response.status == 407 {
             close()
@@ -198,7 +198,7 @@ public final class ServerConnection: Sendable {
 
     private func answer(
         to request: HTTPRequest, _ limit: Int, _ deadline: NIODeadline
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+    ) async throws(ProviderError) -> HTTPResponse {
         let exchange = Exchange(
             request: request, authority: server.authority, limit: limit, deadline: deadline,
             answer: channel.eventLoop.makePromise())
@@ -214,7 +214,7 @@ public final class ServerConnection: Sendable {
         } catch {
             channel.close(promise: nil)
             if Task.isCancelled {
-                throw CertificateProviderError(.userCancelled, "The request to \(server.authority) was cancelled.")
+                throw ProviderError(.userCancelled, "The request to \(server.authority) was cancelled.")
             }
             let (alert, hasAnswered) = (presentation?.alert, state.withLock(\.hasAnswered))
             let failure = Self.failure(alert ?? error, server, names, isConnecting: false)

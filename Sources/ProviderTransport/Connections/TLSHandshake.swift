@@ -15,13 +15,13 @@ final class TLSHandshake: Sendable {
     private let security: ServerSecurity
     private let context: NIOSSLContext
     private let completed: EventLoopPromise<Void>
-    private let refusal = Mutex<CertificateProviderError?>(nil)
+    private let refusal = Mutex<ProviderError?>(nil)
     private let verification = Mutex<Task<Void, Never>?>(nil)
 
     /// Blocks while the file of trust anchors is read.
     init(
         _ server: ServerURL, _ security: ServerSecurity, on eventLoop: any EventLoop
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         var security = security
         // Read once, here: the verification must not block.
         security.trust.trustAnchors = try security.trust.trustAnchors.read()
@@ -43,13 +43,13 @@ final class TLSHandshake: Sendable {
         configuration.applicationProtocols = ["http/1.1"]
         configuration.keyLogCallback = binding.secretsCallback
         do { context = try NIOSSLContext(configuration: configuration) } catch {
-            throw CertificateProviderError(.internal, "TLS cannot be set up.", underlying: error)
+            throw ProviderError(.internal, "TLS cannot be set up.", underlying: error)
         }
         completed = eventLoop.makePromise()
     }
 
     /// The reason why the server is not trusted; `nil` if it is trusted or not verified yet.
-    var verdict: CertificateProviderError? { refusal.withLock { $0 } }
+    var verdict: ProviderError? { refusal.withLock { $0 } }
 
     func prepare(_ channel: any Channel) throws {
         let pipeline = channel.pipeline.syncOperations
@@ -81,7 +81,7 @@ final class TLSHandshake: Sendable {
     }
 
     private func verify(_ shown: [NIOSSLCertificate]) async -> NIOSSLVerificationResultWithMetadata {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             var chain: [X509Certificate] = []
             for certificate in shown {
                 guard let bytes = try? certificate.toDERBytes() else { continue }
@@ -106,10 +106,10 @@ final class TLSHandshake: Sendable {
 extension ServerSecurity {
     /// Refuses an unverified chain without a pinned certificate. A match proves little, since the chain is not
     /// verified; a mismatch proves that it is another server.
-    fileprivate func checkPins(_ chain: [X509Certificate]) throws(CertificateProviderError) {
+    fileprivate func checkPins(_ chain: [X509Certificate]) throws(ProviderError) {
         let pins = trust.pins
         guard pins.isEmpty || chain.contains(where: { one in pins.contains { $0.matches(one) } }) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .serverNotTrusted,
                 "The server's certificate is not trusted: no pin matches it; check the server, then correct the pin.")
         }

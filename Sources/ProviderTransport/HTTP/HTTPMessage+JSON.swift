@@ -12,10 +12,10 @@ extension HTTPRequest {
     /// - Throws: `internal` for content that cannot be encoded.
     public init(
         target: String, json content: some Encodable, isRepeatable: Bool = false
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let body: [UInt8]
         do { body = Array(try JSONEncoder().encode(content)) } catch {
-            throw CertificateProviderError(.internal, "The request cannot be encoded as JSON.", underlying: error)
+            throw ProviderError(.internal, "The request cannot be encoded as JSON.", underlying: error)
         }
         self.init(
             method: .post, target: target, headers: ["Content-Type": "application/json"], body: body,
@@ -30,9 +30,9 @@ extension HTTPResponse {
     /// - Throws: `protocolError` for anything else. The error does not show the body, which may contain secrets.
     public func json<Content: Decodable>(
         _ type: Content.Type, from server: ServerURL
-    ) throws(CertificateProviderError) -> Content {
+    ) throws(ProviderError) -> Content {
         do { return try JSONDecoder().decode(type, from: Data(body)) } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The answer of \(server.authority) is not the JSON that is expected; check \(settingNames.address).",
                 nativeCode: status)

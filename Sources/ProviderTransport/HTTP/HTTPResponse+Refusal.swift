@@ -28,12 +28,12 @@ extension HTTPResponse {
     ///   - advice: The next step, where the protocol has a better one than HTTP.
     public func refusal(
         of purpose: String, by server: ServerURL, reason: String? = nil, advice: String? = nil, at now: Date
-    ) -> CertificateProviderError {
+    ) -> ProviderError {
         let said =
             (reason.map(shownReason) ?? plainReason).map { ": " + ($0.hasSuffix(".") ? String($0.dropLast()) : $0) }
             ?? ""
         let start = "\(server.authority) answers \(purpose) with the status \(status)\(said)"
-        let (code, usual): (CertificateProviderError.Code, String) =
+        let (code, usual): (ProviderError.Code, String) =
             switch status {
             case 401, 407:
                 (.rejected, "\(challenge)check the user name and password, the token, or the certificate")
@@ -43,7 +43,7 @@ extension HTTPResponse {
             case 400...499: (.rejected, "look for the reason in the server's log")
             default: (.protocolError, "the protocol does not define this status")
             }
-        return CertificateProviderError(
+        return ProviderError(
             code, "\(start); \(advice ?? usual).", nativeCode: status, retryAfter: retryAfter(now: now),
             reason: hasRefusedPassword ? .rejectedPassword : mayRefuseCertificate ? .rejectedCertificate : nil)
     }

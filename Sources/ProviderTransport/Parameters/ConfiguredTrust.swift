@@ -31,7 +31,7 @@ public struct ConfiguredTrust: Sendable {
     /// Checks, before a secret is sent to a server, that more than the system trust store authenticates it.
     ///
     /// - Throws: `configurationInvalid`, with the parameters to set, if neither trust anchors nor pins are configured.
-    public func requireConfigured(for server: ServerURL) throws(CertificateProviderError) {
+    public func requireConfigured(for server: ServerURL) throws(ProviderError) {
         guard !isConfigured else { return }
         throw parameters.invalid(
             anchorsParameter,
@@ -46,9 +46,9 @@ public struct ConfiguredTrust: Sendable {
     ///
     /// - Returns: An empty array if no file is configured.
     /// - Throws: `fileNotFound`, `configurationInvalid`.
-    public func anchors() throws(CertificateProviderError) -> [X509Certificate] {
+    public func anchors() throws(ProviderError) -> [X509Certificate] {
         guard let path = parameters[anchorsParameter] else { return [] }
-        return try parameters.reading(anchorsParameter) { () throws(CertificateProviderError) in
+        return try parameters.reading(anchorsParameter) { () throws(ProviderError) in
             try CertificateFile.read(path)
         }
     }
@@ -57,9 +57,9 @@ public struct ConfiguredTrust: Sendable {
     ///
     /// - Returns: An empty array if no pin is configured.
     /// - Throws: `fileNotFound`, `configurationInvalid`: an unreadable pin is never ignored.
-    public func pins() throws(CertificateProviderError) -> [CertificatePin] {
-        try parameters.reading(pinsParameter) { () throws(CertificateProviderError) in
-            try parameters[pinsParameter].map { text throws(CertificateProviderError) in try CertificatePin.read(text) }
+    public func pins() throws(ProviderError) -> [CertificatePin] {
+        try parameters.reading(pinsParameter) { () throws(ProviderError) in
+            try parameters[pinsParameter].map { text throws(ProviderError) in try CertificatePin.read(text) }
                 .flatMap { $0 }
         }
     }
@@ -68,9 +68,9 @@ public struct ConfiguredTrust: Sendable {
     ///
     /// - Parameter isPinOnly: Whether a pin alone authenticates the server, without a chain to a trust anchor.
     /// - Throws: `fileNotFound`, `configurationInvalid`.
-    public func serverTrust(isPinOnly: Bool = false) throws(CertificateProviderError) -> ServerTrust {
+    public func serverTrust(isPinOnly: Bool = false) throws(ProviderError) -> ServerTrust {
         ServerTrust(
-            trustAnchors: try anchorsFile.map { path throws(CertificateProviderError) in
+            trustAnchors: try anchorsFile.map { path throws(ProviderError) in
                 .certificates(try anchors()).named(TrustAnchors.pemFile(path).name)
             } ?? .system, pins: try pins(),
             isPinOnly: isPinOnly)

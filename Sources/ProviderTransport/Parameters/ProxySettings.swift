@@ -11,7 +11,7 @@ public struct ProxySettings: Sendable {
     /// Reads the proxy and its user name from parameters. Reads no password yet.
     ///
     /// - Throws: `configurationInvalid` for a user without a proxy.
-    public init(_ parameters: Parameters) throws(CertificateProviderError) {
+    public init(_ parameters: Parameters) throws(ProviderError) {
         proxy = parameters[ServerParameter.proxy]
         user = parameters[ServerParameter.proxyUsername]
         passwordSource = parameters[ServerParameter.proxyPasswordSource]
@@ -35,7 +35,7 @@ public struct ProxySettings: Sendable {
     ///   ``/CertificateProviding/ProviderEnvironment/isRejected(_:for:)``.
     public func choice(
         _ environment: ProviderEnvironment, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> ProxyChoice {
+    ) async throws(ProviderError) -> ProxyChoice {
         guard let proxy else { return .environment(environment.secrets) }
         guard case .always(let server) = proxy.kind, let user else { return proxy }
         let password = try await environment.secret(
@@ -45,7 +45,7 @@ public struct ProxySettings: Sendable {
         if let credentials = complete.credentials, let source = passwordSource, source != .prompt,
             try await environment.isRejected(credentials.password, for: credentials.account)
         {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .rejected,
                 "The proxy \(server.server.authority) has rejected this password of '\(user.withVisibleControls)' before, so it is "
                     + "not sent again; correct 'proxy-password-source', or set it to prompt and enter the password once."
@@ -61,7 +61,7 @@ public struct ProxySettings: Sendable {
     ///   - error: The error of the run; `nil` if it has succeeded.
     ///   - proxies: The result of ``choice(_:_:)`` for the run.
     public func noteOutcome(
-        _ error: CertificateProviderError?, through proxies: ProxyChoice, _ environment: ProviderEnvironment
+        _ error: ProviderError?, through proxies: ProxyChoice, _ environment: ProviderEnvironment
     ) async {
         guard case .always(let proxy) = proxies.kind, let credentials = proxy.credentials else { return }
         let isRejected = error?.reason == .rejectedProxyPassword

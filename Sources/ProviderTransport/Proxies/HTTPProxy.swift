@@ -67,8 +67,8 @@ public struct HTTPProxy: Sendable {
     /// Returns the error for a proxy that refuses to connect to `server`.
     ///
     /// It is never an error of the server, which the request has not reached.
-    func refusal(_ status: Int, of server: ServerURL) -> CertificateProviderError {
-        let (code, advice): (CertificateProviderError.Code, String) =
+    func refusal(_ status: Int, of server: ServerURL) -> ProviderError {
+        let (code, advice): (ProviderError.Code, String) =
             switch status {
             // Tinyproxy says 401 of wrong ones.
             case 401, 407:
@@ -77,7 +77,7 @@ public struct HTTPProxy: Sendable {
             case 408, 429, 500...599: (.unavailable, "check whether the server is up, or try again later")
             default: (.configurationInvalid, "check that \(setting) names an HTTP proxy")
             }
-        return CertificateProviderError(
+        return ProviderError(
             code,
             "The proxy \(self.server.authority) answers the request for a connection to \(server.authority) with the "
                 + "status \(status); \(advice).", nativeCode: status,

@@ -29,7 +29,7 @@ public struct ProxyChoice: Sendable {
     ///
     /// - Throws: `configurationInvalid` if an environment variable is not `[http://][USER[:PASSWORD]@]HOST:PORT`. The
     ///   server is not reached directly instead, since the proxy may be there to prevent that.
-    public func proxy(for server: ServerURL) throws(CertificateProviderError) -> HTTPProxy? {
+    public func proxy(for server: ServerURL) throws(ProviderError) -> HTTPProxy? {
         switch kind {
         case .direct: nil
         case .always(let proxy): proxy

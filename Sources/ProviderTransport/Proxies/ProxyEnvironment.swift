@@ -18,7 +18,7 @@ struct ProxyEnvironment: Sendable {
     ///
     /// - Throws: `configurationInvalid` for a value that is not `[http://][USER[:PASSWORD]@]HOST:PORT`. The server is
     ///   not reached directly instead, since the proxy may be there to prevent that.
-    func proxy(for server: ServerURL) throws(CertificateProviderError) -> HTTPProxy? {
+    func proxy(for server: ServerURL) throws(ProviderError) -> HTTPProxy? {
         let names = server.isSecure ? ["https_proxy", "HTTPS_PROXY"] : ["http_proxy"]
         guard let (name, value) = first(of: names), !NoProxyList.isThisHost(server.host) else { return nil }
         if let (_, exceptions) = first(of: ["no_proxy", "NO_PROXY"]),
@@ -28,7 +28,7 @@ struct ProxyEnvironment: Sendable {
         }
         // The value is not shown, since a password may be in it.
         guard var proxy = Self.proxy(value) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The environment variable \(name) is not a usable proxy URL: expected "
                     + "http://[USER:PASSWORD@]HOST:PORT. Correct it, or unset it.")

@@ -40,11 +40,11 @@ struct ProxyTunnel {
             .nonisolated()
     }
 
-    private func failure(_ error: any Error, _ answer: ProxyAnswer) -> CertificateProviderError {
+    private func failure(_ error: any Error, _ answer: ProxyAnswer) -> ProviderError {
         if let status = answer.status, !(200..<300).contains(status) { return proxy.refusal(status, of: server) }
         switch answer.error ?? error {
         case is HTTPParserError, is ByteToMessageDecoderError:
-            return CertificateProviderError(
+            return ProviderError(
                 .protocolError,
                 "The proxy \(proxy.server.authority) does not answer in HTTP to the request for a connection to "
                     + "\(server.authority); check that \(proxy.setting) names an HTTP proxy.",
@@ -55,7 +55,7 @@ struct ProxyTunnel {
         case let error as IOError:
             return ServerConnection.failure(error, proxy.server, names, isConnecting: true, isProxy: true)
         default:
-            return CertificateProviderError(
+            return ProviderError(
                 .unavailable,
                 "The proxy \(proxy.server.authority) closed the connection before the tunnel to \(server.authority) "
                     + "was open; look for the reason in its log.", underlying: error)

@@ -49,8 +49,8 @@ actor AuthenticatingSession {
     ///   the connection.
     func response(
         to request: HTTPRequest, before deadline: NIODeadline,
-        body bind: (@Sendable (ServerConnection) async throws(CertificateProviderError) -> [UInt8])? = nil
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+        body bind: (@Sendable (ServerConnection) async throws(ProviderError) -> [UInt8])? = nil
+    ) async throws(ProviderError) -> HTTPResponse {
         var request = request
         var redirections = 0
         var answers = 0
@@ -106,12 +106,12 @@ actor AuthenticatingSession {
     var mayRepeat: Bool { credentials.beforeSendingPassword == nil || !hasSentPassword }
 
     /// Gets a token, the current or a new one, if there is a source of tokens.
-    func authenticate(before deadline: NIODeadline) async throws(CertificateProviderError) {
+    func authenticate(before deadline: NIODeadline) async throws(ProviderError) {
         if case .tokens(let tokens) = credentials.kind { token = try await tokens.token(within: deadline.remaining) }
     }
 
     /// Connects, if there is no open connection, and verifies the server. Sends no request.
-    func connect(before deadline: NIODeadline) async throws(CertificateProviderError) {
+    func connect(before deadline: NIODeadline) async throws(ProviderError) {
         _ = try await connected(deadline)
     }
 
@@ -120,7 +120,7 @@ actor AuthenticatingSession {
         connection = nil
     }
 
-    private func connected(_ deadline: NIODeadline) async throws(CertificateProviderError) -> ServerConnection {
+    private func connected(_ deadline: NIODeadline) async throws(ProviderError) -> ServerConnection {
         if let connection, connection.isOpen { return connection }
         let new = try await ServerConnection.open(server, security, through: proxy, over: network, deadline: deadline)
         connection = new
@@ -130,23 +130,23 @@ actor AuthenticatingSession {
     /// Returns the target of a redirection on the same origin (RFC 9110, section 10.2.2).
     private func target(
         of response: HTTPResponse, from target: String, _ count: Int
-    ) throws(CertificateProviderError) -> String {
+    ) throws(ProviderError) -> String {
         guard let location = response.headers.first(name: "Location"), !location.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "\(server.authority) redirects with the status \(response.status), but without a Location; look for "
                     + "the reason in the server's log.",
                 nativeCode: response.status)
         }
         guard let place = server.resolving(location, against: target) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "\(server.authority) redirects to '\(response.excerpt(of: location, limit: 200))', which is not a valid server "
                     + "URL; look for the reason in the server's log.",
                 nativeCode: response.status)
         }
         guard place.isOfSameOrigin(as: server) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "\(server.authority) redirects to '\(response.excerpt(of: location, limit: 200))'. Nothing is sent to another "
                     + "server, port or scheme than the configured one; if the redirection is right, put its target "
@@ -154,7 +154,7 @@ actor AuthenticatingSession {
                 nativeCode: response.status)
         }
         guard count <= Self.maximumRedirections else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "\(server.authority) redirects more than \(Self.maximumRedirections) times; look for the reason in the server's log."
             )

@@ -69,8 +69,8 @@ public struct ServerSession: Sendable {
     /// - Throws: `unavailable` if the server cannot be reached, `timedOut` if the time budget is spent, `serverNotTrusted`,
     ///   `protocolError` if it does not speak TLS, `rejected` if it refuses the client certificate, `userCancelled`. If a
     ///   proxy refuses: `rejected`, `unavailable` or `configurationInvalid`.
-    public func connect() async throws(CertificateProviderError) {
-        try await timeBudget.spend(settingNames) { end throws(CertificateProviderError) in try await connect(until: end)
+    public func connect() async throws(ProviderError) {
+        try await timeBudget.spend(settingNames) { end throws(ProviderError) in try await connect(until: end)
         }
     }
 
@@ -85,25 +85,25 @@ public struct ServerSession: Sendable {
     ///   to which nothing is sent; `timedOut` if the time budget is spent; `userCancelled`; the errors of the connection.
     public func response(
         to request: HTTPRequest,
-        body bind: (@Sendable (ServerConnection) async throws(CertificateProviderError) -> [UInt8])? = nil
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+        body bind: (@Sendable (ServerConnection) async throws(ProviderError) -> [UInt8])? = nil
+    ) async throws(ProviderError) -> HTTPResponse {
         guard session.isConfidential || session.credentials.isNone else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "Credentials are sent only over TLS, and \(server.authority) is an http: server; set an https: URL. "
                     + "Nothing was sent.")
         }
         // An optional request must leave time for the requests after it.
         return try await timeBudget.spend(oneOf: request.isOptional ? 4 : 1, settingNames) {
-            end throws(CertificateProviderError) in
+            end throws(ProviderError) in
             try await response(to: request, until: end, body: bind)
         }
     }
 
     private func response(
         to request: HTTPRequest, until end: ContinuousClock.Instant,
-        body bind: (@Sendable (ServerConnection) async throws(CertificateProviderError) -> [UInt8])?
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+        body bind: (@Sendable (ServerConnection) async throws(ProviderError) -> [UInt8])?
+    ) async throws(ProviderError) -> HTTPResponse {
         guard request.isRepeatable else {
             try await connect(until: end)
             try await session.authenticate(before: deadline(end))
@@ -111,15 +111,15 @@ public struct ServerSession: Sendable {
         }
         // Not with each repetition: secrets are sent for it.
         try await session.authenticate(before: deadline(end))
-        return try await repeating(until: end) { deadline throws(CertificateProviderError) in
+        return try await repeating(until: end) { deadline throws(ProviderError) in
             try await session.response(to: request, before: deadline, body: bind)
         } isTemporary: { response in
             response.isTemporaryFailure ? .temporary(retryAfter: response.retryAfter(now: now())) : .final
         }
     }
 
-    private func connect(until end: ContinuousClock.Instant) async throws(CertificateProviderError) {
-        try await repeating(until: end) { deadline throws(CertificateProviderError) in
+    private func connect(until end: ContinuousClock.Instant) async throws(ProviderError) {
+        try await repeating(until: end) { deadline throws(ProviderError) in
             try await session.connect(before: deadline)
         } isTemporary: { _ in
             .final
@@ -133,13 +133,13 @@ public struct ServerSession: Sendable {
 
     private func repeating<Answer>(
         until end: ContinuousClock.Instant,
-        _ ask: (NIODeadline) async throws(CertificateProviderError) -> Answer, isTemporary judge: (Answer) -> Verdict
-    ) async throws(CertificateProviderError) -> Answer {
+        _ ask: (NIODeadline) async throws(ProviderError) -> Answer, isTemporary judge: (Answer) -> Verdict
+    ) async throws(ProviderError) -> Answer {
         var attempt = 1
         while true {
-            let outcome: Result<Answer, CertificateProviderError>
+            let outcome: Result<Answer, ProviderError>
             let verdict: Verdict
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 let answer = try await ask(deadline(end))
                 (outcome, verdict) = (.success(answer), judge(answer))
             } catch {
@@ -155,7 +155,7 @@ public struct ServerSession: Sendable {
             // A server that is to be asked later than that is not asked sooner either.
             guard retryPolicy.now() + delay < end else { return try outcome.get() }
             do { try await retryPolicy.sleep(delay) } catch {
-                throw CertificateProviderError(.userCancelled, "The request to \(server.authority) was cancelled.")
+                throw ProviderError(.userCancelled, "The request to \(server.authority) was cancelled.")
             }
             attempt += 1
         }

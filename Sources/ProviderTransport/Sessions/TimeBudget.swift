@@ -26,11 +26,11 @@ public final class TimeBudget: Sendable {
     /// - Throws: `timedOut` if no time is left; the work is not started then.
     func spend<Answer>(
         oneOf parts: Int = 1, _ names: ServerSettingNames = ServerSettingNames(),
-        _ work: (_ end: ContinuousClock.Instant) async throws(CertificateProviderError) -> Answer
-    ) async throws(CertificateProviderError) -> Answer {
+        _ work: (_ end: ContinuousClock.Instant) async throws(ProviderError) -> Answer
+    ) async throws(ProviderError) -> Answer {
         let left = left.withLock(\.self)
         guard left > .zero else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .timedOut, "The server has used up its time; \(names.adviceForSlowness).")
         }
         let start = now()

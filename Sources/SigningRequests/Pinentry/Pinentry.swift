@@ -15,7 +15,7 @@ package final class Pinentry: Sendable {
     /// How long the program may take for what needs no person.
     private static let setupTime = Duration.seconds(30)
 
-    private let program: @Sendable () throws(CertificateProviderError) -> String
+    private let program: @Sendable () throws(ProviderError) -> String
     private let environment: [String: String]
     private let terminal: @Sendable () -> String?
     private let thread = BlockingExecutor.threads(maximum: 1)
@@ -33,7 +33,7 @@ package final class Pinentry: Sendable {
     ///   - program: Returns its absolute path, or its name in `PATH`. Called at each question.
     package init(
         environment: [String: String] = ProcessInfo.processInfo.environment, terminal: (@Sendable () -> String?)? = nil,
-        _ program: @escaping @Sendable () throws(CertificateProviderError) -> String
+        _ program: @escaping @Sendable () throws(ProviderError) -> String
     ) {
         let environment = environment.filter { !$0.value.isEmpty }
         self.environment = environment
@@ -68,7 +68,7 @@ package final class Pinentry: Sendable {
     ///   the task is cancelled, and after ``end()``.
     package func confirm(
         _ text: String, _ words: Words, within time: Duration? = nil, opening: (@Sendable () async -> String?)? = nil
-    ) async throws(CertificateProviderError) -> ApprovalAnswer {
+    ) async throws(ProviderError) -> ApprovalAnswer {
         let end = time.map { ContinuousClock.now + $0 }
         var (problem, tries, openings) = (String?.none, 0, 0)
         while true {
@@ -101,7 +101,7 @@ package final class Pinentry: Sendable {
     ///   - text: As that of a consent.
     ///   - label: Stands before the field.
     /// - Throws: As ``confirm(_:_:within:)``; `userCancelled` if the person declines.
-    package func secret(_ text: String, label: String) async throws(CertificateProviderError) -> SecretBytes {
+    package func secret(_ text: String, label: String) async throws(ProviderError) -> SecretBytes {
         guard case .answer(let secret) = try await ask(.secret(text, label: label), until: nil) else {
             throw Self.noAnswer
         }
@@ -136,7 +136,7 @@ package final class Pinentry: Sendable {
 
     private func ask(
         _ question: Question, until end: ContinuousClock.Instant?
-    ) async throws(CertificateProviderError) -> Reply {
+    ) async throws(ProviderError) -> Reply {
         let cancellation = try Cancellation()
         let hasEnded = state.withLock { state in
             state.open[ObjectIdentifier(cancellation)] = cancellation
@@ -144,10 +144,10 @@ package final class Pinentry: Sendable {
         }
         defer { _ = state.withLock { $0.open.removeValue(forKey: ObjectIdentifier(cancellation)) } }
         if hasEnded { throw Self.noAnswer }
-        let result = await withTaskCancellationHandler { () async -> Result<Reply, CertificateProviderError> in
-            do throws(CertificateProviderError) {
+        let result = await withTaskCancellationHandler { () async -> Result<Reply, ProviderError> in
+            do throws(ProviderError) {
                 return .success(
-                    try await thread.run { [self] () throws(CertificateProviderError) in
+                    try await thread.run { [self] () throws(ProviderError) in
                         let path = try path()
                         do throws(PinentryProcess.Failure) {
                             return try ask(path, question, until: end, cancellation)
@@ -289,7 +289,7 @@ package final class Pinentry: Sendable {
     }
 
     /// The path of the program.
-    private func path() throws(CertificateProviderError) -> String {
+    private func path() throws(ProviderError) -> String {
         let program = try program()
         if program.contains("/") {
             guard access(program, X_OK) == 0 else { throw Self.failure(program, Self.missing) }
@@ -310,23 +310,23 @@ package final class Pinentry: Sendable {
     private static let missing =
         "is not installed: install one, such as the package pinentry-curses, or name another one with Signing.prompt-program"
 
-    private static func failure(_ program: String, _ reason: String) -> CertificateProviderError {
+    private static func failure(_ program: String, _ reason: String) -> ProviderError {
         let step = reason == missing ? "" : "; check Signing.prompt-program, or use another prompt"
-        return CertificateProviderError(
+        return ProviderError(
             .interactionRequired,
             "The question cannot be asked: the program '\(program.withVisibleControls)' \(reason)\(step).")
     }
 
-    private static let noAnswer = CertificateProviderError(.userCancelled, "The question was not answered.")
+    private static let noAnswer = ProviderError(.userCancelled, "The question was not answered.")
 
     /// Tells a question that its answer is not wanted any more.
     private final class Cancellation: Sendable {
         /// Readable after the cancellation.
         let descriptor = certprov_event()
 
-        init() throws(CertificateProviderError) {
+        init() throws(ProviderError) {
             guard descriptor >= 0 else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .unavailable, "No question can be asked: \(String(cString: strerror(errno))).")
             }
         }

@@ -13,7 +13,7 @@ package struct PinentryPrompt: ApprovalPrompt {
     /// - Throws: As ``Pinentry/confirm(_:_:within:opening:)``.
     package func answer(
         to question: SigningQuestion, within time: Duration
-    ) async throws(CertificateProviderError) -> ApprovalAnswer {
+    ) async throws(ProviderError) -> ApprovalAnswer {
         var opening: (@Sendable () async -> String?)?
         if let path = question.documentPath { opening = { await Self.problem(opening: path) } }
         return try await pinentry.confirm(
@@ -23,7 +23,7 @@ package struct PinentryPrompt: ApprovalPrompt {
 
     /// Opens a document, and returns why it cannot be opened.
     private static func problem(opening path: String) async -> String? {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             try await ReplyOpener.show(path)
             return nil
         } catch { return error.message }

@@ -31,11 +31,11 @@ package final class ListeningSocket: Sendable {
     /// - Parameter path: Its file; `nil` for ``RequestSocket/defaultPath()``, whose directory is made.
     /// - Throws: `alreadyExists` if another process listens there, or the file is not a socket of this user;
     ///   `configurationInvalid`, `operationNotAllowed`, `storeWriteFailed`.
-    package init(at path: String?) throws(CertificateProviderError) {
+    package init(at path: String?) throws(ProviderError) {
         let file = if let path { path } else { try Self.defaultFile() }
         let name = file.withVisibleControls
-        func failed(_ code: Int32) -> CertificateProviderError {
-            CertificateProviderError(
+        func failed(_ code: Int32) -> ProviderError {
+            ProviderError(
                 .storeWriteFailed,
                 "The socket \(name) cannot be made: \(UnixSocket.text(code)); name another one with --socket.")
         }
@@ -51,7 +51,7 @@ package final class ListeningSocket: Sendable {
         guard directory >= 0 else { throw failed(errno) }
         defer { close(directory) }
         guard flock(directory, LOCK_EX | LOCK_NB) == 0 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed, "Another process is about to make a socket at \(name); try again.", reason: .busy)
         }
         guard var code = UnixSocket.withAddress(file, { bind(descriptor, $0, $1) == 0 ? 0 : errno }) else {
@@ -81,12 +81,12 @@ package final class ListeningSocket: Sendable {
     }
 
     /// Removes the file of a socket whose process has ended.
-    private static func removeRemains(_ path: String) throws(CertificateProviderError) {
+    private static func removeRemains(_ path: String) throws(ProviderError) {
         let name = path.withVisibleControls
         var status = stat()
         guard lstat(path, &status) == 0 else { return }
         guard status.st_mode & S_IFMT == S_IFSOCK, status.st_uid == geteuid() else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .alreadyExists, "\(name) exists, and is not a socket of this user; name another path with --socket.")
         }
         let descriptor = UnixSocket.make()
@@ -94,7 +94,7 @@ package final class ListeningSocket: Sendable {
         guard descriptor >= 0, certprov_set_nonblocking(descriptor) == 0,
             UnixSocket.withAddress(path, { connect(descriptor, $0, $1) == 0 ? 0 : errno }) == ECONNREFUSED
         else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .alreadyExists,
                 "Another process listens for requests at \(name). End it, or where systemd does so, run: systemctl --user stop "
                     + "certprov-requests.socket; or name another path with --socket.")
@@ -103,13 +103,13 @@ package final class ListeningSocket: Sendable {
     }
 
     /// Returns the default path, and makes the directory in the runtime directory, for this user alone.
-    private static func defaultFile() throws(CertificateProviderError) -> String {
+    private static func defaultFile() throws(ProviderError) -> String {
         let path = try RequestSocket.defaultPath()
         guard let end = path.lastIndex(of: "/") else { return path }
         let directory = String(path[..<end])
         var status = stat()
         if mkdir(directory, 0o700) != 0, errno != EEXIST {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeWriteFailed,
                 "The directory \(directory.withVisibleControls) cannot be made: \(UnixSocket.text(errno)); name a socket with "
                     + "--socket.")
@@ -117,7 +117,7 @@ package final class ListeningSocket: Sendable {
         guard lstat(directory, &status) == 0, status.st_mode & S_IFMT == S_IFDIR, status.st_uid == geteuid(),
             status.st_mode & 0o022 == 0
         else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "\(directory.withVisibleControls) is not a directory of this user alone; remove it, or run: chmod go-w "
                     + directory.shellQuoted)

@@ -50,15 +50,15 @@ package struct RequestListener: Sendable {
     /// Answers requests until the task is cancelled.
     ///
     /// - Throws: `unavailable` if the system cannot wait for connections.
-    package func run() async throws(CertificateProviderError) {
+    package func run() async throws(ProviderError) {
         guard let wakeUp = WakeUp() else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unavailable, "The socket cannot be waited for: \(UnixSocket.text(errno)).")
         }
-        let result = await withTaskCancellationHandler { () -> Result<Void, CertificateProviderError> in
-            do throws(CertificateProviderError) {
+        let result = await withTaskCancellationHandler { () -> Result<Void, ProviderError> in
+            do throws(ProviderError) {
                 return .success(
-                    try await BlockingExecutor.threads(maximum: 1).run { () throws(CertificateProviderError) in
+                    try await BlockingExecutor.threads(maximum: 1).run { () throws(ProviderError) in
                         try Connections(socket, limits, logger, handle, wakeUp).run()
                     })
             } catch { return .failure(error) }
@@ -198,7 +198,7 @@ private struct Connections {
     }
 
     /// Waits for what happens next, again and again, until it is stopped.
-    consuming func run() throws(CertificateProviderError) {
+    consuming func run() throws(ProviderError) {
         defer { for index in connections.indices { connections[index].close() } }
         while true {
             let accepts = connections.count < limits.connections && pausedUntil == nil
@@ -214,7 +214,7 @@ private struct Connections {
             }
             let deadline = (connections.compactMap(\.deadline) + [pausedUntil].compactMap(\.self)).min()
             guard poll(&events, nfds_t(events.count), deadline.map(milliseconds) ?? -1) >= 0 || errno == EINTR else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .unavailable, "The socket cannot be waited for: \(UnixSocket.text(errno)).")
             }
             if events[0].revents != 0 {

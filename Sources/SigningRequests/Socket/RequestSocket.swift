@@ -10,10 +10,10 @@ public enum RequestSocket {
     /// The path of the socket: `certprov/requests.sock` in the runtime directory, `$XDG_RUNTIME_DIR`.
     ///
     /// - Throws: `configurationInvalid` without a runtime directory.
-    public static func defaultPath() throws(CertificateProviderError) -> String {
+    public static func defaultPath() throws(ProviderError) -> String {
         // A relative path counts as none (XDG Base Directory Specification).
         guard let directory = getenv("XDG_RUNTIME_DIR").map({ String(cString: $0) }), directory.hasPrefix("/") else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "There is no runtime directory for the socket of signing requests: XDG_RUNTIME_DIR is not set to an absolute "
                     + "path. Name the socket with --socket PATH.")
@@ -33,18 +33,18 @@ public enum RequestSocket {
     ///   ``defaultPath()``.
     public static func send(
         _ request: String, to path: String? = nil, within time: Duration
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(ProviderError) -> [UInt8] {
         let path = if let path { path } else { try defaultPath() }
         let deadline = ContinuousClock.now + time
         let descriptor = UnixSocket.make()
         guard descriptor >= 0 else {
-            throw CertificateProviderError(.unavailable, "A socket cannot be made: \(UnixSocket.text(errno)).")
+            throw ProviderError(.unavailable, "A socket cannot be made: \(UnixSocket.text(errno)).")
         }
         defer { close(descriptor) }
-        let result = await withTaskCancellationHandler { () -> Result<[UInt8], CertificateProviderError> in
-            do throws(CertificateProviderError) {
+        let result = await withTaskCancellationHandler { () -> Result<[UInt8], ProviderError> in
+            do throws(ProviderError) {
                 return .success(
-                    try await BlockingExecutor.threads(maximum: 1).run { () throws(CertificateProviderError) in
+                    try await BlockingExecutor.threads(maximum: 1).run { () throws(ProviderError) in
                         try connect(descriptor, to: path, until: deadline)
                         try write(request, to: descriptor, at: path, until: deadline)
                         return try read(descriptor, at: path, until: deadline)
@@ -55,14 +55,14 @@ public enum RequestSocket {
             _ = shutdown(descriptor, Int32(SHUT_RDWR))
         }
         if Task.isCancelled {
-            throw CertificateProviderError(.userCancelled, "The request was given up: its task was cancelled.")
+            throw ProviderError(.userCancelled, "The request was given up: its task was cancelled.")
         }
         return try result.get()
     }
 
     private static func connect(
         _ descriptor: Int32, to path: String, until deadline: ContinuousClock.Instant
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let name = path.withVisibleControls
         // A full backlog is waited for. There is nothing that poll(2) could wait for then.
         let left = max(1, milliseconds(until: deadline))
@@ -75,16 +75,16 @@ public enum RequestSocket {
         case 0: break
         case EAGAIN: throw hasNoTime(path)
         case ENOENT, ECONNREFUSED:
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unavailable,
                 "No signer listens at \(name): \(UnixSocket.text(code)). Run: systemctl --user enable --now "
                     + "certprov-requests.socket")
         default:
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unavailable, "The signer at \(name) cannot be reached: \(UnixSocket.text(code)).")
         }
         guard UnixSocket.peer(descriptor)?.user == geteuid() else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .rejected,
                 "The signer at \(name) is a process of another user, and gets no request; name another socket.")
         }
@@ -92,7 +92,7 @@ public enum RequestSocket {
 
     private static func write(
         _ request: String, to descriptor: Int32, at path: String, until deadline: ContinuousClock.Instant
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         var request = request
         var rest = 0..<request.utf8.count
         while !rest.isEmpty {
@@ -112,7 +112,7 @@ public enum RequestSocket {
 
     private static func read(
         _ descriptor: Int32, at path: String, until deadline: ContinuousClock.Instant
-    ) throws(CertificateProviderError) -> [UInt8] {
+    ) throws(ProviderError) -> [UInt8] {
         var reply: [UInt8] = []
         var buffer = [UInt8](repeating: 0, count: 1 << 16)
         while true {
@@ -122,7 +122,7 @@ public enum RequestSocket {
             // Closed with a part of the request unread, it ends with an error.
             guard count > 0 else { return reply }
             guard reply.count + count <= largestReply else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .protocolError, "The reply of the signer at \(path.withVisibleControls) has more than 256 MiB.")
             }
             reply += buffer[..<count]
@@ -131,7 +131,7 @@ public enum RequestSocket {
 
     private static func wait(
         for event: Int32, _ descriptor: Int32, at path: String, until deadline: ContinuousClock.Instant
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         var waiting = pollfd(fd: descriptor, events: Int16(event), revents: 0)
         while true {
             let count = poll(&waiting, 1, milliseconds(until: deadline))
@@ -140,8 +140,8 @@ public enum RequestSocket {
         }
     }
 
-    private static func hasNoTime(_ path: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private static func hasNoTime(_ path: String) -> ProviderError {
+        ProviderError(
             .timedOut,
             "The signer at \(path.withVisibleControls) has not replied in time. The person may not have decided: see certprov "
                 + "requests list")

@@ -7,13 +7,13 @@ package enum ServiceManager {
     /// Returns the socket that it has passed (sd_listen_fds(3)); `nil` without one.
     ///
     /// - Throws: `configurationInvalid` unless it is one listening Unix socket.
-    package static func socket() throws(CertificateProviderError) -> ListeningSocket? {
+    package static func socket() throws(ProviderError) -> ListeningSocket? {
         // A program that such a service starts has the variables, and not the socket.
         guard variable("LISTEN_PID").flatMap({ Int32($0) }) == getpid(), let number = variable("LISTEN_FDS"),
             number != "0"
         else { return nil }
         guard number == "1" else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The service manager passes \(number.withVisibleControls) sockets, and requests have one; leave one "
                     + "ListenStream= in the socket unit.")
@@ -23,7 +23,7 @@ package enum ServiceManager {
             UnixSocket.option(SO_TYPE, of: first) == Int32(SOCK_STREAM.rawValue),
             UnixSocket.option(SO_ACCEPTCONN, of: first) == 1
         else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "Descriptor 3, which the service manager passes, is not a listening Unix stream socket; set ListenStream= to a "
                     + "path, and Accept=no, in the socket unit.")

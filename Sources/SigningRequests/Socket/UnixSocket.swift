@@ -29,8 +29,8 @@ enum UnixSocket {
     static let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
 
     /// Returns the error for a path that cannot be the address of a socket.
-    static func isNoAddress(_ path: String) -> CertificateProviderError {
-        CertificateProviderError(
+    static func isNoAddress(_ path: String) -> ProviderError {
+        ProviderError(
             .configurationInvalid,
             "The path of a socket has 1 to \(longestPath) bytes, and '\(path.withVisibleControls)' has \(path.utf8.count); "
                 + "name another one with --socket.")

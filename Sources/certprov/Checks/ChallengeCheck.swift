@@ -41,7 +41,7 @@ struct ChallengeCheck {
     }
 
     private func failed(_ what: String, _ text: String) -> Finding {
-        .error(what, CertificateProviderError(.configurationInvalid, text))
+        .error(what, ProviderError(.configurationInvalid, text))
     }
 
     private func port(_ number: Int, _ what: String, _ holder: String?) -> [Finding] {

@@ -21,7 +21,7 @@ struct Finding: Sendable {
     var what: String
     var detail: String
     /// The code of the error, if the check failed with one.
-    var code: CertificateProviderError.Code?
+    var code: ProviderError.Code?
 
     static func ok(_ what: String, _ detail: String) -> Finding { Finding(severity: .ok, what: what, detail: detail) }
 
@@ -29,7 +29,7 @@ struct Finding: Sendable {
         Finding(severity: .warning, what: what, detail: detail)
     }
 
-    static func error(_ what: String, _ error: CertificateProviderError) -> Finding {
+    static func error(_ what: String, _ error: ProviderError) -> Finding {
         Finding(severity: .error, what: what, detail: error.message, code: error.code)
     }
 
@@ -59,15 +59,15 @@ struct HostCheck {
         let configuration: LogonConfiguration
         let manager: LogonManager
         let vault: DataVault?
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             configuration = try context.configurationWithoutRemarks()
             (manager, vault) = try context.managerAsItIs(configuration)
         } catch {
             return [.error("configuration", error)]
         }
-        var unlocking: CertificateProviderError?
+        var unlocking: ProviderError?
         if let vault {
-            do throws(CertificateProviderError) { try await context.unlock(vault, of: manager) } catch {
+            do throws(ProviderError) { try await context.unlock(vault, of: manager) } catch {
                 unlocking = error
             }
         }
@@ -77,14 +77,14 @@ struct HostCheck {
         }
         var findings = [origin(of: configuration)]
         findings += configuration.warnings.map { .warning("configuration", $0) }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             try context.identityStore().checkWritable()
         } catch {
             findings.append(.error("store", error))
         }
         // An application may register by a password.
         if vault == nil || configuration.userCreationPolicy == .certificate {
-            do throws(CertificateProviderError) { try manager.requireProviders() } catch {
+            do throws(ProviderError) { try manager.requireProviders() } catch {
                 findings.append(.error("configuration", error))
             }
         }
@@ -100,9 +100,9 @@ struct HostCheck {
         // A needed person is an error if 'fetch' would come to that.
         var isSettled = false
         var stored: Identity?
-        var failure: CertificateProviderError?
+        var failure: ProviderError?
         if !manager.providers.isEmpty {
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 stored = try await manager.storedIdentity()
                 isSettled = stored?.hasExpired(at: Date()) == false
                 findings += files(configuration, stored)
@@ -133,16 +133,16 @@ struct HostCheck {
     private func files(_ configuration: LogonConfiguration, _ stored: Identity?) -> [Finding] {
         let what = "Files.directory"
         var findings: [Finding] = []
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             guard let export = try context.filesExport(configuration) else { return [] }
             try export.checkOwners()
-            let isCurrent = try stored.map { identity throws(CertificateProviderError) in
+            let isCurrent = try stored.map { identity throws(ProviderError) in
                 try export.isCurrent(identity)
             }
             if let program = export.missingProgram {
                 let finding = Finding.error(
                     "Files.reload",
-                    CertificateProviderError(
+                    ProviderError(
                         .unavailable,
                         "\(program.withVisibleControls) is missing, or cannot be executed: no program would be told of new files; "
                             + "install it, or correct the line"))
@@ -174,7 +174,7 @@ struct HostCheck {
         _ configuration: LogonConfiguration, _ manager: LogonManager, _ stored: Identity?
     ) async -> [Finding] {
         let what = "signing requests"
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let registry = try RequestRegistry(
                 configuration.settings, secrets: context.secrets, path: configuration.path)
             guard !registry.clients.isEmpty else { return [] }
@@ -194,7 +194,7 @@ struct HostCheck {
                     ))
             }
             for operation in registry.operations.sorted(by: { $0.rawValue < $1.rawValue }) {
-                do throws(CertificateProviderError) { try operation.requireUsable(leaf, at: Date()) } catch {
+                do throws(ProviderError) { try operation.requireUsable(leaf, at: Date()) } catch {
                     findings.append(.error("\(what) \(operation.rawValue)", error))
                 }
             }
@@ -215,11 +215,11 @@ struct HostCheck {
     ///
     /// - Parameter unlocking: Why the vault could not be unlocked.
     private func registration(
-        _ configuration: LogonConfiguration, _ manager: LogonManager, _ unlocking: CertificateProviderError?
+        _ configuration: LogonConfiguration, _ manager: LogonManager, _ unlocking: ProviderError?
     ) async -> [Finding] {
         let what = "registration"
         var findings: [Finding] = []
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             try configuration.checkRegistration()
             if let unlocking { throw unlocking }
             switch try await manager.registrationState() {
@@ -242,7 +242,7 @@ struct HostCheck {
             }
         }
         if !settings.pins.isEmpty { findings.append(ParameterCheck.pins(settings.pins, "\(what) pin")) }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             if try await manager.checkVaultKey() { findings.append(.ok("\(what) vault key", "the key store answers")) }
         } catch { findings.append(.error("\(what) vault key", error)) }
         return findings
@@ -256,7 +256,7 @@ struct HostCheck {
         guard stat(path, &status) == 0, status.st_mode & 0o022 != 0 else { return .ok("configuration", shown) }
         return .error(
             "configuration",
-            CertificateProviderError(
+            ProviderError(
                 .configurationInvalid, "\(shown) can be changed by others; run: chmod go-w \(path.shellQuoted)"))
     }
 
@@ -265,7 +265,7 @@ struct HostCheck {
         _ provider: any CertificateProvider, _ plan: RenewalPolicy?, isSettled: inout Bool
     ) async -> [Finding] {
         guard let listing = provider.listing else {
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 guard let identity = try provider.getStoredCertificate() else {
                     return [.warning("\(provider.id)", "No identity is stored.")]
                 }
@@ -310,7 +310,7 @@ struct HostCheck {
         return findings + remarks.map { .warning("\(id)", $0) }
     }
 
-    private func failure(_ error: CertificateProviderError, _ id: ProviderID, _ isSettled: Bool) -> Finding {
+    private func failure(_ error: ProviderError, _ id: ProviderID, _ isSettled: Bool) -> Finding {
         let finding = Finding.error("\(id)", error)
         return error.code == .interactionRequired && isSettled ? finding.asWarning : finding
     }
@@ -337,15 +337,15 @@ struct HostCheck {
         case .expired:
             return .error(
                 what,
-                CertificateProviderError(
+                ProviderError(
                     .expired, text + ". Replace the certificate at its source, then: certprov fetch"))
         case .notYetValid:
-            return .error(what, CertificateProviderError(.notFound, text + ". Check this host's clock."))
+            return .error(what, ProviderError(.notFound, text + ". Check this host's clock."))
         case .valid:
             if let limit, expiry < now.addingTimeInterval(limit.duration / .seconds(1)) {
                 return .error(
                     what,
-                    CertificateProviderError(
+                    ProviderError(
                         .expired,
                         text + ", which is within \(limit). Renew it: certprov fetch --force"))
             }

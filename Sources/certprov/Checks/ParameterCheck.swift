@@ -66,7 +66,7 @@ struct ParameterCheck {
     /// Checks that the store can be used as a renewal uses it: without a prompt.
     private func keyStore(_ uri: String, _ name: String) async -> Finding {
         let what = prefix + name
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let pinSource = texts.string("\(name)-pin-source").flatMap { SecretSource($0) }
             let store = try keyStores.store(uri, pinSource: pinSource, parameter: name)
             try await store.check(NoUserInteraction())
@@ -84,10 +84,10 @@ struct ParameterCheck {
 
     /// - Parameter mustBeValid: Whether the first certificate must be valid now, as for client authentication.
     static func certificates(_ path: String, _ what: String, mustBeValid: Bool = false) -> Finding {
-        attempt(what) { () throws(CertificateProviderError) in
+        attempt(what) { () throws(ProviderError) in
             let certificates = try CertificateFile.read(path)
             if mustBeValid, let leaf = certificates.first, leaf.status(at: Date()) != .valid {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "'\(leaf.subject)' is not valid now, but from \(leaf.notValidBefore.rfc3339) to "
                         + "\(leaf.notValidAfter.rfc3339); obtain another one.")
@@ -97,16 +97,16 @@ struct ParameterCheck {
     }
 
     static func pins(_ list: [String], _ what: String) -> Finding {
-        attempt(what) { () throws(CertificateProviderError) in
-            let pins = try list.map { text throws(CertificateProviderError) in try CertificatePin.read(text) }
+        attempt(what) { () throws(ProviderError) in
+            let pins = try list.map { text throws(ProviderError) in try CertificatePin.read(text) }
                 .flatMap { $0 }
             return pins.count == 1 ? "one pin" : "\(pins.count) pins"
         }
     }
 
     /// Runs `body`, and reports its error with the code that the provider would use for the value.
-    private static func attempt(_ what: String, _ body: () throws(CertificateProviderError) -> String) -> Finding {
-        do throws(CertificateProviderError) { return .ok(what, try body()) } catch {
+    private static func attempt(_ what: String, _ body: () throws(ProviderError) -> String) -> Finding {
+        do throws(ProviderError) { return .ok(what, try body()) } catch {
             var error = error
             if error.code == .malformedData { error.code = .configurationInvalid }
             return .error(what, error)
@@ -144,7 +144,7 @@ struct ParameterCheck {
         case .prompt, .fileDescriptor: return nil
         default: break
         }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             _ = try secrets.read(source)
             if let warning = secrets.warning(about: source) { return .warning(what, warning) }
             return .ok(what, "\(source) can be read")

@@ -22,7 +22,7 @@ struct PortCheck {
         guard code == 0 else {
             return .error(
                 what,
-                CertificateProviderError(
+                ProviderError(
                     .unavailable,
                     "The name cannot be resolved: \(String(cString: gai_strerror(code))). Check it, and DNS."))
         }
@@ -35,7 +35,7 @@ struct PortCheck {
         }
         return .error(
             what,
-            CertificateProviderError(
+            ProviderError(
                 .unavailable, "The port cannot be reached: \(reason). Check it, and that the server is up."))
     }
 

@@ -16,14 +16,14 @@ struct TrustCheck {
     /// - Parameters:
     ///   - identity: The stored identity, for the anchors that come with it.
     ///   - failure: Why there is none, if one is stored.
-    func run(_ identity: Identity?, failure unreadable: CertificateProviderError?) -> [Finding] {
+    func run(_ identity: Identity?, failure unreadable: ProviderError?) -> [Finding] {
         var findings: [Finding] = []
         var authorities: [X509Certificate] = []
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             findings += try anchors(identity, unreadable, &authorities)
         } catch { findings.append(failure("TrustAnchors", error)) }
         guard let lists = trust.revocationLists else { return findings }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             for (file, entries) in try lists.contents() {
                 let what = "TrustAnchors.crl" + (file == lists.path ? "" : " \(file.withVisibleControls)")
                 findings += entries.map { finding(what, $0, isLenient: lists.isLenient) }
@@ -44,7 +44,7 @@ struct TrustCheck {
         guard trust.anchors.isOfIdentity, let bundle = identity.trust, identity.status(at: now) == .valid,
             !bundle.certificates.contains(identity.certificate)
         else { return [] }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let path = try await CertificateChain.validated(
                 from: identity.certificate, among: identity.certificateChain, trusting: bundle.certificates, at: now)
             if path != nil { return [] }
@@ -60,8 +60,8 @@ struct TrustCheck {
     }
 
     private func anchors(
-        _ identity: Identity?, _ unreadable: CertificateProviderError?, _ authorities: inout [X509Certificate]
-    ) throws(CertificateProviderError) -> [Finding] {
+        _ identity: Identity?, _ unreadable: ProviderError?, _ authorities: inout [X509Certificate]
+    ) throws(ProviderError) -> [Finding] {
         // Without an identity, there is nothing that could be wrong with its bundle yet.
         var anchors = trust.anchors
         if let identity {
@@ -121,10 +121,10 @@ struct TrustCheck {
         }
         let overdue = text + ". The list is overdue; fetch the CA's current one."
         return isLenient
-            ? .warning(what, overdue) : .error(what, CertificateProviderError(.expired, overdue))
+            ? .warning(what, overdue) : .error(what, ProviderError(.expired, overdue))
     }
 
-    private func failure(_ what: String, _ error: CertificateProviderError) -> Finding {
+    private func failure(_ what: String, _ error: ProviderError) -> Finding {
         var error = error
         if error.code == .malformedData { error.code = .configurationInvalid }
         return .error(what, error)

@@ -15,7 +15,7 @@ struct AccessTokenCommand: AsyncParsableCommand {
     @OptionGroup var options: GlobalOptions
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let manager = try await context.manager(try context.configuration())
             let token = try await BuiltIns.accessToken(for: manager, context.interaction)
             let text = token.value.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }

@@ -20,7 +20,7 @@ struct Check: AsyncParsableCommand {
     var expiresWithin: SpanOfTime?
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let findings = await HostCheck(context, timer, expiresWithin: expiresWithin).run()
             try context.show(CheckDocument(findings)) {
                 var table = TextTable(header: ["RESULT", "WHAT", "DETAIL"])

@@ -50,7 +50,7 @@ struct Connect: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let configuration = try context.configuration()
             let manager = try await context.manager(configuration)
             defer { context.log(manager.decisions) }
@@ -79,7 +79,7 @@ struct Connect: AsyncParsableCommand {
             probe.deadline = .seconds(Int64(timeout))
             let report = try await probe.run()
             guard let document = ConnectionDocument(server, identity, report, now: Date()) else {
-                throw CertificateProviderError(.internal, "The identity has no certificate.")
+                throw ProviderError(.internal, "The identity has no certificate.")
             }
             try context.show(document) { Self.text(server, identity, report) }
             return .done

@@ -39,7 +39,7 @@ struct Delete: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let manager = try await context.manager(try context.configuration())
             let providers = try await manager.activeProviders()
             if !yes {
@@ -52,7 +52,7 @@ struct Delete: AsyncParsableCommand {
                     try await context.interaction.confirm(
                         "Delete the stored identity of \(names)?\(more)\(account)\(destroyed)")
                 else {
-                    throw CertificateProviderError(.userCancelled, "Nothing was deleted.")
+                    throw ProviderError(.userCancelled, "Nothing was deleted.")
                 }
             }
             defer { context.log(manager.decisions) }
@@ -62,7 +62,7 @@ struct Delete: AsyncParsableCommand {
                 context.remark("the certificate is revoked.")
             }
             if force { try await manager.closeAccounts(interaction) }
-            do throws(CertificateProviderError) { try await manager.deleteStoredCertificates() } catch {
+            do throws(ProviderError) { try await manager.deleteStoredCertificates() } catch {
                 // The first is thrown; the others are shown as well.
                 manager.decisions.compactMap(\.error).dropFirst().forEach(context.report)
                 throw error
@@ -75,7 +75,7 @@ struct Delete: AsyncParsableCommand {
     }
 
     /// The objects that are destroyed in addition to the stored identity, for the confirmation.
-    private static func announcement(_ manager: LogonManager) async throws(CertificateProviderError) -> String {
+    private static func announcement(_ manager: LogonManager) async throws(ProviderError) -> String {
         let objects = try await manager.announcedDeletions()
         return objects.isEmpty ? "" : " This permanently destroys: \(objects.joined(separator: "; "))."
     }

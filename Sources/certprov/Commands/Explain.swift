@@ -11,7 +11,7 @@ struct Explain: AsyncParsableCommand {
     @OptionGroup var options: GlobalOptions
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let explanation = try await context.manager(try context.configuration()).explain()
             try context.show(ExplanationDocument(explanation)) { Self.text(explanation) }
             return .done

@@ -27,7 +27,7 @@ struct Fetch: AsyncParsableCommand {
     @OptionGroup(title: "Files for other programs") var files: FileOptions
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let configuration = try context.configuration()
             let manager = try await context.manager(configuration)
             defer { context.log(manager.decisions) }
@@ -35,7 +35,7 @@ struct Fetch: AsyncParsableCommand {
             let exports = [try context.filesExport(configuration), try files.export(context.secrets)].compactMap(\.self)
             for export in exports { try export.prepare() }
             if exports.count > 1, exports[0].hasDirectory(of: exports[1]) {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .usage,
                     "--out names the Files.directory of the property file, where fetch writes in any case; leave out --out, or name "
                         + "another directory.")
@@ -50,7 +50,7 @@ struct Fetch: AsyncParsableCommand {
             let now = Date()
             let listed = ListedIdentity(identity, isStored: true)
             guard let document = IdentityDocument(listed, now: now) else {
-                throw CertificateProviderError(.internal, "The identity has no certificate.")
+                throw ProviderError(.internal, "The identity has no certificate.")
             }
             if identity.status(at: now) == .notYetValid {
                 context.remark("the certificate is not valid yet; check this host's clock.")
@@ -129,7 +129,7 @@ struct FileOptions: ParsableArguments {
     }
 
     /// Returns what writes the files of `--out`; `nil` without it.
-    func export(_ secrets: SecretReader) throws(CertificateProviderError) -> FilesExport? {
+    func export(_ secrets: SecretReader) throws(ProviderError) -> FilesExport? {
         guard let out else { return nil }
         var form = FilesExport.Form()
         form.formats = formats ?? form.formats
@@ -140,7 +140,7 @@ struct FileOptions: ParsableArguments {
         if form.formats.contains(.pkcs12), let source = p12PasswordSource.flatMap({ SecretSource($0) }) {
             let password = try secrets.read(source)
             guard !password.isEmpty else {
-                throw CertificateProviderError(.usage, "--p12-password-source names an empty password.")
+                throw ProviderError(.usage, "--p12-password-source names an empty password.")
             }
             form.pkcs12 = IdentityFiles.PKCS12(password: password, isLegacy: p12Legacy)
         }
@@ -149,10 +149,10 @@ struct FileOptions: ParsableArguments {
 
     private func number(
         _ name: String?, _ kind: String, _ option: String, _ find: (String) -> UInt32?
-    ) throws(CertificateProviderError) -> UInt32? {
+    ) throws(ProviderError) -> UInt32? {
         guard let name else { return nil }
         if let number = find(name) { return number }
-        throw CertificateProviderError(
+        throw ProviderError(
             .usage, "\(option) names a \(kind) that this host does not have: '\(name.withVisibleControls)'.")
     }
 }

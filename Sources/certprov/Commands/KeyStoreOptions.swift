@@ -49,7 +49,7 @@ extension CommandContext {
     /// - Returns: Also the name under which results show it.
     func keyStore(
         _ uri: String, _ pinSource: SecretSource?
-    ) async throws(CertificateProviderError) -> (any KeyStore, ProviderID) {
+    ) async throws(ProviderError) -> (any KeyStore, ProviderID) {
         var configuration = try ConfigurationLookup(options: options, registry: registry).configurationIfAny()
         configuration.warnings.forEach(remark)
         configuration.providers = []

@@ -74,7 +74,7 @@ struct Keygen: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             if let existing { return try await request(for: existing, context) }
             let (store, provider) = try await context.keyStore(place)
             // Whatever is wrong with these is found before there is a key.
@@ -90,7 +90,7 @@ struct Keygen: AsyncParsableCommand {
             let interaction = context.interaction
             let label = label ?? names.commonName ?? subject ?? ""
             try await context.makeKey(in: store, keyType ?? .p256, label: label, names, into: file, interaction) {
-                key, request throws(CertificateProviderError) in
+                key, request throws(ProviderError) in
                 if file == nil, !context.options.json {
                     context.remark("the private key is \(key.uri ?? "in the key store")")
                 }
@@ -104,14 +104,14 @@ struct Keygen: AsyncParsableCommand {
 }
 
 extension Keygen {
-    private func alternativeNames() throws(CertificateProviderError) -> [AlternativeName] {
-        try san.map { text throws(CertificateProviderError) in try AlternativeName(text) }
+    private func alternativeNames() throws(ProviderError) -> [AlternativeName] {
+        try san.map { text throws(ProviderError) in try AlternativeName(text) }
     }
 
     /// Writes a request for a key that is there already.
     private func request(
         for uri: String, _ context: CommandContext
-    ) async throws(CertificateProviderError) -> ExitStatus {
+    ) async throws(ProviderError) -> ExitStatus {
         var names: CertificateRequest.Names?
         if let subject {
             names = try CertificateRequest.Names(subject: subject, subjectAlternativeNames: alternativeNames())
@@ -123,7 +123,7 @@ extension Keygen {
         try await context.requireUnnamed(key.publicKey)
         if let certificate, names == nil { names = try CertificateRequest.Names(of: certificate) }
         guard let names else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .notFound, "The key has no certificate whose names the request could have; name them with --subject.",
                 provider: provider)
         }
@@ -140,8 +140,8 @@ extension Keygen {
     /// - Returns: Also the certificate that the key store has for it; `nil` without one.
     private static func key(
         _ uri: String, in store: any KeyStore, _ provider: ProviderID, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (any IdentityKey, X509Certificate?) {
-        do throws(CertificateProviderError) {
+    ) async throws(ProviderError) -> (any IdentityKey, X509Certificate?) {
+        do throws(ProviderError) {
             let identity = try await store.identity(uri, interaction)
             return (identity.key, identity.certificate)
         } catch { guard error.code == .notFound else { throw error } }
@@ -153,7 +153,7 @@ extension Keygen {
             return (key, nil)
         }
         let others = keys.prefix(20).map { "'\(String(name($0.reference.uri)).withVisibleControls)'" }
-        throw CertificateProviderError(
+        throw ProviderError(
             .notFound,
             "The key store has no key with the URI '\(String(name(uri)).withVisibleControls)'. "
                 + (others.isEmpty ? "It shows no key at all." : "Use one of: \(others.joined(separator: ", "))."),
@@ -167,13 +167,13 @@ extension CommandContext {
     /// The key store of `--key`; otherwise that of the one configured provider that has one.
     ///
     /// - Returns: Also the name under which results show it.
-    func keyStore(_ place: KeyStoreOptions) async throws(CertificateProviderError) -> (any KeyStore, ProviderID) {
+    func keyStore(_ place: KeyStoreOptions) async throws(ProviderError) -> (any KeyStore, ProviderID) {
         if let key = place.key { return try await keyStore(key, place.pinSource) }
         let stores = try await manager(try configuration()).providers.compactMap { provider in
             provider.keyStore.map { ($0, provider.id) }
         }
         guard let store = stores.first, stores.count == 1 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 stores.isEmpty
                     ? "No configured provider can make keys; name a token with --uri pkcs11:…, or a key store with --key."
@@ -188,7 +188,7 @@ extension CommandContext {
     /// URI names by itself.
     fileprivate func keyStore(
         _ place: KeyStoreOptions, ofKey uri: String
-    ) async throws(CertificateProviderError) -> (any KeyStore, ProviderID) {
+    ) async throws(ProviderError) -> (any KeyStore, ProviderID) {
         guard place.key == nil, options.drivenProvider == nil else { return try await keyStore(place) }
         let configuration = try ConfigurationLookup(options: options, registry: registry).configurationIfAny()
         if !configuration.providers.isEmpty {
@@ -216,8 +216,8 @@ extension CommandContext {
     fileprivate func makeKey(
         in store: any KeyStore, _ type: KeyType, label: String, _ names: CertificateRequest.Names,
         into file: OutputFile?, _ interaction: any UserInteraction,
-        show: (any IdentityKey, CertificateRequest) throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) {
+        show: (any IdentityKey, CertificateRequest) throws(ProviderError) -> Void
+    ) async throws(ProviderError) {
         var environment = environment(try identityStore().storage(for: Self.requestStorage))
         // The remains in another key store are destroyed when that is used again, and are not reported here.
         environment.logger = Logger(label: "certprov") { _ in SwiftLogNoOpLogHandler() }
@@ -226,7 +226,7 @@ extension CommandContext {
         let keys = OwnedKeys(store, environment, record: place.name)
         place.lease.isUnsettled = false
         let (key, request): (any IdentityKey, CertificateRequest)
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             key = try await keys.make(NewKey(type, label: label), interaction)
             request = try await CertificateRequest(names, key: key)
             place.lease.isUnsettled = true
@@ -251,14 +251,14 @@ extension CommandContext {
         let references: [KeyReference]
 
         /// The keys have been named. One that cannot be crossed out is named again.
-        func crossOut() async throws(CertificateProviderError) {
+        func crossOut() async throws(ProviderError) {
             for key in references { try await keys.handOver(key) }
         }
     }
 
     private func freeRecord(
         _ left: [UnsettledRecord], _ environment: ProviderEnvironment
-    ) async throws(CertificateProviderError) -> (name: String, lease: RecordLease) {
+    ) async throws(ProviderError) -> (name: String, lease: RecordLease) {
         for record in Self.requestRecords {
             guard let lease = try await environment.lease(of: record) else { continue }
             // Its process was killed since the look at the records: the next command names that key.
@@ -269,7 +269,7 @@ extension CommandContext {
             try await first.crossOut()
             return (first.name, first.lease)
         }
-        throw CertificateProviderError(
+        throw ProviderError(
             .unavailable,
             "\(Self.requestRecords.count) commands make a key at this moment; try again when one of them has ended.")
     }
@@ -279,7 +279,7 @@ extension CommandContext {
     /// - Returns: The records of those that were killed while they wrote a request. Their keys are named.
     private func recordsOfOthers(
         in store: any KeyStore, _ environment: ProviderEnvironment, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> [UnsettledRecord] {
+    ) async throws(ProviderError) -> [UnsettledRecord] {
         var left: [UnsettledRecord] = []
         for record in Self.requestRecords where try environment.storage.record(named: record) != nil {
             guard let lease = try await environment.lease(of: record) else { continue }
@@ -303,8 +303,8 @@ extension CommandContext {
 
 extension ProviderEnvironment {
     /// Takes the lease of a record; `nil` while another process has it.
-    fileprivate func lease(of record: String) async throws(CertificateProviderError) -> RecordLease? {
-        try await executor.run { [storage] () throws(CertificateProviderError) in
+    fileprivate func lease(of record: String) async throws(ProviderError) -> RecordLease? {
+        try await executor.run { [storage] () throws(ProviderError) in
             try storage.leaseRecord(named: record)
         }
     }

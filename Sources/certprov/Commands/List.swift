@@ -13,7 +13,7 @@ struct List: AsyncParsableCommand {
     @OptionGroup var options: GlobalOptions
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let configuration = try context.configuration()
             let manager = try await context.manager(configuration)
             let host = configuration.pluginDirectory.map(context.plugins.searching) ?? context.plugins

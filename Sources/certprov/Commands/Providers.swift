@@ -11,7 +11,7 @@ struct Providers: AsyncParsableCommand {
     @OptionGroup var options: GlobalOptions
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let plugins = try await context.installedPlugins()
             let (providers, keyStores) = (context.registry.descriptors, context.registry.keyStores)
             try context.show(ProviderListDocument(providers, keyStores, plugins)) {

@@ -26,13 +26,13 @@ struct Renew: AsyncParsableCommand {
     var dryRun = false
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let configuration = try context.configuration()
             let manager = try await context.manager(configuration)
             defer { context.log(manager.decisions) }
             let export = try context.filesExport(configuration)
             guard let stored = try await manager.storedIdentity() else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .notFound, "No identity is stored, so none can be renewed; get one with: certprov fetch")
             }
             var now = Date()
@@ -102,9 +102,9 @@ private struct RenewalDocument: CommandDocument {
 
     init(
         _ result: Result, _ identity: Identity, _ schedule: RenewalSchedule, _ files: [String]?, now: Date
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard let document = IdentityDocument(ListedIdentity(identity, isStored: true), now: now) else {
-            throw CertificateProviderError(.internal, "The identity has no certificate.")
+            throw ProviderError(.internal, "The identity has no certificate.")
         }
         self.result = result
         self.renewAt = schedule.due.rfc3339

@@ -25,7 +25,7 @@ struct StoreCertificate: AsyncParsableCommand {
     func validate() throws { try place.check(options) }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let (store, provider) = try await context.keyStore(place)
             let certificates = try CertificateFile.read(file)
             let interaction = context.interaction
@@ -36,7 +36,7 @@ struct StoreCertificate: AsyncParsableCommand {
             try await keeper.storeChain(chain, for: key, interaction)
             let reference = store.reference(to: key)
             var chosen: Identity?
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 chosen = try await keeper.identity(reference.uri, interaction)
             } catch {
                 // A plugin need not say that it keeps none.
@@ -49,7 +49,7 @@ struct StoreCertificate: AsyncParsableCommand {
             if replace {
                 // The others may be all that works.
                 guard chosen?.certificate == leaf else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .operationNotAllowed,
                         "The certificate is stored, and no other one is removed: "
                             + (chosen.map {
@@ -63,7 +63,7 @@ struct StoreCertificate: AsyncParsableCommand {
             let now = Date()
             let listed = ListedIdentity(identity, isStored: false)
             guard let document = IdentityDocument(listed, now: now) else {
-                throw CertificateProviderError(.internal, "The identity has no certificate.")
+                throw ProviderError(.internal, "The identity has no certificate.")
             }
             try context.show(StoredCertificateDocument(identity: document)) { List.table([listed], now: now) }
             return .done
@@ -72,8 +72,8 @@ struct StoreCertificate: AsyncParsableCommand {
 
     private static func keepsNoCertificates(
         _ store: any KeyStore, _ provider: ProviderID
-    ) -> CertificateProviderError {
-        CertificateProviderError(
+    ) -> ProviderError {
+        ProviderError(
             .configurationInvalid,
             "The key store '\(store.scheme):' keeps no certificates: the certificate is not stored. Keep the file. The provider 'pem' "
                 + "uses both, with its parameter 'certificate' set to the file and 'key' to '\(store.scheme):'.",
@@ -84,12 +84,12 @@ struct StoreCertificate: AsyncParsableCommand {
     private static func leaf(
         of certificates: [X509Certificate], _ store: any KeyStore, _ provider: ProviderID,
         _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (X509Certificate, any IdentityKey) {
+    ) async throws(ProviderError) -> (X509Certificate, any IdentityKey) {
         for certificate in certificates.filter({ !$0.isAuthority }) + certificates.filter(\.isAuthority) {
             let reference = KeyReference(publicKey: certificate.publicKey, uri: "")
             if let key = try await store.key(for: reference, interaction) { return (certificate, key) }
         }
-        throw CertificateProviderError(
+        throw ProviderError(
             .notFound,
             "The key store has no private key for '\(certificates.first?.subject ?? "")'; use the one that the "
                 + "request is from.",

@@ -26,7 +26,7 @@ struct StoreCommand: AsyncParsableCommand {
         @OptionGroup var options: GlobalOptions
 
         func run() async throws {
-            try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            try await CommandContext.run(options) { context throws(ProviderError) in
                 let used = try await context.usedIdentities(try context.presentConfiguration())
                 let items = try context.identityStore().entries().map { entry in
                     StoreItem(entry, isUsed: used.map { $0.contains(entry) }, now: Date())
@@ -68,17 +68,17 @@ struct StoreCommand: AsyncParsableCommand {
         var yes = false
 
         func run() async throws {
-            try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            try await CommandContext.run(options) { context throws(ProviderError) in
                 let store = try context.identityStore()
                 let entries = try store.entries()
                 guard let found = entries.first(where: { $0.path == entry }) else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .notFound, "The store has no entry '\(entry.withVisibleControls)'; see: certprov store list")
                 }
                 let configuration = try context.presentConfiguration()
                 let used = try await context.usedIdentities(configuration)
                 if used?.contains(found) == true {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .operationNotAllowed,
                         "The property file leads to the identity '\(found.path)'; delete it with: certprov delete")
                 }
@@ -88,7 +88,7 @@ struct StoreCommand: AsyncParsableCommand {
                 let present = configuration?.path.map(RegularFile.absolute)
                 if let other = found.propertyFile, other != present, access(other, F_OK) == 0 {
                     let file = other.shellQuoted
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .operationNotAllowed,
                         "The identity '\(found.path)' was stored with another property file, which may still lead to it; delete it "
                             + "with: certprov store delete --config \(file) \(found.path)")
@@ -105,10 +105,10 @@ struct StoreCommand: AsyncParsableCommand {
                     let subject = (try? found.identity.get())?.certificateChain.first?.subject ?? found.path
                     let key = leavesKey ? "" : " and its key"
                     guard try await interaction.confirm("Delete the identity '\(subject)'\(file)\(key)?") else {
-                        throw CertificateProviderError(.userCancelled, "Nothing was deleted.")
+                        throw ProviderError(.userCancelled, "Nothing was deleted.")
                     }
                 }
-                do throws(CertificateProviderError) {
+                do throws(ProviderError) {
                     if !leavesKey, let key = try found.identity.get().key {
                         let keyStores = try context.registry.keyStores(configuration?.keyStores ?? [:]) { id in
                             context.environment(store.storage(for: id))
@@ -144,15 +144,15 @@ private struct UsedIdentities {
     /// The paths of the entries that its providers have asked for.
     let entries: Set<String>
     /// The failures of providers that could not be listed.
-    let failures: [CertificateProviderError]
+    let failures: [ProviderError]
 
     func contains(_ entry: StoreEntry) -> Bool { entries.contains(entry.path) }
 }
 
 extension CommandContext {
     /// Returns the configuration; `nil` if there is none.
-    fileprivate func presentConfiguration() throws(CertificateProviderError) -> LogonConfiguration? {
-        do throws(CertificateProviderError) { return try configuration() } catch {
+    fileprivate func presentConfiguration() throws(ProviderError) -> LogonConfiguration? {
+        do throws(ProviderError) { return try configuration() } catch {
             guard error.code == .configurationMissing, options.config == nil else { throw error }
             return nil
         }
@@ -161,12 +161,12 @@ extension CommandContext {
     /// Returns the stored identities that a configuration leads to; `nil` without one.
     fileprivate func usedIdentities(
         _ configuration: LogonConfiguration?
-    ) async throws(CertificateProviderError) -> UsedIdentities? {
+    ) async throws(ProviderError) -> UsedIdentities? {
         guard let configuration else { return nil }
         // Two entries may have the same chain, after the file of an identity was moved: only the configuration's own is used.
         let entries = Mutex<Set<String>>([])
         let manager = try await manager(configuration) { path in _ = entries.withLock { $0.insert(path) } }
-        var failures: [CertificateProviderError] = []
+        var failures: [ProviderError] = []
         for provider in try await manager.activeProviders() {
             if let listing = provider.listing {
                 failures += await listing.listIdentities().failures.map { $0.attributed(to: provider.id) }

@@ -10,26 +10,26 @@ struct PinentryInteraction: UserInteraction {
     init(_ pinentry: Pinentry) { self.pinentry = pinentry }
 
     /// - Throws: `interactionRequired` where the program is missing or cannot ask, `userCancelled` without an answer.
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+    func requestSecret(_ prompt: String) async throws(ProviderError) -> SecretBytes {
         try await pinentry.secret(Self.text(prompt), label: "Secret:")
     }
 
     /// - Throws: As ``requestSecret(_:)``.
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
+    func confirm(_ question: String) async throws(ProviderError) -> Bool {
         switch try await pinentry.confirm(Self.text(question), .init(approve: "Yes", decline: "No", typed: "yes")) {
         case .approved: true
         case .declined: false
-        case .timedOut: throw CertificateProviderError(.userCancelled, "The question was not answered in time.")
+        case .timedOut: throw ProviderError(.userCancelled, "The question was not answered in time.")
         }
     }
 
     /// - Throws: `interactionRequired`: a pinentry hides the typed text.
-    func requestText(_ prompt: String) async throws(CertificateProviderError) -> String {
+    func requestText(_ prompt: String) async throws(ProviderError) -> String {
         throw Self.notAskable(prompt)
     }
 
     /// - Throws: `interactionRequired`, as ``requestText(_:)``.
-    func choose(_ question: String, among choices: [String]) async throws(CertificateProviderError) -> Int {
+    func choose(_ question: String, among choices: [String]) async throws(ProviderError) -> Int {
         throw Self.notAskable(question)
     }
 
@@ -39,8 +39,8 @@ struct PinentryInteraction: UserInteraction {
     /// The first line has nothing from outside: some programs look for tags of rich text there.
     private static func text(_ question: String) -> String { "certprov asks:\n\(question.withVisibleControls)" }
 
-    private static func notAskable(_ question: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private static func notAskable(_ question: String) -> ProviderError {
+        ProviderError(
             .interactionRequired,
             "A pinentry can ask for secrets and for consent, and not for \"\(question.withVisibleControls)\"; set the value in the configuration, or use --prompt terminal."
         )

@@ -646,7 +646,7 @@ final class ACMEServer: Sendable {
         }
         let request = try CertificateSigningRequest(derEncoded: csr)
         guard request.publicKey.isValidSignature(request.signature, for: request) else {
-            throw CertificateProviderError(.keyMismatch, "the request's signature does not verify")
+            throw ProviderError(.keyMismatch, "the request's signature does not verify")
         }
         let names: [GeneralName] = order.identifiers.map { identifier in
             identifier["type"] == "ip"
@@ -657,7 +657,7 @@ final class ACMEServer: Sendable {
         }
         let requested = try request.attributes.extensionRequest?.extensions.subjectAlternativeNames
         guard requested.map({ Set($0) }) == Set(names) else {
-            throw CertificateProviderError(.malformedData, "the request's names are not those of the order")
+            throw ProviderError(.malformedData, "the request's names are not those of the order")
         }
         let now = now()
         let subject = kind == .otherSubject ? try DistinguishedName { CommonName("dropped.example") } : request.subject

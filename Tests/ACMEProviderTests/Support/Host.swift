@@ -51,7 +51,7 @@ final class Host: Sendable {
 
     func provider(
         _ changes: [String: String?] = [:], in environment: ProviderEnvironment? = nil
-    ) throws(CertificateProviderError) -> EnrollingProvider {
+    ) throws(ProviderError) -> EnrollingProvider {
         var parameters: [String: String] = [
             "directory": server.directoryURL, "identifiers": "dns:host.example", "http-root": directory.path,
         ]
@@ -59,7 +59,7 @@ final class Host: Sendable {
         let made = try ACMEProvider.descriptor.makeProvider(
             environment ?? self.environment(), ProviderParameters(parameters.mapValues { .init($0) }))
         guard let provider = made as? EnrollingProvider else {
-            throw CertificateProviderError(.internal, "another type")
+            throw ProviderError(.internal, "another type")
         }
         return provider
     }

@@ -11,10 +11,10 @@ extension Identity {
     ///
     /// - Parameter willSign: Runs before each signature; may suspend, and may throw what a token would report.
     func keptAtHome(
-        willSign: @escaping @Sendable () async throws(CertificateProviderError) -> Void = {}
+        willSign: @escaping @Sendable () async throws(ProviderError) -> Void = {}
     ) throws -> Identity {
         try with(
-            TestKey(key) { [key] message, scheme throws(CertificateProviderError) in
+            TestKey(key) { [key] message, scheme throws(ProviderError) in
                 try await willSign()
                 return try await key.signature(for: message, using: scheme)
             })

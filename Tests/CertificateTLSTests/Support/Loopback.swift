@@ -24,7 +24,7 @@ struct Pair: Sendable {
     }
 
     static func of(_ kind: TestAuthority.KeyKind) throws -> Pair {
-        try pairs.get()[kind] ?? { throw CertificateProviderError(.notFound, "no such kind") }()
+        try pairs.get()[kind] ?? { throw ProviderError(.notFound, "no such kind") }()
     }
 }
 

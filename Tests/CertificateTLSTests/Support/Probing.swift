@@ -24,13 +24,13 @@ func makeProbe(
 
 /// Expects `body` to fail with `code`, and with a message that holds `fragment`.
 func expect(
-    _ code: CertificateProviderError.Code, _ fragment: String, nativeCode: Int? = nil,
+    _ code: ProviderError.Code, _ fragment: String, nativeCode: Int? = nil,
     sourceLocation: SourceLocation = #_sourceLocation, _ body: () async throws -> ConnectionReport
 ) async {
     do {
         let report = try await body()
         Issue.record("succeeded: \(report)", sourceLocation: sourceLocation)
-    } catch let error as CertificateProviderError {
+    } catch let error as ProviderError {
         #expect(error.code == code, "\(error)", sourceLocation: sourceLocation)
         #expect(error.message.contains(fragment), "\(error)", sourceLocation: sourceLocation)
         #expect(error.nativeCode == nativeCode, "\(error)", sourceLocation: sourceLocation)

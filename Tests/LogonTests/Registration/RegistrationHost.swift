@@ -56,9 +56,9 @@ final class RegistrationHost: Sendable {
     }
 
     /// The next process, for what throws nothing else.
-    func process() throws(CertificateProviderError) -> LogonManager {
+    func process() throws(ProviderError) -> LogonManager {
         do { return try restarted() } catch {
-            throw error as? CertificateProviderError ?? CertificateProviderError(.internal, "\(error)")
+            throw error as? ProviderError ?? ProviderError(.internal, "\(error)")
         }
     }
 
@@ -132,7 +132,7 @@ final class RegistrationHost: Sendable {
 extension ScriptedProvider {
     /// Lets it obtain an identity, which names it as its provider.
     func obtain(_ identity: Identity) {
-        get { _ throws(CertificateProviderError) in identity }
+        get { _ throws(ProviderError) in identity }
     }
 }
 

@@ -17,7 +17,7 @@ import Testing
         _ = try await host.register()
         try await host.manager.lock()
         _ = host.provider.takeCalls()
-        for code in [CertificateProviderError.Code.wrongPassword, .vaultDestroyed] {  // 22, 23
+        for code in [ProviderError.Code.wrongPassword, .vaultDestroyed] {  // 22, 23
             let error = await failure { try await host.manager.unlock(passcode: SecretBytes(utf8: "wrong one")) }
             #expect(error?.code == code)
             if code == .vaultDestroyed { #expect(error?.message.contains("keys:token=hsm") == true) }
@@ -36,10 +36,10 @@ import Testing
         host.provider.whenCalled { _ in
             #expect(!FileManager.default.fileExists(atPath: key), "The vault is gone first.")
         }
-        host.provider.deletion(.failure(CertificateProviderError(.deleteFailed, "It is stuck.")))
+        host.provider.deletion(.failure(ProviderError(.deleteFailed, "It is stuck.")))
         let (wrong, new) = (SecretBytes(utf8: "wrong one"), SecretBytes(utf8: "another passcode"))
         // Also for a change, while the vault is unlocked.
-        for code in [CertificateProviderError.Code.wrongPassword, .vaultDestroyed] {
+        for code in [ProviderError.Code.wrongPassword, .vaultDestroyed] {
             let error = await failure { try await host.manager.changePasscode(from: wrong, to: new) }
             #expect(error?.code == code)
             #expect(
@@ -88,7 +88,7 @@ import Testing
         let host = try await RegistrationHost()
         _ = try await host.register()
         let (next, vault) = (try host.restarted(), try host.restartedVault())
-        let destroyer = Person { _ throws(CertificateProviderError) in
+        let destroyer = Person { _ throws(ProviderError) in
             try vault.destroy()
             return RegistrationHost.passcode
         }
@@ -187,7 +187,7 @@ import Testing
         let host = try await RegistrationHost(settings: ["Passcode.lock-timeout": "60"], retryPolicy: time.policy)
         _ = try await host.register()
         let (vault, identity) = (host.vault, host.identity)
-        host.provider.get { _ throws(CertificateProviderError) in
+        host.provider.get { _ throws(ProviderError) in
             // The user takes longer than the lock timeout.
             time.pass(.seconds(600))
             for _ in 0..<20 { try? await Task.sleep(for: .milliseconds(5)) }

@@ -150,7 +150,7 @@ import Testing
         // Wrong again, for many requests at once.
         let wrong = try host.restarted(variables: ["PASSWORD": "wrong"])
         try await wrong.unlock(host.person)
-        await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+        await withTaskGroup(of: ProviderError.Code?.self) { tasks in
             for _ in 0..<8 { tasks.addTask { await failure { try await wrong.request(hello) }?.code } }
             for await code in tasks { #expect(code == .rejected || code == .operationNotAllowed) }
         }
@@ -232,8 +232,8 @@ import Testing
         let host = try await RegistrationHost(
             settings: Self.settings, variables: ["PASSWORD": "wrong"], now: { clock.now })
         host.server.state.withLock { $0.faults["refused"] = [fault] }
-        func runs() async throws -> [CertificateProviderError.Code?] {
-            var codes: [CertificateProviderError.Code?] = []
+        func runs() async throws -> [ProviderError.Code?] {
+            var codes: [ProviderError.Code?] = []
             for _ in 0..<4 {
                 // Each by another process.
                 let manager = try host.restarted()
@@ -242,7 +242,7 @@ import Testing
             }
             return codes
         }
-        let code: CertificateProviderError.Code =
+        let code: ProviderError.Code =
             switch fault {
             case .status(401), .status(403), .page: .rejected
             case .status(404): .configurationInvalid
@@ -385,7 +385,7 @@ import Testing
         let host = try await RegistrationHost(
             settings: Self.settings, variables: ["PASSWORD": PlatformServer.user.1], now: { clock.now })
         _ = try await host.manager.register(host.person)
-        func change(_ password: String, isAutomatic: Bool = true) async -> CertificateProviderError? {
+        func change(_ password: String, isAutomatic: Bool = true) async -> ProviderError? {
             await failure {
                 try await host.manager.changePassword(to: SecretBytes(utf8: password), isAutomatic: isAutomatic)
             }
@@ -394,7 +394,7 @@ import Testing
         #expect(refusals(host) == 1)
         #expect(await change("wrong")?.message.contains("certprov password") == true)
         host.server.state.withLock { $0.faults["refused"] = [.ignored] }
-        for code in [CertificateProviderError.Code.unavailable, .unavailable, .operationNotAllowed] {
+        for code in [ProviderError.Code.unavailable, .unavailable, .operationNotAllowed] {
             #expect(await change("wrong as well")?.code == code)
         }
         #expect(refusals(host) == 3)
@@ -416,7 +416,7 @@ import Testing
         host.server.state.withLock { $0.faults["refused"] = [.ignored] }
         let wrong = try host.restarted(variables: ["PASSWORD": "wrong"])
         try await wrong.unlock(host.person)
-        for code in [CertificateProviderError.Code.unavailable, .unavailable, .operationNotAllowed] {
+        for code in [ProviderError.Code.unavailable, .unavailable, .operationNotAllowed] {
             #expect(await failure { try await wrong.request(hello) }?.code == code)
         }
         #expect(refusals(host) == 3)

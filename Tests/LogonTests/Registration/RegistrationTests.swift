@@ -30,8 +30,8 @@ import Testing
 
     @Test func theProvidersErrorIsUnchanged() async throws {
         let host = try await RegistrationHost()
-        host.provider.get { _ throws(CertificateProviderError) in
-            throw CertificateProviderError(.pinIncorrect, "As told.", nativeCode: 17)
+        host.provider.get { _ throws(ProviderError) in
+            throw ProviderError(.pinIncorrect, "As told.", nativeCode: 17)
         }
         let error = await failure { try await host.manager.register(host.person) }
         #expect(error?.code == .pinIncorrect && error?.message == "As told." && error?.nativeCode == 17)
@@ -41,10 +41,10 @@ import Testing
     @Test(
         "A refusal by the server leaves the application unregistered until the next attempt",
         arguments: [
-            (401, CertificateProviderError.Code.rejected), (403, .rejected), (404, .configurationInvalid),
+            (401, ProviderError.Code.rejected), (403, .rejected), (404, .configurationInvalid),
             (400, .rejected), (503, .unavailable), (418, .rejected), (302, .protocolError),
         ])
-    func aServerThatRefuses(status: Int, code: CertificateProviderError.Code) async throws {
+    func aServerThatRefuses(status: Int, code: ProviderError.Code) async throws {
         let host = try await RegistrationHost()
         host.provider.obtain(host.identity)
         host.server.fail("POST", .status(status), .status(status), .status(status))
@@ -350,7 +350,7 @@ import Testing
         let host = try await RegistrationHost()
         let (started, release) = (AsyncStream<Void>.makeStream(), AsyncStream<Void>.makeStream())
         let identity = host.identity
-        host.provider.get { _ throws(CertificateProviderError) in
+        host.provider.get { _ throws(ProviderError) in
             started.continuation.yield()
             for await _ in release.stream { break }
             return identity

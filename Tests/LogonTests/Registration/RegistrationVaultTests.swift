@@ -204,7 +204,7 @@ import Testing
         let host = try await RegistrationHost(settings: ["Vault.key": "nothing:"])
         #expect(await failure { try await host.register() }?.code == .configurationInvalid)
         #expect(host.server.log.isEmpty)
-        #expect(throws: CertificateProviderError.self) { _ = try host.restarted(["Vault.key": "no URI"]) }
+        #expect(throws: ProviderError.self) { _ = try host.restarted(["Vault.key": "no URI"]) }
         await host.end()
     }
 

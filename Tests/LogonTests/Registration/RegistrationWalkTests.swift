@@ -14,7 +14,7 @@ import Testing
 /// Any order of events, with a server that misbehaves, providers that fail, and other processes: a hundred thousand in
 /// `make soak`.
 @Suite(.enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(60))) struct RegistrationWalkTests {
-    private static let failures: [CertificateProviderError.Code] = [
+    private static let failures: [ProviderError.Code] = [
         .pinIncorrect, .unavailable, .userCancelled, .pending,
     ]
 
@@ -55,19 +55,19 @@ import Testing
             }
             let providerFails = Int.random(in: 0..<6) == 0
             let code = Self.failures.randomElement() ?? .pending
-            host.provider.get { _ throws(CertificateProviderError) in
-                if providerFails { throw CertificateProviderError(code, "As told.") }
+            host.provider.get { _ throws(ProviderError) in
+                if providerFails { throw ProviderError(code, "As told.") }
                 return identity
             }
             let deletionFails = Int.random(in: 0..<8) == 0
             host.provider.deletion(
-                deletionFails ? .failure(CertificateProviderError(.deleteFailed, "As told.")) : .success(()))
+                deletionFails ? .failure(ProviderError(.deleteFailed, "As told.")) : .success(()))
             host.provider.stored(.success(stored ? identity : nil))
             _ = host.provider.takeCalls()
 
             let user = event == .other ? other : manager
-            var error: CertificateProviderError?
-            do throws(CertificateProviderError) {
+            var error: ProviderError?
+            do throws(ProviderError) {
                 switch event {
                 case .register: _ = try await user.register(host.person)
                 case .request: _ = try await user.request(HTTPRequest(target: "/hello"))

@@ -20,7 +20,7 @@ private struct Row: CustomTestStringConvertible, Sendable {
     let event: Step
     /// The provider's calls and the server's requests, in the order in which they come.
     let asks: [String]
-    let outcome: CertificateProviderError.Code?
+    let outcome: ProviderError.Code?
     let state: LogonState
     let check: Step
 
@@ -33,7 +33,7 @@ private struct Row: CustomTestStringConvertible, Sendable {
     init(
         _ number: String, _ start: Start = .notRegistered, with settings: [String: String?] = [:],
         arrange: @escaping Step = { _ in }, event: @escaping Step, asks: [String] = [],
-        throws outcome: CertificateProviderError.Code? = nil, state: LogonState, check: @escaping Step = { _ in }
+        throws outcome: ProviderError.Code? = nil, state: LogonState, check: @escaping Step = { _ in }
     ) {
         (self.number, self.start, self.settings) = (number, start, settings)
         (self.arrange, self.event, self.asks) = (arrange, event, asks)
@@ -64,8 +64,8 @@ private struct Row: CustomTestStringConvertible, Sendable {
                 log.withLock { $0.append(words.joined(separator: " ")) }
             }
         }
-        var outcome: CertificateProviderError?
-        do { try await row.event(host) } catch { outcome = try #require(error as? CertificateProviderError) }
+        var outcome: ProviderError?
+        do { try await row.event(host) } catch { outcome = try #require(error as? ProviderError) }
         #expect(outcome?.code == row.outcome, "\(String(describing: outcome))")
         #expect(log.withLock(\.self) == row.asks)
         host.provider.whenCalled { _ in }
@@ -98,16 +98,16 @@ extension Row {
     private static func faults(_ method: String, _ faults: PlatformServer.Fault...) -> Step {
         { host in host.server.state.withLock { $0.faults[method] = faults } }
     }
-    private static func stored(_ result: Result<Identity?, CertificateProviderError>) -> Step {
+    private static func stored(_ result: Result<Identity?, ProviderError>) -> Step {
         { $0.provider.stored(result) }
     }
-    private static func provider(fails code: CertificateProviderError.Code) -> Step {
+    private static func provider(fails code: ProviderError.Code) -> Step {
         { host in
-            host.provider.get { _ throws(CertificateProviderError) in throw CertificateProviderError(code, "As told.") }
+            host.provider.get { _ throws(ProviderError) in throw ProviderError(code, "As told.") }
         }
     }
     private static let deletionFails: Step = {
-        $0.provider.deletion(.failure(CertificateProviderError(.deleteFailed, "It is stuck.")))
+        $0.provider.deletion(.failure(ProviderError(.deleteFailed, "It is stuck.")))
     }
     private static let trustsAnother: Step = { host in
         _ = try host.directory.write(TestAuthority().root.pemRepresentation.utf8, to: "anchors.pem")
@@ -218,7 +218,7 @@ extension Row {
                 state: .registeredUnlocked),
             Row(
                 "14", .unlocked,
-                arrange: stored(.failure(CertificateProviderError(.storeReadFailed, "The disk is gone."))),
+                arrange: stored(.failure(ProviderError(.storeReadFailed, "The disk is gone."))),
                 event: request, asks: ["stored"], throws: .storeReadFailed, state: .registeredUnlocked),
             Row(
                 "15 the certificate", .unlocked,
@@ -251,7 +251,7 @@ extension Row {
         Row(
             "18 and the next request", .unlocked, arrange: provider(fails: .pending),
             event: { host in
-                await #expect(throws: CertificateProviderError.self) { try await update(host) }
+                await #expect(throws: ProviderError.self) { try await update(host) }
                 host.provider.obtain(host.identity)
                 try await request(host)
             }, asks: ["delete", "get", "stored", "get", "GET client"], state: .registeredUnlocked),
@@ -296,13 +296,13 @@ extension Row {
         Row(
             "23", .locked, with: ["Passcode.max-attempts": "2"],
             arrange: { host in
-                await #expect(throws: CertificateProviderError.self) { try await unlockWrongly(host) }
+                await #expect(throws: ProviderError.self) { try await unlockWrongly(host) }
             }, event: unlockWrongly, asks: ["delete"], throws: .vaultDestroyed, state: .notRegistered, check: hasNoVault
         ),
         Row(
             "24", .locked, with: ["Passcode.max-attempts": "3"],
             arrange: { host in
-                await #expect(throws: CertificateProviderError.self) { try await unlockWrongly(host) }
+                await #expect(throws: ProviderError.self) { try await unlockWrongly(host) }
             }, event: unlock, state: .registeredUnlocked, check: hasAttempts(3)),
         Row("25", .unlocked, event: { try await $0.manager.lock() }, state: .registeredLocked),
     ]

@@ -7,24 +7,24 @@ struct OneIdentity: StorageWrapper {
     var wrapped: any IdentityStorage { storage }
     private let storage = InMemoryStorage()
 
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+    func entry(named name: String) throws(ProviderError) -> StoredIdentity? {
         try storage.entry(named: "one")
     }
 
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(ProviderError) {
         try storage.setEntry(identity, named: "one")
     }
 
-    func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: "one") }
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+    func removeEntry(named name: String) throws(ProviderError) { try storage.removeEntry(named: "one") }
+    func record(named name: String) throws(ProviderError) -> SecretBytes? {
         try storage.record(named: one(name))
     }
 
     func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) { try storage.updateRecord(named: one(name), change) }
+        named name: String, _ change: (SecretBytes?) throws(ProviderError) -> SecretBytes?
+    ) throws(ProviderError) { try storage.updateRecord(named: one(name), change) }
 
-    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+    func leaseRecord(named name: String) throws(ProviderError) -> RecordLease? {
         try storage.leaseRecord(named: "one")
     }
 

@@ -70,11 +70,11 @@ final class SCEPResponder: Sendable {
     var received: [Received] { messages.withLock(\.self) }
 
     var transport: SCEPClient.Transport {
-        { request async throws(CertificateProviderError) in
+        { request async throws(ProviderError) in
             do {
                 return try self.answer(request)
             } catch {
-                throw CertificateProviderError(.internal, "The responder failed: \(error)")
+                throw ProviderError(.internal, "The responder failed: \(error)")
             }
         }
     }

@@ -43,9 +43,9 @@ final class SCEPServer: Sendable {
 
     /// One connection a request, over plain HTTP.
     var transport: SCEPClient.Transport {
-        { [port] request async throws(CertificateProviderError) in
+        { [port] request async throws(ProviderError) in
             guard let url = ServerURL("http://127.0.0.1:\(port)") else {
-                throw CertificateProviderError(.internal, "no URL")
+                throw ProviderError(.internal, "no URL")
             }
             let security = ServerSecurity(
                 trust: ServerTrust(trustAnchors: .system), credentials: nil, now: { Date() })

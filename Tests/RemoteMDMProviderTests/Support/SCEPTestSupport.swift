@@ -44,7 +44,7 @@ final class RecordingTransport: Sendable {
     }
 
     var transport: SCEPClient.Transport {
-        { request async throws(CertificateProviderError) in
+        { request async throws(ProviderError) in
             self.sent.withLock { $0.append(request) }
             return try await self.next(request)
         }
@@ -58,7 +58,7 @@ extension SCEPClient {
     ) -> SCEPClient {
         SCEPClient(
             configuration,
-            challenge: { _ async throws(CertificateProviderError) in
+            challenge: { _ async throws(ProviderError) in
                 asked.increment()
                 return challenge.map { SecretBytes(utf8: $0) }
             },

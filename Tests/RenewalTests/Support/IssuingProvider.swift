@@ -34,7 +34,7 @@ final class IssuingProvider: CertificateProvider, ReplacedIdentityDiscarding, Up
     func announce() { announced.continuation.yield() }
 
     /// Returns the identity that is given out; the argument is what an authority that works would issue.
-    typealias Answer = @Sendable (Identity, any UserInteraction) async throws(CertificateProviderError) -> Identity
+    typealias Answer = @Sendable (Identity, any UserInteraction) async throws(ProviderError) -> Identity
 
     private struct State {
         var stored: Identity?
@@ -77,9 +77,9 @@ final class IssuingProvider: CertificateProvider, ReplacedIdentityDiscarding, Up
     func answer(_ answer: @escaping Answer) { state.withLock { $0.answer = answer } }
 
     /// Fails in a time of the host's being up.
-    func fail(from begin: Duration, to end: Duration, with error: CertificateProviderError) {
+    func fail(from begin: Duration, to end: Duration, with error: ProviderError) {
         let clock = clock
-        answer { issued, _ throws(CertificateProviderError) in
+        answer { issued, _ throws(ProviderError) in
             if (begin..<end).contains(clock.uptime) { throw error }
             return issued
         }
@@ -95,13 +95,13 @@ final class IssuingProvider: CertificateProvider, ReplacedIdentityDiscarding, Up
 
     func store(_ identity: Identity?) { state.withLock { $0.stored = identity } }
 
-    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+    func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
         let answer = state.withLock { state in
             state.attempts.append(clock.uptime)
             return state.answer
         }
         let issued: Identity
-        do { issued = try issue() } catch { throw CertificateProviderError(.internal, "\(error)") }
+        do { issued = try issue() } catch { throw ProviderError(.internal, "\(error)") }
         let identity = try await answer(issued, interaction)
         state.withLock { state in
             state.stored = identity
@@ -110,16 +110,16 @@ final class IssuingProvider: CertificateProvider, ReplacedIdentityDiscarding, Up
         return identity
     }
 
-    func getStoredCertificate() throws(CertificateProviderError) -> Identity? { state.withLock { $0.stored } }
-    func deleteStoredCertificate() throws(CertificateProviderError) { store(nil) }
+    func getStoredCertificate() throws(ProviderError) -> Identity? { state.withLock { $0.stored } }
+    func deleteStoredCertificate() throws(ProviderError) { store(nil) }
 
     func discardReplaced(
         by identity: Identity, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         state.withLock { state in
             if state.stored?.certificate == identity.certificate { state.partings.append(clock.uptime) }
         }
-        throw CertificateProviderError(.tokenNotPresent, "Not there.")
+        throw ProviderError(.tokenNotPresent, "Not there.")
     }
 }
 

@@ -14,7 +14,7 @@ enum CallTarget {
     /// URL of a call.
     ///
     /// - Throws: `malformedData` for another URL and for a call that is refused; errors of the file.
-    init(_ argument: String) throws(CertificateProviderError) {
+    init(_ argument: String) throws(ProviderError) {
         if SellSignURL.isCall(argument.utf8) {
             self = .call(try SellSignURL(Array(argument.utf8)))
             return
@@ -27,7 +27,7 @@ enum CallTarget {
         }
     }
 
-    private static func path(of argument: String) throws(CertificateProviderError) -> String {
+    private static func path(of argument: String) throws(ProviderError) -> String {
         // file:/path is a file: URL, too (RFC 8089, appendix B).
         if argument.prefix(6).lowercased() == "file:/", !argument.dropFirst(6).hasPrefix("/") {
             return try path(of: "file://" + argument.dropFirst(5))
@@ -35,7 +35,7 @@ enum CallTarget {
         guard let colon = argument.firstIndex(of: ":"), argument[colon...].hasPrefix("://") else { return argument }
         let scheme = argument[..<colon].lowercased()
         guard scheme == "file" else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData,
                 "The URL with the scheme \(DisplayText.visible(scheme)) is not opened: contracts come as files, and calls begin with sellsign://."
             )
@@ -43,7 +43,7 @@ enum CallTarget {
         let rest = argument[colon...].dropFirst(3)
         let start = rest.firstIndex(of: "/") ?? rest.endIndex
         guard ["", "localhost"].contains(rest[..<start].lowercased()), let path = decoded(rest[start...]) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData, "The file: URL is not one of this host, or is not percent-encoded UTF-8; name the file."
             )
         }

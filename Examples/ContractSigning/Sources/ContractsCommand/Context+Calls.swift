@@ -3,7 +3,7 @@ import Contracts
 
 extension Context {
     /// What tells calling programs the outcome, as the property file says.
-    func callbacks() throws(CertificateProviderError) -> CallbackJournal {
+    func callbacks() throws(ProviderError) -> CallbackJournal {
         CallbackJournal(
             try queue(), schemes: settings[ContractsSettings.callbackSchemes],
             opener: URLOpener(settings[ContractsSettings.urlOpener]))
@@ -11,7 +11,7 @@ extension Context {
 
     /// Tells a calling program the outcome. What goes wrong is a warning.
     func tell(_ outcome: CallOutcome, to urls: CallbackURLs) async {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             if let problem = try await callbacks().tell(outcome, to: urls) { remark(problem) }
         } catch {
             remark("The calling program is not told: \(error.message)")

@@ -26,7 +26,7 @@ struct Context: Sendable {
     /// Reads the property file.
     ///
     /// - Throws: `configurationMissing`, `configurationInvalid`, and errors of this host's store.
-    init(_ options: GlobalOptions) throws(CertificateProviderError) {
+    init(_ options: GlobalOptions) throws(ProviderError) {
         self.options = options
         let warnings = Warnings(of: "contracts", collecting: options.json)
         var logger = Logger(label: "contracts") { _ in ConsoleLogHandler(warnings) }
@@ -44,11 +44,11 @@ struct Context: Sendable {
     ///   written down.
     static func run(
         _ options: GlobalOptions, isReading: Bool = false,
-        _ body: (Context) async throws(CertificateProviderError) -> ExitStatus
+        _ body: (Context) async throws(ProviderError) -> ExitStatus
     ) async throws {
-        try await guarded(options) { () async throws(CertificateProviderError) in
+        try await guarded(options) { () async throws(ProviderError) in
             let context = try Context(options)
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 try await context.unlock()
                 if !isReading { await context.resumeCallbacks() }
                 let status = try await body(context)
@@ -65,10 +65,10 @@ struct Context: Sendable {
 
     /// Runs a subcommand that needs no property file, in the same way.
     static func guarded(
-        _ options: GlobalOptions, _ body: () async throws(CertificateProviderError) -> ExitStatus
+        _ options: GlobalOptions, _ body: () async throws(ProviderError) -> ExitStatus
     ) async throws {
         let status: ExitStatus
-        do throws(CertificateProviderError) { status = try await body() } catch {
+        do throws(ProviderError) { status = try await body() } catch {
             report(error, json: options.json)
             status = ExitStatus(error.code)
         }
@@ -76,7 +76,7 @@ struct Context: Sendable {
     }
 
     /// Unlocks the vault of a registered application, where that needs a person.
-    private func unlock() async throws(CertificateProviderError) {
+    private func unlock() async throws(ProviderError) {
         guard logon.manager.configuration.registration.applicationID != nil, interaction.canAsk,
             try await logon.manager.registrationState() == .registeredLocked
         else { return }
@@ -84,10 +84,10 @@ struct Context: Sendable {
     }
 
     /// Shows an error on stderr, and goes on.
-    func report(_ error: CertificateProviderError) { Self.report(error, json: options.json) }
+    func report(_ error: ProviderError) { Self.report(error, json: options.json) }
 
     /// Shows an error on stderr, also before the options have been parsed.
-    static func report(_ error: CertificateProviderError, json: Bool) {
+    static func report(_ error: ProviderError, json: Bool) {
         var error = error
         // A call in the wrong place, such as after --config.
         error.message = CallText.hidingCalls(of: CommandLine.arguments, in: error.message)
@@ -98,7 +98,7 @@ struct Context: Sendable {
     func remark(_ text: String) { warnings.append(text) }
 
     /// Writes the result to stdout: `document` with `--json`, else `text`.
-    func show(_ document: some CommandDocument, text: () -> String) throws(CertificateProviderError) {
+    func show(_ document: some CommandDocument, text: () -> String) throws(ProviderError) {
         try Console.show(document, json: options.json, warnings, text: text)
     }
 }

@@ -15,14 +15,14 @@ struct HandlerInstallation {
     /// - Throws: `configurationInvalid` if the environment names no data directory.
     init(
         environment: (String) -> String? = { name in getenv(name).map { String(cString: $0) } }, warnings: Warnings
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         self.warnings = warnings
         func directory(_ name: String, _ standard: String) -> String? {
             if let path = environment(name), path.hasPrefix("/") { return path }
             return environment("HOME").flatMap { $0.hasPrefix("/") ? "\($0)/\(standard)" : nil }
         }
         guard let data = directory("XDG_DATA_HOME", ".local/share") else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "Neither XDG_DATA_HOME nor HOME is an absolute path; set one of them.")
         }
         self.data = data
@@ -39,7 +39,7 @@ struct HandlerInstallation {
     ///
     /// - Parameter command: The program, and its arguments before the URL or file.
     /// - Throws: `storeWriteFailed`.
-    func install(_ command: [String], isInTerminal: Bool) async throws(CertificateProviderError) {
+    func install(_ command: [String], isInTerminal: Bool) async throws(ProviderError) {
         try write(HandlerFiles.desktopEntry(command, isInTerminal: isInTerminal), to: desktopEntry)
         try write(HandlerFiles.mimeType, to: mimeFile)
         await refresh()
@@ -49,10 +49,10 @@ struct HandlerInstallation {
     /// Removes the files. One that is not there is none to remove.
     ///
     /// - Throws: `deleteFailed`.
-    func remove() async throws(CertificateProviderError) {
+    func remove() async throws(ProviderError) {
         for path in [desktopEntry, mimeFile] {
             guard unlink(path) == 0 || errno == ENOENT else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .deleteFailed,
                     "\(DisplayText.visible(path)) cannot be removed: \(String(cString: strerror(errno))).")
             }
@@ -62,7 +62,7 @@ struct HandlerInstallation {
     }
 
     /// Takes the entry out of the user's list of defaults.
-    private func forgetDefaults(in path: String) throws(CertificateProviderError) {
+    private func forgetDefaults(in path: String) throws(ProviderError) {
         guard let text = try? String(contentsOfFile: path, encoding: .utf8) else { return }
         let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
         let left = lines.compactMap { line -> String? in
@@ -103,7 +103,7 @@ struct HandlerInstallation {
         ([program] + arguments).map(DisplayText.shellQuoted).joined(separator: " ")
     }
 
-    private func write(_ text: String, to path: String) throws(CertificateProviderError) {
+    private func write(_ text: String, to path: String) throws(ProviderError) {
         do {
             let directory = String(path[..<(path.lastIndex(of: "/") ?? path.startIndex)])
             try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
@@ -111,7 +111,7 @@ struct HandlerInstallation {
             try Data(text.utf8).write(to: URL(filePath: path), options: .atomic)
             guard chmod(path, 0o644) == 0 else { throw CocoaError(.fileWriteUnknown) }
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeWriteFailed,
                 "\(DisplayText.visible(path)) cannot be written: \(String(cString: strerror(errno))).",
                 underlying: error)
@@ -121,9 +121,9 @@ struct HandlerInstallation {
     /// The path of this program.
     ///
     /// - Throws: `internal` without `/proc`.
-    static func program() throws(CertificateProviderError) -> String {
+    static func program() throws(ProviderError) -> String {
         guard let path = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe") else {
-            throw CertificateProviderError(.internal, "The path of this program is not known: /proc is not there.")
+            throw ProviderError(.internal, "The path of this program is not known: /proc is not there.")
         }
         return path
     }

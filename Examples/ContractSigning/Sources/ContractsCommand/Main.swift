@@ -35,7 +35,7 @@ enum Main {
     private static func end(_ error: any Error, _ arguments: [String], _ isJSON: Bool) -> Never {
         let root = ContractsCommand.self
         guard root.exitCode(for: error) != .success else {
-            do throws(CertificateProviderError) { try Console.print(root.fullMessage(for: error) + "\n") } catch {
+            do throws(ProviderError) { try Console.print(root.fullMessage(for: error) + "\n") } catch {
                 Context.report(error, json: isJSON)
                 exit(ExitStatus(error.code).rawValue)
             }
@@ -44,7 +44,7 @@ enum Main {
         let status = root.exitCode(for: error) == .validationFailure ? ExitStatus.usage : .software
         if isJSON {
             let message = CallText.hidingCalls(of: arguments, in: root.message(for: error))
-            Context.report(CertificateProviderError(.usage, message), json: true)
+            Context.report(ProviderError(.usage, message), json: true)
         } else {
             Console.note(CallText.hidingCalls(of: arguments, in: root.fullMessage(for: error)))
         }
@@ -52,7 +52,7 @@ enum Main {
     }
 
     private static func fail(_ message: String, _ isJSON: Bool) -> Never {
-        Context.report(CertificateProviderError(.usage, message), json: isJSON)
+        Context.report(ProviderError(.usage, message), json: isJSON)
         exit(ExitStatus.usage.rawValue)
     }
 

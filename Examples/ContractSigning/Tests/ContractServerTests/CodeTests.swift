@@ -179,8 +179,8 @@ struct CodeTests {
             #expect(try await make(nil, mode, to: address) == nil)
             return try await book.confirmCode(try code, for: id, document: document, of: TestServer.alice)
         }
-        func put() async -> CertificateProviderError.Code? {
-            do throws(CertificateProviderError) {
+        func put() async -> ProviderError.Code? {
+            do throws(ProviderError) {
                 _ = try await serving.put(version, after: nil)
                 return nil
             } catch {

@@ -17,7 +17,7 @@ public struct QueueWriter {
         switch arguments[1] {
         case "killed":
             let steps = Mutex(0)
-            let queue = queue(in: directory) { _ throws(CertificateProviderError) in
+            let queue = queue(in: directory) { _ throws(ProviderError) in
                 if steps.withLock({
                     $0 += 1; return $0
                 }) == number {
@@ -46,7 +46,7 @@ public struct QueueWriter {
 
     /// A queue in a directory.
     public static func queue(
-        in directory: String, _ step: @escaping StorageStep = { _ throws(CertificateProviderError) in }
+        in directory: String, _ step: @escaping StorageStep = { _ throws(ProviderError) in }
     ) -> ContractQueue {
         let storage = IdentityStore(path: directory + "/store").storage(for: ProviderID("contracts_"))
         return ContractQueue(
@@ -55,9 +55,9 @@ public struct QueueWriter {
     }
 
     /// Everything that changes a queue.
-    public static func use(_ queue: ContractQueue, _ file: ContractFile) throws(CertificateProviderError) {
+    public static func use(_ queue: ContractQueue, _ file: ContractFile) throws(ProviderError) {
         let contract = try queue.add(file)
-        try queue.change(contract.id) { contract throws(CertificateProviderError) in
+        try queue.change(contract.id) { contract throws(ProviderError) in
             contract.version.content = try contract.content.filling(["delivery_date": "2027-01-15"])
             contract.version.state = .inProgress
         }
@@ -78,10 +78,10 @@ public struct QueueWriter {
         let queue = queue(in: directory)
         var before: [Contract] = []
         var json = file.content.json
-        var error: CertificateProviderError?
+        var error: ProviderError?
         for index in 0..<10_000 where error == nil {
             json.set("filling", .string(String(repeating: "x", count: 10_000) + "\(index)"))
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 let content = try ContractContent(json)
                 try queue.put(
                     Contract(

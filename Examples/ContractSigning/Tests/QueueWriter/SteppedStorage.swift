@@ -2,7 +2,7 @@ public import CertificateProviding
 public import Contracts
 
 /// A step of a storage: called before and after each change that it makes. What it throws, the storage throws.
-public typealias StorageStep = @Sendable (_ name: String) throws(CertificateProviderError) -> Void
+public typealias StorageStep = @Sendable (_ name: String) throws(ProviderError) -> Void
 
 /// Records with steps.
 public struct SteppedStorage: IdentityStorage {
@@ -13,37 +13,37 @@ public struct SteppedStorage: IdentityStorage {
         (self.storage, self.step) = (storage, step)
     }
 
-    public func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+    public func entry(named name: String) throws(ProviderError) -> StoredIdentity? {
         try storage.entry(named: name)
     }
-    public func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+    public func setEntry(_ identity: StoredIdentity, named name: String) throws(ProviderError) {
         try storage.setEntry(identity, named: name)
     }
-    public func removeEntry(named name: String) throws(CertificateProviderError) {
+    public func removeEntry(named name: String) throws(ProviderError) {
         try storage.removeEntry(named: name)
     }
-    public func entryNames() throws(CertificateProviderError) -> [String] { try storage.entryNames() }
-    public func recordNames() throws(CertificateProviderError) -> [String] { try storage.recordNames() }
-    public func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+    public func entryNames() throws(ProviderError) -> [String] { try storage.entryNames() }
+    public func recordNames() throws(ProviderError) -> [String] { try storage.recordNames() }
+    public func record(named name: String) throws(ProviderError) -> SecretBytes? {
         try storage.record(named: name)
     }
     public func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) {
+        named name: String, _ change: (SecretBytes?) throws(ProviderError) -> SecretBytes?
+    ) throws(ProviderError) {
         try step("before the record")
-        try storage.updateRecord(named: name) { record throws(CertificateProviderError) in
+        try storage.updateRecord(named: name) { record throws(ProviderError) in
             let new = try change(record)
             try step("in the record's change")
             return new
         }
         try step("after the record")
     }
-    public func removeRecord(named name: String) throws(CertificateProviderError) {
+    public func removeRecord(named name: String) throws(ProviderError) {
         try step("before the record is removed")
         try storage.removeRecord(named: name)
         try step("after the record is removed")
     }
-    public func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+    public func leaseRecord(named name: String) throws(ProviderError) -> RecordLease? {
         try storage.leaseRecord(named: name)
     }
 }
@@ -57,29 +57,29 @@ public struct SteppedDocuments: DocumentKeeping {
         (self.documents, self.step) = (documents, step)
     }
 
-    public func write(_ content: [UInt8]) throws(CertificateProviderError) -> DocumentReference {
+    public func write(_ content: [UInt8]) throws(ProviderError) -> DocumentReference {
         try step("before a document")
         let document = try documents.write(content)
         try step("after a document")
         return document
     }
-    public func read(_ document: DocumentReference) throws(CertificateProviderError) -> [UInt8] {
+    public func read(_ document: DocumentReference) throws(ProviderError) -> [UInt8] {
         try documents.read(document)
     }
-    public func contains(_ document: DocumentReference) throws(CertificateProviderError) -> Bool {
+    public func contains(_ document: DocumentReference) throws(ProviderError) -> Bool {
         try documents.contains(document)
     }
-    public func remove(sha256 digest: String) throws(CertificateProviderError) {
+    public func remove(sha256 digest: String) throws(ProviderError) {
         try step("before a document is removed")
         try documents.remove(sha256: digest)
         try step("after a document is removed")
     }
-    public func all() throws(CertificateProviderError) -> [String] { try documents.all() }
+    public func all() throws(ProviderError) -> [String] { try documents.all() }
     public func path(of document: DocumentReference) -> String { documents.path(of: document) }
     public func whileKept<R>(
-        _ body: () throws(CertificateProviderError) -> R
-    ) throws(CertificateProviderError) -> R { try documents.whileKept(body) }
+        _ body: () throws(ProviderError) -> R
+    ) throws(ProviderError) -> R { try documents.whileKept(body) }
     public func whileAlone<R>(
-        _ body: () throws(CertificateProviderError) -> R
-    ) throws(CertificateProviderError) -> R? { try documents.whileAlone(body) }
+        _ body: () throws(ProviderError) -> R
+    ) throws(ProviderError) -> R? { try documents.whileAlone(body) }
 }

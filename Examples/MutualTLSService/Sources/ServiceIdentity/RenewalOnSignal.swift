@@ -18,7 +18,7 @@ public struct RenewalOnSignal: Service {
     public func run() async {
         for await _ in signals.cancelOnGracefulShutdown() {
             serviceManager.notify(.reloading)
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 try await identity.renew()
             } catch {
                 // Logged already, and tried again when it is due.

@@ -13,7 +13,7 @@ public struct ServiceIdentity: Sendable {
     /// Loads what a property file describes: the stored identity, or else a new one from the provider, and the CAs of the peers.
     public init(
         configuredBy file: String, reportingTo serviceManager: ServiceManager, logger: Logger
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let logon = try CertprovLogon(configuredBy: file, logger: logger)
         (self.logon, tls, renewing) = (logon, try await logon.tls(), try await logon.renewingIdentity())
         self.serviceManager = serviceManager
@@ -23,7 +23,7 @@ public struct ServiceIdentity: Sendable {
     public var certificate: X509Certificate { tls.credentials.current.identity.certificate }
 
     /// Asks the provider for a new identity now.
-    public func renew() async throws(CertificateProviderError) { try await renewing.renew() }
+    public func renew() async throws(ProviderError) { try await renewing.renew() }
 
     /// The service that keeps identity and trust fresh, to be run among the others. A failure is no reason for it to stop:
     /// the present identity is good until it expires, and it tries again.

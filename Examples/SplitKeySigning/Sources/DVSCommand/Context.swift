@@ -21,7 +21,7 @@ struct Context: Sendable {
     private var settings: Parameters { logon.manager.configuration.settings }
 
     /// Reads the property file.
-    init(_ options: GlobalOptions) throws(CertificateProviderError) {
+    init(_ options: GlobalOptions) throws(ProviderError) {
         self.options = options
         let warnings = Warnings(of: "dvs", collecting: options.json)
         var logger = Logger(label: "dvs") { _ in ConsoleLogHandler(warnings) }
@@ -35,12 +35,12 @@ struct Context: Sendable {
 
     /// Runs a subcommand: shows its error on stderr, and exits with the status of the error.
     static func run(
-        _ options: GlobalOptions, _ body: (Context) async throws(CertificateProviderError) -> ExitStatus
+        _ options: GlobalOptions, _ body: (Context) async throws(ProviderError) -> ExitStatus
     ) async throws {
         let status: ExitStatus
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let context = try Context(options)
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 try await context.unlock()
                 status = try await body(context)
             } catch {
@@ -56,7 +56,7 @@ struct Context: Sendable {
     }
 
     /// Unlocks the vault of a registered application, where that needs a person.
-    private func unlock() async throws(CertificateProviderError) {
+    private func unlock() async throws(ProviderError) {
         guard logon.manager.configuration.registration.applicationID != nil, interaction.canAsk,
             try await logon.manager.registrationState() == .registeredLocked
         else { return }
@@ -65,20 +65,20 @@ struct Context: Sendable {
 
     // MARK: - Keys
 
-    func store() throws(CertificateProviderError) -> SplitKeyStore {
+    func store() throws(ProviderError) -> SplitKeyStore {
         SplitKeyStore(try logon.manager.environment(of: ProviderID("splitkey_")).storage)
     }
 
     /// The authority of the settings.
-    func authority() throws(CertificateProviderError) -> Authority {
+    func authority() throws(ProviderError) -> Authority {
         guard let server = settings[SplitKeySettings.authority] else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationMissing, "No authority is configured; set SplitKey.authority in the property file.")
         }
         return Authority(server, try exchange(server))
     }
 
-    private func exchange(_ server: ServerURL) throws(CertificateProviderError) -> NetworkExchange {
+    private func exchange(_ server: ServerURL) throws(ProviderError) -> NetworkExchange {
         let trust = ConfiguredTrust(
             anchors: SplitKeySettings.trustAnchors, pins: SplitKeySettings.pin, in: settings)
         try trust.requireConfigured(for: server)
@@ -86,9 +86,9 @@ struct Context: Sendable {
             trusting: try trust.serverTrust(), timeout: settings[SplitKeySettings.timeout], logger: logger)
     }
 
-    func host() throws(CertificateProviderError) -> SplitKeyHost {
+    func host() throws(ProviderError) -> SplitKeyHost {
         let authority = try authority()
-        let party = try settings[SplitKeySettings.relyingParty].map { server throws(CertificateProviderError) in
+        let party = try settings[SplitKeySettings.relyingParty].map { server throws(ProviderError) in
             RelyingParty(server, try exchange(server))
         }
         var sources: [MPinID.Scope: SecretSource] = [:]
@@ -110,15 +110,15 @@ struct Context: Sendable {
     }
 
     /// The user of an option; without it the only one.
-    func user(_ option: UserOption, of host: SplitKeyHost) throws(CertificateProviderError) -> String {
+    func user(_ option: UserOption, of host: SplitKeyHost) throws(ProviderError) -> String {
         if let user = option.user { return user }
         let (login, signing) = try host.users()
         let users = login.union(signing).sorted()
         guard let user = users.first else {
-            throw CertificateProviderError(.notFound, "There is no key here; run: dvs enrol")
+            throw ProviderError(.notFound, "There is no key here; run: dvs enrol")
         }
         guard users.count == 1 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .usage,
                 "Several users have keys here: \(DisplayText.visible(users.joined(separator: ", "))). Name one with --user."
             )
@@ -129,7 +129,7 @@ struct Context: Sendable {
     // MARK: - Output
 
     /// Shows an error on stderr, also before the options have been parsed.
-    static func report(_ error: CertificateProviderError, json: Bool) {
+    static func report(_ error: ProviderError, json: Bool) {
         Console.report(error, of: "dvs", json: json)
     }
 
@@ -137,7 +137,7 @@ struct Context: Sendable {
     func remark(_ text: String) { warnings.append(text) }
 
     /// Writes the result to stdout: `document` with `--json`, else `text`.
-    func show(_ document: some CommandDocument, text: () -> String) throws(CertificateProviderError) {
+    func show(_ document: some CommandDocument, text: () -> String) throws(ProviderError) {
         try Console.show(document, json: options.json, warnings, text: text)
     }
 }

@@ -13,7 +13,7 @@ enum Main {
         // ArgumentParser would drop the first value without a word.
         for option in ["--config", "--user", "--out", "--code-source", "--new-pin-source"]
         where names.count(where: { $0 == option }) > 1 {
-            let error = CertificateProviderError(.usage, "\(option) is given twice, and takes one value; remove one.")
+            let error = ProviderError(.usage, "\(option) is given twice, and takes one value; remove one.")
             Context.report(error, json: words.contains("--json"))
             exit(ExitStatus.usage.rawValue)
         }
@@ -35,14 +35,14 @@ enum Main {
     private static func end(_ error: any Error, isJSON: Bool) -> Never {
         let root = DVSCommand.self
         guard root.exitCode(for: error) != .success else {
-            do throws(CertificateProviderError) { try Console.print(root.fullMessage(for: error) + "\n") } catch {
+            do throws(ProviderError) { try Console.print(root.fullMessage(for: error) + "\n") } catch {
                 Context.report(error, json: isJSON)
                 exit(ExitStatus(error.code).rawValue)
             }
             exit(ExitStatus.done.rawValue)
         }
         if isJSON {
-            Context.report(CertificateProviderError(.usage, root.message(for: error)), json: true)
+            Context.report(ProviderError(.usage, root.message(for: error)), json: true)
         } else {
             Console.note(root.fullMessage(for: error))
         }

@@ -9,13 +9,13 @@ struct Announcement: Sendable {
     /// Removes the file of an earlier server. The new one appears whole, when the server listens.
     ///
     /// - Throws: `configurationInvalid` for a file that cannot be written.
-    init(file: String?) throws(CertificateProviderError) {
+    init(file: String?) throws(ProviderError) {
         self.file = file
         guard let file else { return }
         let descriptor = open(Self.unfinished(file), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
         guard descriptor >= 0, close(descriptor) == 0, unlink(file) == 0 || errno == ENOENT else {
             let number = errno
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "--ports-file \(DisplayText.visible(file)) cannot be written: \(String(cString: strerror(number))). Set another one.",
                 nativeCode: Int(number))

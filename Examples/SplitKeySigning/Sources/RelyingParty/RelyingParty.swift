@@ -14,7 +14,7 @@ struct RelyingParty: Sendable {
     init(
         _ configuration: RelyingPartyConfiguration, logger: Logger, transport: Transport = Transport(),
         now: @escaping @Sendable () -> Date = { Date() }
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let calls = ServerCalls(
             trust: configuration.trust, timeout: configuration.timeout, transport: transport, now: now)
         let tokens = AccessTokens(now: now)

@@ -18,7 +18,7 @@ struct RelyingPartyCommand: AsyncParsableCommand {
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
         setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
         umask(0o077)
-        do { try await body() } catch let error as CertificateProviderError {
+        do { try await body() } catch let error as ProviderError {
             try? FileHandle.standardError.write(contentsOf: Data("relying-party: \(error)\n".utf8))
             throw ExitCode(ExitStatus(error.code).rawValue)
         }
@@ -28,7 +28,7 @@ struct RelyingPartyCommand: AsyncParsableCommand {
 struct ConfigurationOptions: ParsableArguments {
     @Option(help: ArgumentHelp("The property file.", valueName: "file")) var config: String
 
-    func logon(_ logger: Logger) throws(CertificateProviderError) -> CertprovLogon {
+    func logon(_ logger: Logger) throws(ProviderError) -> CertprovLogon {
         try CertprovLogon(configuredBy: config, sections: [RelyingPartySettings.section], logger: logger)
     }
 
@@ -53,7 +53,7 @@ struct ForgetUserCommand: AsyncParsableCommand {
             let settings = try options.logon(ConfigurationOptions.logger()).manager.configuration.settings
             let keys = try BoundKeys(directory: try settings.required(RelyingPartySettings.state))
             guard try keys.forget(user) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .notFound, "No key is recorded for \(DisplayText.visible(user)) in \(keys.directory).")
             }
         }

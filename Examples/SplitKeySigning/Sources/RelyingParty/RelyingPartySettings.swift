@@ -87,7 +87,7 @@ struct RelyingPartyConfiguration: Sendable {
     /// Reads the section, the secret and the trust anchors. Blocks on files.
     ///
     /// - Throws: `configurationInvalid` for what is missing; errors of the secret's source and of the files.
-    init(_ settings: Parameters) throws(CertificateProviderError) {
+    init(_ settings: Parameters) throws(ProviderError) {
         let base = try settings.required(RelyingPartySettings.baseURL)
         let path = base.path.hasSuffix("/") ? String(base.path.dropLast()) : base.path
         let secret = try settings.required(RelyingPartySettings.clientSecret)
@@ -104,7 +104,7 @@ struct RelyingPartyConfiguration: Sendable {
 }
 
 extension Parameters {
-    func required<Value>(_ parameter: Parameter<Value?>) throws(CertificateProviderError) -> Value {
+    func required<Value>(_ parameter: Parameter<Value?>) throws(ProviderError) -> Value {
         guard let value = self[parameter] else { throw invalid(parameter, "is missing; set it") }
         return value
     }

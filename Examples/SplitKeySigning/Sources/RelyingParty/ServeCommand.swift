@@ -44,7 +44,7 @@ struct ServeCommand: AsyncParsableCommand {
             let relyingParty = try RelyingParty(RelyingPartyConfiguration(configuration.settings), logger: logger)
             let hasIdentity = !configuration.providers.isEmpty
             guard hasIdentity || ["127.0.0.1", "::1", "localhost"].contains(address) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "\(options.config) has no CertificateProvider, and without TLS only the loopback address is served; configure one, or leave --address out."
                 )
@@ -76,7 +76,7 @@ struct ServeCommand: AsyncParsableCommand {
     }
 
     /// TLS without client certificates: users have tokens.
-    private static func tls(_ logon: CertprovLogon) async throws(CertificateProviderError) -> TLSConfiguration {
+    private static func tls(_ logon: CertprovLogon) async throws(ProviderError) -> TLSConfiguration {
         // SwiftNIO SSL's maker of a server's configuration wants a key, which the credentials give in each handshake.
         var configuration = TLSConfiguration.makeClientConfiguration()
         configuration.certificateVerification = .none
@@ -92,8 +92,8 @@ private struct Listener: Service {
     let place: String
 
     func run() async throws {
-        func failure(_ reason: String, _ code: Int32? = nil) -> CertificateProviderError {
-            CertificateProviderError(
+        func failure(_ reason: String, _ code: Int32? = nil) -> ProviderError {
+            ProviderError(
                 .configurationInvalid, "\(place): the server cannot listen there: \(reason). Set another one.",
                 nativeCode: code.map { Int($0) })
         }

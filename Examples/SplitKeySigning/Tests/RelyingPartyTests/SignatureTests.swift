@@ -282,7 +282,7 @@ import Testing
         // A damaged record lets no other key in.
         let name = try #require(try FileManager.default.contentsOfDirectory(atPath: keys.directory).first)
         try Data("{}".utf8).write(to: URL(filePath: "\(keys.directory)/\(name)"))
-        let error = #expect(throws: CertificateProviderError.self) { try keys.key(of: "a/b\0c") }
+        let error = #expect(throws: ProviderError.self) { try keys.key(of: "a/b\0c") }
         #expect(error?.message.contains("relying-party forget-user --config FILE ") == true)
     }
 

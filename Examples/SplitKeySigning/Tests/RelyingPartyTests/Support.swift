@@ -181,7 +181,7 @@ struct Fixtures: Sendable {
 
 extension BoundKeys {
     /// Records the key of a user who has none, from the draft on.
-    func bind(_ key: String, to user: String) throws(CertificateProviderError) -> Bool {
+    func bind(_ key: String, to user: String) throws(ProviderError) -> Bool {
         let draft = try draft(key, of: user)
         defer { discard(draft) }
         return try bind(draft)

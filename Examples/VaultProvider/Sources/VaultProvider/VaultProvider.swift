@@ -13,7 +13,7 @@ public enum VaultProvider {
         distinguishedBy: [
             VaultParameter.url.name, VaultParameter.mount.name, VaultParameter.role.name, VaultParameter.subject.name,
         ]
-    ) { environment, parameters throws(CertificateProviderError) in
+    ) { environment, parameters throws(ProviderError) in
         let settings = try VaultSettings(parameters)
         return EnrollingProvider(id, VaultPKI(settings: settings, environment: environment), settings.plan, environment)
     }
@@ -26,7 +26,7 @@ struct VaultPKI: EnrolmentProtocol {
     var serverName: String { settings.server.authority }
     var source: String { settings.server.origin }
 
-    func session(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> any EnrolmentSession {
+    func session(_ interaction: any UserInteraction) async throws(ProviderError) -> any EnrolmentSession {
         try await VaultServer(settings, environment, interaction)
     }
 }

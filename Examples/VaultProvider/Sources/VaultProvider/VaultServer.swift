@@ -12,12 +12,12 @@ struct VaultServer: EnrolmentSession {
     /// Reads the token, and the files of trust anchors and pins. Nothing is sent yet.
     init(
         _ settings: VaultSettings, _ environment: ProviderEnvironment, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let server = settings.server
         let token = try await environment.secret(
             from: settings.tokenSource, prompt: "Vault token for \(server.authority)", interaction: interaction)
         proxies = try await settings.proxy.choice(environment, interaction)
-        let trust = try await environment.executor.run { () throws(CertificateProviderError) in
+        let trust = try await environment.executor.run { () throws(ProviderError) in
             try settings.trust.serverTrust()
         }
         session = ServerSession(
@@ -30,17 +30,17 @@ struct VaultServer: EnrolmentSession {
     }
 
     /// Connects, and verifies the server. The token is not sent yet.
-    func connect(renewing current: Identity?) async throws(CertificateProviderError) -> EnrolmentTerms {
+    func connect(renewing current: Identity?) async throws(ProviderError) -> EnrolmentTerms {
         try await session.connect()
         return EnrolmentTerms()
     }
 
     /// A password that the proxy has rejected is not sent again by itself.
-    func noteOutcome(_ error: CertificateProviderError?) async {
+    func noteOutcome(_ error: ProviderError?) async {
         await settings.proxy.noteOutcome(error, through: proxies, environment)
     }
 
-    func request(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
+    func request(_ request: EnrolmentRequest) async throws(ProviderError) -> EnrolmentAnswer {
         let path = settings.server.path
         let target = (path.hasSuffix("/") ? String(path.dropLast()) : path) + "/v1/" + settings.operation
         // Not repeatable: the server issues a certificate for each request.
@@ -55,7 +55,7 @@ struct VaultServer: EnrolmentSession {
     }
 
     /// The error for a refusal: the server's own reason, without the token, and the parameter to check.
-    private func refusal(_ response: HTTPResponse) -> CertificateProviderError {
+    private func refusal(_ response: HTTPResponse) -> ProviderError {
         let refusal = try? response.json(Refusal.self, from: settings.server)
         let advice: String? =
             switch response.status {

@@ -15,7 +15,7 @@ enum VaultParameter {
     static let subject = Parameter<CertificateRequest.Names>(
         "subject", .string, absent: nil, summary: "Subject of the certificate (RFC 4514), such as CN=host17."
     ) { text, _ throws(ParameterProblem) in
-        do throws(CertificateProviderError) { return try CertificateRequest.Names(subject: text) } catch {
+        do throws(ProviderError) { return try CertificateRequest.Names(subject: text) } catch {
             throw .error(error)
         }
     }
@@ -56,7 +56,7 @@ struct VaultSettings: Sendable {
     let operation: String
     let plan: EnrolmentPlan
 
-    init(_ parameters: Parameters) throws(CertificateProviderError) {
+    init(_ parameters: Parameters) throws(ProviderError) {
         server = parameters[VaultParameter.url]
         trust = ConfiguredTrust(anchors: VaultParameter.trustAnchors, pins: VaultParameter.pin, in: parameters)
         proxy = try ProxySettings(parameters)

@@ -23,13 +23,13 @@ public struct BlockingExecutor: Sendable {
     ///
     /// - Throws: The error that `work` throws, and no other.
     public func run<T: Sendable>(
-        _ work: @escaping @Sendable () throws(CertificateProviderError) -> T
-    ) async throws(CertificateProviderError) -> T {
+        _ work: @escaping @Sendable () throws(ProviderError) -> T
+    ) async throws(ProviderError) -> T {
         let result = await withCheckedContinuation { continuation in
             submit {
                 // Handed over whole: an object that the thread held for a moment longer, such as a lease, would block others
                 // for that long.
-                continuation.resume(returning: Result { () throws(CertificateProviderError) -> T in try work() })
+                continuation.resume(returning: Result { () throws(ProviderError) -> T in try work() })
             }
         }
         return try result.get()

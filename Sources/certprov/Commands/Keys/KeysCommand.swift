@@ -70,7 +70,7 @@ extension CommandContext {
     ///   - isRemarked: Whether the warnings of the configuration are shown here.
     func namedKeys(
         _ pinSource: SecretSource? = nil, in uri: String? = nil, isRemarked: Bool = true
-    ) async throws(CertificateProviderError) -> NamedKeys {
+    ) async throws(ProviderError) -> NamedKeys {
         var configuration = try ConfigurationLookup(options: options, registry: registry).configurationIfAny()
         if isRemarked { configuration.warnings.forEach(remark) }
         configuration.providers = []
@@ -84,9 +84,9 @@ extension CommandContext {
     /// Checks that a key is that of no named pair: what one signs must never pass for an identity's.
     ///
     /// - Throws: `operationNotAllowed`.
-    func requireUnnamed(_ key: PublicKeyInfo) async throws(CertificateProviderError) {
+    func requireUnnamed(_ key: PublicKeyInfo) async throws(ProviderError) {
         guard let pair = try await namedKeys(isRemarked: false).pair(of: key) else { return }
-        throw CertificateProviderError(
+        throw ProviderError(
             .operationNotAllowed,
             "The key is that of the named pair '\(pair.name.description.withVisibleControls)', and becomes no identity's; make "
                 + "another key with: certprov keygen")
@@ -103,7 +103,7 @@ extension CommandContext {
     }
 
     /// Returns the public keys of the identities that can be seen without a person: the stored ones, and those of the providers.
-    func identityKeys() async throws(CertificateProviderError) -> [PublicKeyInfo] {
+    func identityKeys() async throws(ProviderError) -> [PublicKeyInfo] {
         var chains = try identityStore().entries().compactMap { try? $0.identity.get().certificateChain }
         let configuration = try ConfigurationLookup(options: options, registry: registry).configurationIfAny()
         if !configuration.providers.isEmpty {

@@ -27,7 +27,7 @@ struct KeysCreate: AsyncParsableCommand {
     func validate() throws { try options.refuseProvider() }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let name = pair.name
             let keys = try await context.namedKeys(pin.source, in: new.place)
             let made = try await keys.create(
@@ -69,7 +69,7 @@ struct KeysImport: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let name = pair.name
             let interaction = context.interaction
             let keys = try await context.namedKeys(pin.source, in: new.place)
@@ -109,7 +109,7 @@ struct KeysDelete: AsyncParsableCommand {
     func validate() throws { try options.refuseProvider() }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let name = pair.name
             let keys = try await context.namedKeys(pin.source)
             let existed = try await keys.delete(name, keepingKey: keepKey, context.interaction)

@@ -14,7 +14,7 @@ struct KeysList: AsyncParsableCommand {
     func validate() throws { try options.refuseProvider() }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let pairs = try await context.namedKeys().list()
             try context.show(NamedKeyListDocument(items: pairs.map { NamedKeyItem($0) })) {
                 guard !pairs.isEmpty else { return "" }
@@ -51,7 +51,7 @@ struct KeysExists: AsyncParsableCommand {
     func validate() throws { try options.refuseProvider() }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let name = pair.name
             let exists = try await context.namedKeys().exists(name)
             try context.show(PresenceDocument(name: name.description, exists: exists)) { "\(exists)\n" }
@@ -83,7 +83,7 @@ struct KeysExport: AsyncParsableCommand {
     func validate() throws { try options.refuseProvider() }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let name = pair.name
             let found = try await context.namedKeys().pair(named: name)
             try context.show(NamedKeyDocument(key: NamedKeyItem(found))) {
@@ -123,14 +123,14 @@ struct KeysSign: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let name = pair.name
             let keys = try await context.namedKeys(pin.source)
             let found = try await keys.pair(named: name)
             let algorithm = hash.flatMap { Self.hashes[$0] }
             let scheme = try found.scheme(algorithm)
             let path = file == "-" ? nil : file
-            let descriptor = try path.map { path throws(CertificateProviderError) in try Self.open(path) }
+            let descriptor = try path.map { path throws(ProviderError) in try Self.open(path) }
             defer { if let descriptor { close(descriptor) } }
             let content = SigningContent(descriptor: descriptor ?? STDIN_FILENO, name: path ?? "stdin")
             let signature = try await keys.sign(content, with: name, hash: algorithm, context.interaction)
@@ -142,10 +142,10 @@ struct KeysSign: AsyncParsableCommand {
         }
     }
 
-    private static func open(_ path: String) throws(CertificateProviderError) -> Int32 {
+    private static func open(_ path: String) throws(ProviderError) -> Int32 {
         let descriptor = Glibc.open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY)
         if descriptor >= 0 { return descriptor }
-        throw CertificateProviderError(
+        throw ProviderError(
             errno == ENOENT ? .fileNotFound : .storeReadFailed,
             "\(path.withVisibleControls) cannot be read: \(String(cString: strerror(errno))).")
     }

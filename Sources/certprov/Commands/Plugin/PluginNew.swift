@@ -41,9 +41,9 @@ struct PluginNew: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await CommandContext.guarded(json: json) { () async throws(CertificateProviderError) in
+        try await CommandContext.guarded(json: json) { () async throws(ProviderError) in
             guard let id = ProviderID(rawValue: name), !name.hasSuffix("_") else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .usage,
                     "'\(name.withVisibleControls)' cannot be the id of a plugin: use lower-case letters, digits, '-' and '_', "
                         + "a letter first, and no '_' at the end.")
@@ -53,13 +53,13 @@ struct PluginNew: AsyncParsableCommand {
                 builtIns.providers.map(\.id.rawValue) + builtIns.keyStores.map(\.id.rawValue)
                 + builtIns.reservedSchemes
             guard !reserved.contains(id.rawValue) else {
-                throw CertificateProviderError(.usage, "'\(id)' is built in; choose another name.")
+                throw ProviderError(.usage, "'\(id)' is built in; choose another name.")
             }
             let template = try Template(language, id, package: package.map(Self.checkout))
             let files = try template.write(to: name)
             if json {
                 guard let text = try? NewPluginDocument(directory: name, files: files).json(warnings: []) else {
-                    throw CertificateProviderError(.internal, "The result cannot be written as JSON.")
+                    throw ProviderError(.internal, "The result cannot be written as JSON.")
                 }
                 try Console.print(text + "\n")
             } else {
@@ -73,10 +73,10 @@ struct PluginNew: AsyncParsableCommand {
     }
 
     /// Returns the absolute path of a checkout.
-    private static func checkout(_ path: String) throws(CertificateProviderError) -> String {
+    private static func checkout(_ path: String) throws(ProviderError) -> String {
         let full = path.hasPrefix("/") ? path : "\(FileManager.default.currentDirectoryPath)/\(path)"
         guard access("\(full)/Sources/PluginKit", F_OK) == 0 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .fileNotFound,
                 "\(path.withVisibleControls) is not a checkout of certprov: it has no Sources/PluginKit. Name one with "
                     + "--package.")
@@ -93,7 +93,7 @@ private struct Template {
 
     init(
         _ language: PluginNew.Language, _ id: ProviderID, package: String?
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         (self.id, self.language) = (id, language)
         let program = "certprov-plugin-\(id)"
         let sources: [(String, [UInt8], mode_t)] =
@@ -116,7 +116,7 @@ private struct Template {
             return (name, text, mode)
         }
         guard let identity = try? ThrowAway.selfSigned("\(id) example") else {
-            throw CertificateProviderError(.internal, "No test identity can be made.")
+            throw ProviderError(.internal, "No test identity can be made.")
         }
         files.append(("example/cert.pem", identity.certificate, 0o600))
         files.append(("example/key.pem", identity.key, 0o600))
@@ -139,11 +139,11 @@ private struct Template {
     ///
     /// - Returns: Their names.
     /// - Throws: `storeWriteFailed`.
-    func write(to directory: String) throws(CertificateProviderError) -> [String] {
+    func write(to directory: String) throws(ProviderError) -> [String] {
         guard mkdir(directory, 0o755) == 0 else {
             let reason =
                 errno == EEXIST ? "it exists; choose another name or remove it" : String(cString: strerror(errno))
-            throw CertificateProviderError(.storeWriteFailed, "The directory \(directory) cannot be made: \(reason).")
+            throw ProviderError(.storeWriteFailed, "The directory \(directory) cannot be made: \(reason).")
         }
         // Another user may own the directory above, and lead elsewhere.
         do throws(SafeDirectory.Refusal) {
@@ -166,7 +166,7 @@ private struct Template {
                 try place.write(Array(content.utf8), to: file, .system)
             }
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeWriteFailed, "The plugin's files cannot be written: \(error.reason.withVisibleControls).")
         }
         return files.map(\.name)

@@ -46,7 +46,7 @@ struct PluginVerify: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await CommandContext.guarded(json: json) { () async throws(CertificateProviderError) in
+        try await CommandContext.guarded(json: json) { () async throws(ProviderError) in
             let verification = try Verification(path, parameters, place, isVerbose: verbose) { line in
                 // A failure because of the signal is not a verdict.
                 EndingSignal.leaveToSignal()
@@ -56,7 +56,7 @@ struct PluginVerify: AsyncParsableCommand {
             if json {
                 let document = VerificationDocument(path: path, items: items)
                 guard let text = try? document.json(warnings: []) else {
-                    throw CertificateProviderError(.internal, "The result cannot be written as JSON.")
+                    throw ProviderError(.internal, "The result cannot be written as JSON.")
                 }
                 try Console.print(text + "\n")
             }
@@ -121,7 +121,7 @@ private final class Verification: Sendable {
     init(
         _ path: String, _ parameters: [String], _ place: KeyStoreOptions, isVerbose: Bool,
         show: @escaping @Sendable (String) -> Void
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let current = FileManager.default.currentDirectoryPath
         let plain = path.hasPrefix("./") ? String(path.dropFirst(2)) : path
         self.path = plain.hasPrefix("/") ? plain : "\(current)/\(plain)"
@@ -129,13 +129,13 @@ private final class Verification: Sendable {
         guard name.hasPrefix(PluginDirectories.prefix),
             let id = ProviderID(rawValue: String(name.dropFirst(PluginDirectories.prefix.count)))
         else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .usage,
                 "'\(path.withVisibleControls)' is not the name of a plugin; it must be \(PluginDirectories.prefix) and an id of "
                     + "lower-case letters, digits, '-' and '_'.")
         }
         guard access(self.path, X_OK) == 0 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .fileNotFound,
                 "\(path.withVisibleControls) cannot be executed: \(String(cString: strerror(errno))). Name the built plugin, and "
                     + "make it executable with chmod +x.")
@@ -152,7 +152,7 @@ private final class Verification: Sendable {
         self.place = place
         var template = Array("\(FileManager.default.temporaryDirectory.path)/certprov-verify-XXXXXX".utf8CString)
         guard mkdtemp(&template) != nil else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeWriteFailed, "No temporary directory can be made: \(String(cString: strerror(errno))).")
         }
         directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
@@ -178,10 +178,10 @@ private final class Verification: Sendable {
     /// Runs all checks.
     ///
     /// - Throws: `configurationInvalid` or `unsupportedParameter` for parameters that the plugin cannot be checked with.
-    func run() async throws(CertificateProviderError) -> [Item] {
+    func run() async throws(ProviderError) -> [Item] {
         let checks = ProtocolChecks(id: id, host: host, parameters: parameters)
         var report = ConformanceReport { [self] in note($0, "protocol") }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             if await checks.run(&report) { try await contracts() }
         } catch {
             await host.shutdown()
@@ -215,7 +215,7 @@ private final class Verification: Sendable {
         }
     }
 
-    private func contracts() async throws(CertificateProviderError) {
+    private func contracts() async throws(ProviderError) {
         let store = IdentityStore(path: directory + "/store")
         let builtIns = CommandContext.builtIns
         let registry = try ProviderRegistry(builtIns.providers, keyStores: builtIns.keyStores, source: host)
@@ -226,12 +226,12 @@ private final class Verification: Sendable {
         }
         let declared = Set(((provider?.parameters ?? []) + stores.flatMap(\.parameters)).map(\.name))
         if let unknown = parameters.names.first(where: { !declared.contains($0) }) {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedParameter,
                 "The plugin has no parameter '\(unknown.withVisibleControls)'; it has "
                     + declared.sorted().joined(separator: ", ") + ".", provider: id)
         }
-        let environment: @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment = { id in
+        let environment: @Sendable (ProviderID) throws(ProviderError) -> ProviderEnvironment = { id in
             ProviderEnvironment(storage: store.storage(for: id), logger: Self.logger, executor: .threads())
         }
         let own: @Sendable ([ParameterDescriptor]) -> ProviderParameters = { [parameters] declared in
@@ -244,7 +244,7 @@ private final class Verification: Sendable {
         ) { first, _ in first }
         if let provider {
             let own = own(provider.parameters)
-            let surroundings: @Sendable () throws(CertificateProviderError) -> ProviderEnvironment = {
+            let surroundings: @Sendable () throws(ProviderError) -> ProviderEnvironment = {
                 var surroundings = try environment(provider.id)
                 surroundings.keyStores = try registry.keyStores(configured, in: environment)
                 return surroundings

@@ -67,7 +67,7 @@ struct ProtocolChecks {
             ) {
                 try await withSession { peer in
                     try await greet(peer)
-                    do throws(CertificateProviderError) {
+                    do throws(ProviderError) {
                         let _: Nothing = try await peer.request("shutdown", Nothing(), .total(MessageChannel.grace))
                     } catch {
                         guard error.code == .timedOut else { throw error }
@@ -116,7 +116,7 @@ struct ProtocolChecks {
     }
 
     private func refusesUnknown(_ peer: Peer) async throws {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let _: Nothing = try await peer.request("x-certprov-verify", Greeting(), .total(timeout))
         } catch {
             return try require(

@@ -19,7 +19,7 @@ struct Password: AsyncParsableCommand {
     @OptionGroup var new: NewSecret
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let (manager, vault) = try context.application()
             let interaction = context.interaction
             try await context.unlock(vault, of: manager, interaction)

@@ -24,7 +24,7 @@ struct Register: AsyncParsableCommand {
     var ask = false
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let (manager, vault) = try context.application()
             try await context.unlock(vault, of: manager)
             defer { context.log(manager.decisions) }
@@ -69,17 +69,17 @@ struct Unregister: AsyncParsableCommand {
     var yes = false
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let (manager, vault) = try context.application()
             let interaction = context.interaction
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 try await context.unlock(vault, of: manager, force ? nil : interaction)
             } catch {
                 guard force, error.code != .vaultDestroyed else { throw error }
                 context.remark("the vault stays locked: \(error.message)")
             }
             var state = LogonState.registeredLocked
-            do throws(CertificateProviderError) { state = try await manager.registrationState() } catch {
+            do throws(ProviderError) { state = try await manager.registrationState() } catch {
                 // A vault whose key is damaged can still be destroyed.
                 guard force, error.code == .storeReadFailed else { throw error }
             }
@@ -138,7 +138,7 @@ struct Update: AsyncParsableCommand {
     var yes = false
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let (manager, vault) = try context.application()
             let interaction = context.interaction
             try await context.unlock(vault, of: manager, interaction)
@@ -152,7 +152,7 @@ struct Update: AsyncParsableCommand {
             let identity = ListedIdentity(try await manager.updateCertificate(interaction), isStored: true)
             let now = Date()
             guard let document = IdentityDocument(identity, now: now) else {
-                throw CertificateProviderError(.internal, "The identity has no certificate.")
+                throw ProviderError(.internal, "The identity has no certificate.")
             }
             try context.show(UpdateDocument(identity: document)) { List.table([identity], now: now) }
             return .done
@@ -171,11 +171,11 @@ extension CommandContext {
     /// Asks for a consent, unless `isGiven`.
     ///
     /// - Throws: `interactionRequired` without a person, `userCancelled` for a no.
-    fileprivate func confirm(_ question: String, _ isGiven: Bool) async throws(CertificateProviderError) {
+    fileprivate func confirm(_ question: String, _ isGiven: Bool) async throws(ProviderError) {
         guard !isGiven else { return }
         try requirePerson(for: "This")
         guard try await interaction.confirm(question) else {
-            throw CertificateProviderError(.userCancelled, "Nothing was changed.")
+            throw ProviderError(.userCancelled, "Nothing was changed.")
         }
     }
 }

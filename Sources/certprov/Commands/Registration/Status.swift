@@ -14,10 +14,10 @@ struct Status: AsyncParsableCommand {
     @OptionGroup var options: GlobalOptions
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let (manager, vault) = try context.application()
             // Why it is locked is a part of the status.
-            do throws(CertificateProviderError) { try await context.unlock(vault, of: manager) } catch {
+            do throws(ProviderError) { try await context.unlock(vault, of: manager) } catch {
                 guard error.code != .vaultDestroyed, error.reason != .busy else { throw error }
                 context.remark("the vault stays locked: \(error.message)")
             }

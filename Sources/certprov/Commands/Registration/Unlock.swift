@@ -22,7 +22,7 @@ struct Unlock: AsyncParsableCommand {
     var ask = false
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let (manager, vault) = try await context.registeredApplication()
             // By a passcode, and not by what the session keeps.
             let interaction = context.interaction
@@ -49,7 +49,7 @@ struct Lock: AsyncParsableCommand {
     @OptionGroup var options: GlobalOptions
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let (_, vault) = try context.application()
             vault.forgetInSession()
             if options.json {
@@ -83,7 +83,7 @@ struct Passcode: AsyncParsableCommand {
     @OptionGroup var new: NewSecret
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let (manager, vault) = try await context.registeredApplication()
             let interaction = context.interaction
             let source = manager.configuration.registration.passcodeSource ?? .prompt
@@ -94,7 +94,7 @@ struct Passcode: AsyncParsableCommand {
             let passcode = try await context.secret(
                 new.source, "New passcode of \(vault.applicationID)", interaction)
             if new.source == .prompt, try await interaction.requestSecret("The same passcode again") != passcode {
-                throw CertificateProviderError(.userCancelled, "The two passcodes differ; nothing was changed.")
+                throw ProviderError(.userCancelled, "The two passcodes differ; nothing was changed.")
             }
             try await manager.changePasscode(
                 from: old, to: passcode, isAutomatic: source != .prompt, interaction)
@@ -115,7 +115,7 @@ extension CommandContext {
     /// Reads a secret, or asks for it.
     func secret(
         _ source: SecretSource, _ prompt: String, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> SecretBytes {
+    ) async throws(ProviderError) -> SecretBytes {
         source == .prompt ? try await interaction.requestSecret(prompt) : try secrets.read(source)
     }
 }

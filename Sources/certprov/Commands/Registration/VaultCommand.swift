@@ -29,10 +29,10 @@ struct VaultCommand: AsyncParsableCommand {
         func validate() throws { try VaultCommand.check(name) }
 
         func run() async throws {
-            try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            try await CommandContext.run(options) { context throws(ProviderError) in
                 let vault = try await context.openedVault()
                 guard let value = try vault.value(named: name) else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .notFound, "The vault has no value '\(name.withVisibleControls)'; see: certprov vault list")
                 }
                 guard options.json else {
@@ -63,7 +63,7 @@ struct VaultCommand: AsyncParsableCommand {
         }
 
         func run() async throws {
-            try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            try await CommandContext.run(options) { context throws(ProviderError) in
                 let vault = try await context.openedVault()
                 let value: SecretBytes
                 if let source = source.flatMap({ SecretSource($0) }) {
@@ -80,7 +80,7 @@ struct VaultCommand: AsyncParsableCommand {
         }
 
         /// Everything that stdin has, up to 1 MiB.
-        private static func standardInput() throws(CertificateProviderError) -> SecretBytes {
+        private static func standardInput() throws(ProviderError) -> SecretBytes {
             var buffer = [UInt8](repeating: 0, count: DataVault.maximumValue + 1)
             defer { buffer.withUnsafeMutableBytes { if let base = $0.baseAddress { explicit_bzero(base, $0.count) } } }
             var used = 0
@@ -90,13 +90,13 @@ struct VaultCommand: AsyncParsableCommand {
                 }
                 if count < 0 && errno == EINTR { continue }
                 guard count >= 0 else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .fileNotFound, "stdin cannot be read: \(String(cString: strerror(errno))).")
                 }
                 if count == 0 { return SecretBytes(copying: buffer[..<used]) }
                 used += count
             }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .usage, "stdin has more than the \(DataVault.maximumValue) bytes of a value.")
         }
     }
@@ -108,7 +108,7 @@ struct VaultCommand: AsyncParsableCommand {
         @OptionGroup var options: GlobalOptions
 
         func run() async throws {
-            try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            try await CommandContext.run(options) { context throws(ProviderError) in
                 let names = try await context.openedVault().valueNames()
                 try context.show(NamesDocument(names: names)) { names.map { $0.withVisibleControls + "\n" }.joined() }
                 return .done
@@ -126,7 +126,7 @@ struct VaultCommand: AsyncParsableCommand {
         func validate() throws { try VaultCommand.check(name) }
 
         func run() async throws {
-            try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            try await CommandContext.run(options) { context throws(ProviderError) in
                 try await context.openedVault().removeValue(named: name)
                 if options.json { try context.show(NamesDocument(names: [name])) { "" } }
                 return .done
@@ -139,7 +139,7 @@ extension CommandContext {
     /// Returns the vault of the application, unlocked.
     ///
     /// - Throws: `notFound` if the application is not registered, `vaultLocked`, and errors of the passcode.
-    fileprivate func openedVault() async throws(CertificateProviderError) -> DataVault {
+    fileprivate func openedVault() async throws(ProviderError) -> DataVault {
         let (manager, vault) = try await registeredApplication()
         try await unlock(vault, of: manager, interaction)
         return vault

@@ -9,12 +9,12 @@ import SigningRequests
 
 extension CommandContext {
     /// Returns what answers signing requests, as the property file says.
-    func requestDesk(_ logger: Logger? = nil) async throws(CertificateProviderError) -> RequestDesk {
+    func requestDesk(_ logger: Logger? = nil) async throws(ProviderError) -> RequestDesk {
         let configuration = try configuration()
         let settings = configuration.settings
         let registry = try RequestRegistry(settings, secrets: secrets, path: configuration.path)
         guard !registry.clients.isEmpty else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "\(configuration.path.map { "\($0.withVisibleControls): " } ?? "")No application may ask for signatures; set Signing.client.<number>.name, "
                     + "key-source and operations.")
@@ -51,10 +51,10 @@ private final class ManagedSigner: RequestSigner {
         (self.manager, self.interaction) = (manager, interaction)
     }
 
-    func certificate() async throws(CertificateProviderError) -> X509Certificate {
+    func certificate() async throws(ProviderError) -> X509Certificate {
         await turn.take()
         defer { turn.give() }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             // A file that has changed is taken here, before the question names its certificate.
             return try await manager.identity(NoUserInteraction()).certificate
         } catch {
@@ -65,7 +65,7 @@ private final class ManagedSigner: RequestSigner {
         }
     }
 
-    func identity() async throws(CertificateProviderError) -> Identity {
+    func identity() async throws(ProviderError) -> Identity {
         await turn.take()
         defer { turn.give() }
         return try await manager.identity(interaction)
@@ -87,9 +87,9 @@ extension LogonManager {
 
 extension RequestReply {
     /// The error that stands beside the word; `nil` for a signature.
-    var error: CertificateProviderError? {
+    var error: ProviderError? {
         word.map { word in
-            CertificateProviderError(
+            ProviderError(
                 word.code, "\(word): \(reason ?? word.sentence)".endingWithPeriod,
                 reason: .init(rawValue: word.rawValue))
         }

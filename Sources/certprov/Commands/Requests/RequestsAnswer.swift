@@ -17,7 +17,7 @@ struct RequestsApprove: AsyncParsableCommand {
     var yes = false
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let requests = try context.pendingRequests()
             let waiting = try requests.waiting(request.id)
             try waiting.requireAnswerable()
@@ -29,10 +29,10 @@ struct RequestsApprove: AsyncParsableCommand {
 
     private static func confirm(
         _ question: SigningQuestion, _ context: CommandContext
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let isPinentry = context.options.prompt == .pinentry
         guard isPinentry || Console.areNotesWatched else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .interactionRequired,
                 "The request \(question.id) is not approved: approving needs a confirmation, and stderr is not a terminal; use --yes."
             )
@@ -41,7 +41,7 @@ struct RequestsApprove: AsyncParsableCommand {
             isPinentry ? PinentryPrompt(context.pinentry) : TerminalPrompt(asking: "Approve this request?")
         let left = Duration.seconds(max(1, question.deadline.timeIntervalSinceNow))
         guard try await prompt.answer(to: question, within: left) == .approved else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .userCancelled,
                 "The request \(question.id) is not approved, and waits on; decline it with: certprov requests decline \(question.id)"
             )
@@ -59,7 +59,7 @@ struct RequestsDecline: AsyncParsableCommand {
     @OptionGroup var request: RequestIDArgument
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let requests = try context.pendingRequests()
             let waiting = try requests.waiting(request.id)
             try requests.decide(waiting.question, approve: false)
@@ -71,7 +71,7 @@ struct RequestsDecline: AsyncParsableCommand {
 extension CommandContext {
     fileprivate func show(
         answer: String, to question: SigningQuestion
-    ) throws(CertificateProviderError) -> ExitStatus {
+    ) throws(ProviderError) -> ExitStatus {
         try show(RequestAnswerDocument(id: question.id, answer: answer, digest: question.digest)) {
             "\(question.id): \(answer)\n"
         }

@@ -17,7 +17,7 @@ struct RequestsList: AsyncParsableCommand {
     @OptionGroup var options: GlobalOptions
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let waiting = try context.pendingRequests().list()
             try context.show(WaitingRequestListDocument(items: waiting.map { WaitingRequestItem($0) })) {
                 guard !waiting.isEmpty else { return "" }
@@ -57,7 +57,7 @@ struct RequestsShow: AsyncParsableCommand {
     @OptionGroup var request: RequestIDArgument
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let waiting = try context.pendingRequests().waiting(request.id)
             try context.show(WaitingRequestDocument(request: WaitingRequestItem(waiting))) {
                 waiting.question.text + "\n"
@@ -82,7 +82,7 @@ struct RequestIDArgument: ParsableArguments, Sendable {
 
 extension CommandContext {
     /// Returns the requests that wait for this user.
-    func pendingRequests() throws(CertificateProviderError) -> PendingRequests {
+    func pendingRequests() throws(ProviderError) -> PendingRequests {
         PendingRequests(directory: try StateDirectory.requests())
     }
 }

@@ -23,7 +23,7 @@ struct RequestsLog: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let directory = try StateDirectory.requests()
             let (entries, damaged) = try RequestJournal(directory: directory).entries(newest: last)
             if damaged > 0 {

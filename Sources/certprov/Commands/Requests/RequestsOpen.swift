@@ -29,7 +29,7 @@ struct RequestsOpen: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let desk = try await context.requestDesk()
             let request: [UInt8]
             if let input {
@@ -43,13 +43,13 @@ struct RequestsOpen: AsyncParsableCommand {
             if url == nil {
                 try Console.print(reply.url + "\n")
             } else if reply.isRegistered {
-                do throws(CertificateProviderError) { try await ReplyOpener.open(reply.location) } catch {
+                do throws(ProviderError) { try await ReplyOpener.open(reply.location) } catch {
                     // The reason of a refusal says more.
                     throw reply.error ?? error
                 }
             } else if reply.word == nil {
                 // Step 11 has looked.
-                throw CertificateProviderError(.internal, "The reply has a scheme that is not the client's.")
+                throw ProviderError(.internal, "The reply has a scheme that is not the client's.")
             }
             if let error = reply.error { throw error }
             return .done

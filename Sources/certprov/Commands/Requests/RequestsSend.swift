@@ -66,7 +66,7 @@ struct RequestsSend: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let data = try InputFile(file, named: "FILE").read(atMost: Self.maximumDocument)
             let operation: SigningOperation =
                 if challenge { .signChallenge } else if pdf || data.starts(with: "%PDF-".utf8) { .signPDF } else {
@@ -82,11 +82,11 @@ struct RequestsSend: AsyncParsableCommand {
                     }
                     return .done
                 }
-                return try await finish(operation, data, context) { () async throws(CertificateProviderError) in
+                return try await finish(operation, data, context) { () async throws(ProviderError) in
                     try await send(url)
                 }
             }
-            return try await finish(operation, data, context) { () throws(CertificateProviderError) in
+            return try await finish(operation, data, context) { () throws(ProviderError) in
                 try InputFile(reply.reply, named: "--reply").read(atMost: Self.maximumReply)
             }
         }
@@ -96,9 +96,9 @@ struct RequestsSend: AsyncParsableCommand {
     private static let maximumDocument = 256 << 20
     private static let maximumReply = 512 << 20
 
-    private func send(_ url: String) async throws(CertificateProviderError) -> [UInt8] {
+    private func send(_ url: String) async throws(ProviderError) -> [UInt8] {
         if Console.areNotesWatched { Console.note("Waiting for the signer …") }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             return try await RequestSocket.send(url, to: socket, within: timeout?.duration ?? .seconds(150))
         } catch {
             throw error.code == .timedOut ? RequestWord.emptyResponse.failure(error.message) : error
@@ -108,11 +108,11 @@ struct RequestsSend: AsyncParsableCommand {
     /// Gets a reply, verifies it, and writes the results.
     private func finish(
         _ operation: SigningOperation, _ data: [UInt8], _ context: CommandContext,
-        _ receive: () async throws(CertificateProviderError) -> [UInt8]
-    ) async throws(CertificateProviderError) -> ExitStatus {
+        _ receive: () async throws(ProviderError) -> [UInt8]
+    ) async throws(ProviderError) -> ExitStatus {
         // Whatever is wrong with these is found before a person is asked.
         let outputs = try reply.outputs(operation, inputs: [file, reply.reply])
-        let anchors = try reply.trustAnchors.map { path throws(CertificateProviderError) in
+        let anchors = try reply.trustAnchors.map { path throws(ProviderError) in
             try CertificateFile.read(path)
         }
         let verified = try await SigningReply(try await receive(), to: operation, of: data, anchors: anchors)
@@ -188,11 +188,11 @@ struct RequestOptions: ParsableArguments {
 
     func url(
         _ operation: SigningOperation, _ data: [UInt8], _ file: String?, _ context: CommandContext
-    ) throws(CertificateProviderError) -> (url: String, requestID: String) {
+    ) throws(ProviderError) -> (url: String, requestID: String) {
         guard let clientID, let keySource = keySource.flatMap({ SecretSource($0) }), let serviceName else {
-            throw CertificateProviderError(.usage, "A request needs --client-id, --key-source and --service-name.")
+            throw ProviderError(.usage, "A request needs --client-id, --key-source and --service-name.")
         }
-        let image = try logo.map { path throws(CertificateProviderError) in
+        let image = try logo.map { path throws(ProviderError) in
             // One byte more than is allowed is refused as that.
             try RequestLogo(try InputFile(path, named: "--logo").read(atMost: 1 << 20))
         }
@@ -204,7 +204,7 @@ struct RequestOptions: ParsableArguments {
             returnScheme: scheme)
         let key = try context.secrets.read(keySource)
         guard !key.isEmpty else {
-            throw CertificateProviderError(.configurationInvalid, "The client's key, \(keySource), is empty.")
+            throw ProviderError(.configurationInvalid, "The client's key, \(keySource), is empty.")
         }
         return (try request.url(key: key).text, requestID)
     }
@@ -262,16 +262,16 @@ struct ReplyOptions: ParsableArguments {
 
     func outputs(
         _ operation: SigningOperation, inputs: [String?]
-    ) throws(CertificateProviderError) -> (data: OutputFile?, certificate: OutputFile?) {
+    ) throws(ProviderError) -> (data: OutputFile?, certificate: OutputFile?) {
         guard out != nil || operation == .signChallenge else {
-            throw CertificateProviderError(.usage, "The signed PDF needs a file; name it with --out.")
+            throw ProviderError(.usage, "The signed PDF needs a file; name it with --out.")
         }
-        func output(_ path: String?) throws(CertificateProviderError) -> OutputFile? {
+        func output(_ path: String?) throws(ProviderError) -> OutputFile? {
             guard let path else { return nil }
             var (own, other) = (stat(), stat())
             for case let input? in inputs where stat(input, &other) == 0 && stat(path, &own) == 0 {
                 guard own.st_dev != other.st_dev || own.st_ino != other.st_ino else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .usage, "\(path.withVisibleControls) is an input, which is not replaced; name another file.")
                 }
             }

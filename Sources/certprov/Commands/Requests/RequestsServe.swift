@@ -20,7 +20,7 @@ struct RequestsServe: AsyncParsableCommand {
     var socket: String?
 
     func run() async throws {
-        try await CommandContext.run(options, executor: .threads()) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options, executor: .threads()) { context throws(ProviderError) in
             var logger = context.logger
             logger.logLevel = min(logger.logLevel, .notice)
             let listening: ListeningSocket

@@ -11,7 +11,7 @@ struct TerminalPrompt: ApprovalPrompt {
 
     func answer(
         to question: SigningQuestion, within time: Duration
-    ) async throws(CertificateProviderError) -> ApprovalAnswer {
+    ) async throws(ProviderError) -> ApprovalAnswer {
         let end = ContinuousClock.now + time
         var text = question.consent
         while true {
@@ -41,7 +41,7 @@ struct TerminalPrompt: ApprovalPrompt {
     /// Opens a file, and returns what to say before the question is asked again.
     private static func opening(_ path: String?) async -> ConsentText {
         var text = ConsentText(sentence: "Opened.", facts: [], heading: "", claims: [])
-        do throws(CertificateProviderError) { try await ReplyOpener.show(path ?? "") } catch {
+        do throws(ProviderError) { try await ReplyOpener.show(path ?? "") } catch {
             text.sentence = error.message
         }
         return text
@@ -52,11 +52,11 @@ struct TerminalPrompt: ApprovalPrompt {
     /// - Returns: `nil` when the time is up, or the request is not to be answered any more.
     private func key(
         _ text: ConsentText, _ keys: KeyValuePairs<Character, String>, until end: ContinuousClock.Instant
-    ) async throws(CertificateProviderError) -> Character? {
+    ) async throws(ProviderError) -> Character? {
         let interaction = TerminalInteraction(
             orElse: "set Signing.prompt to pinentry or queue, or use --prompt pinentry")
-        let asking = Task { [question = self.asking] () -> Result<Character, CertificateProviderError> in
-            do throws(CertificateProviderError) {
+        let asking = Task { [question = self.asking] () -> Result<Character, ProviderError> in
+            do throws(ProviderError) {
                 return .success(try await interaction.answer(to: question, about: text, keys: keys))
             } catch { return .failure(error) }
         }

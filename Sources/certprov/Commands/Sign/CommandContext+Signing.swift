@@ -14,28 +14,28 @@ extension CommandContext {
     ///   - sign: Writes the signature of one file. The bytes that it has written become the output when it returns.
     func sign<Prepared>(
         _ files: SignedFiles, _ scheme: SchemeOption, timeStamps: TimeStampServer?, extension: String,
-        prepare: (SigningContent, String) throws(CertificateProviderError) -> Prepared,
-        _ sign: (Signer, Prepared, SignedOutput) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> ExitStatus {
+        prepare: (SigningContent, String) throws(ProviderError) -> Prepared,
+        _ sign: (Signer, Prepared, SignedOutput) async throws(ProviderError) -> Void
+    ) async throws(ProviderError) -> ExitStatus {
         // Whatever is wrong with these is found before a person is asked.
         let jobs = try SigningJob.all(files, extension: `extension`)
         func about<Result>(
-            _ job: SigningJob, _ body: () async throws(CertificateProviderError) -> Result
-        ) async throws(CertificateProviderError) -> Result {
-            do throws(CertificateProviderError) { return try await body() } catch {
+            _ job: SigningJob, _ body: () async throws(ProviderError) -> Result
+        ) async throws(ProviderError) -> Result {
+            do throws(ProviderError) { return try await body() } catch {
                 throw jobs.count > 1 ? error.about(job.name) : error
             }
         }
         var prepared: [Prepared] = []
         for job in jobs {
             prepared.append(
-                try await about(job) { () throws(CertificateProviderError) in
+                try await about(job) { () throws(ProviderError) in
                     try prepare(job.content, job.directory)
                 })
         }
         let signer = try await signer(scheme.value, timeStamps)
         for (job, prepared) in zip(jobs, prepared) {
-            try await about(job) { () async throws(CertificateProviderError) in
+            try await about(job) { () async throws(ProviderError) in
                 let output = try job.output()
                 try await sign(signer, prepared, output)
                 try output.finish()
@@ -51,7 +51,7 @@ extension CommandContext {
     /// Returns the signer of the configured identity, which may ask for a PIN: not for one whose certificate cannot sign.
     private func signer(
         _ scheme: SignatureScheme?, _ timeStamps: TimeStampServer?
-    ) async throws(CertificateProviderError) -> Signer {
+    ) async throws(ProviderError) -> Signer {
         let interaction = self.interaction
         let manager = try await manager(try configuration(), unlocking: interaction)
         defer { log(manager.decisions) }
@@ -61,16 +61,16 @@ extension CommandContext {
 
     /// Throws if the certificate that a provider would choose cannot sign: before the PIN of its token is asked for. If the
     /// choice depends on the PIN, throws if none of the certificates can sign.
-    private func requireUsableOnTokens(of manager: LogonManager) async throws(CertificateProviderError) {
+    private func requireUsableOnTokens(of manager: LogonManager) async throws(ProviderError) {
         for provider in try await manager.activeProviders() {
             guard let list = await provider.listing?.listIdentities() else { continue }
             let candidates = (try? list.choice?.get()).map { [$0] } ?? list.identities
             // An identity of the store may be replaced by one that can sign.
             let leaves = candidates.filter { $0.keyLocation != .store }.compactMap(\.certificateChain.first)
             let refusals = leaves.compactMap { leaf in
-                let result = Result { () throws(CertificateProviderError) in try Signer.requireUsable(leaf, at: Date())
+                let result = Result { () throws(ProviderError) in try Signer.requireUsable(leaf, at: Date())
                 }
-                if case .failure(let error) = result { return error } else { return nil as CertificateProviderError? }
+                if case .failure(let error) = result { return error } else { return nil as ProviderError? }
             }
             if let refusal = refusals.first, refusals.count == leaves.count {
                 throw refusal.attributed(to: provider.id)
@@ -79,7 +79,7 @@ extension CommandContext {
     }
 }
 
-extension CertificateProviderError {
+extension ProviderError {
     /// The error with a file in front of its message.
     fileprivate func about(_ file: String) -> Self {
         var copy = self
@@ -95,20 +95,20 @@ private final class SigningJob {
     private let descriptor: Int32
 
     /// Opens the inputs and checks the outputs.
-    static func all(_ files: SignedFiles, extension: String) throws(CertificateProviderError) -> [SigningJob] {
+    static func all(_ files: SignedFiles, extension: String) throws(ProviderError) -> [SigningJob] {
         if files.out == nil, files.outDir == nil, Console.isOutputWatched {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .usage, "The signature is binary, and stdout is a terminal; name a file with --out.")
         }
         guard let directory = files.outDir else {
             return [try SigningJob(files.inputs.first, files.out.map { OutputFile(path: $0, replacing: files.force) })]
         }
         var paths: Set<String> = []
-        return try files.inputs.map { input throws(CertificateProviderError) in
+        return try files.inputs.map { input throws(ProviderError) in
             let name = input.split(separator: "/").last.map(String.init) ?? input
             let path = "\(directory)/\(name)" + (`extension`.isEmpty ? "" : ".\(`extension`)")
             guard paths.insert(path).inserted else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .usage,
                     "Two files would be written to \(path.withVisibleControls); sign them one after the other, with --out."
                 )
@@ -117,7 +117,7 @@ private final class SigningJob {
         }
     }
 
-    private init(_ input: String?, _ file: OutputFile?) throws(CertificateProviderError) {
+    private init(_ input: String?, _ file: OutputFile?) throws(ProviderError) {
         self.file = file
         if let input, input != "-" {
             name = input
@@ -128,18 +128,18 @@ private final class SigningJob {
         }
         guard descriptor >= 0 else {
             let code = errno
-            throw CertificateProviderError(
+            throw ProviderError(
                 code == ENOENT ? .fileNotFound : .storeReadFailed,
                 "\(name.withVisibleControls) cannot be read: \(String(cString: strerror(code))).")
         }
         var (own, other) = (stat(), stat())
         guard fstat(descriptor, &own) == 0, own.st_mode & S_IFMT != S_IFDIR else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed, "\(name.withVisibleControls) is a directory; name the files in it.")
         }
         guard let file else { return }
         if stat(file.path, &other) == 0, own.st_dev == other.st_dev, own.st_ino == other.st_ino {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .usage,
                 "\(file.path.withVisibleControls) is the file to sign, which is not replaced; name another one with --out."
             )
@@ -154,7 +154,7 @@ private final class SigningJob {
     /// A directory on the output's file system.
     var directory: String { file?.directory ?? getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp" }
 
-    func output() throws(CertificateProviderError) -> SignedOutput {
+    func output() throws(ProviderError) -> SignedOutput {
         SignedOutput(file: try file?.begin(), directory: directory)
     }
 }
@@ -168,21 +168,21 @@ struct SignedOutput: Sendable {
     /// Adds bytes.
     ///
     /// - Throws: `storeWriteFailed`.
-    func append(_ bytes: UnsafeRawBufferPointer) throws(CertificateProviderError) {
+    func append(_ bytes: UnsafeRawBufferPointer) throws(ProviderError) {
         if let file { try file.append(bytes) } else { try Console.print(bytes) }
     }
 
     /// Adds bytes.
     ///
     /// - Throws: `storeWriteFailed`.
-    func write(_ bytes: [UInt8]) throws(CertificateProviderError) {
+    func write(_ bytes: [UInt8]) throws(ProviderError) {
         let result = bytes.withUnsafeBytes { bytes in
-            Result { () throws(CertificateProviderError) in try append(bytes) }
+            Result { () throws(ProviderError) in try append(bytes) }
         }
         try result.get()
     }
 
-    fileprivate func finish() throws(CertificateProviderError) { try file?.finish() }
+    fileprivate func finish() throws(ProviderError) { try file?.finish() }
 }
 
 /// The result of `sign` with `--out` or `--out-dir`.

@@ -22,13 +22,13 @@ struct SignCMS: AsyncParsableCommand {
     func validate() throws { try files.check(options) }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let server = try timeStamps.server(context)
             return try await context.sign(
                 files, scheme, timeStamps: server, extension: attached ? "p7m" : "p7s",
                 prepare: { content, _ in content }
             ) {
-                signer, content, output throws(CertificateProviderError) in
+                signer, content, output throws(ProviderError) in
                 guard attached else { return try output.write(try await signer.detachedCMS(of: content)) }
                 let spool = try ContentSpool(in: output.directory)
                 try await signer.attachedCMS(of: content, spool: spool, write: output.append)

@@ -32,15 +32,15 @@ struct SignPDF: AsyncParsableCommand {
     func validate() throws { try files.check(options) }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             let server = try timeStamps.server(context)
             let details = PDFSignatureDetails(field: field, reason: reason, location: location)
             return try await context.sign(
                 files, scheme, timeStamps: server, extension: "",
-                prepare: { content, directory throws(CertificateProviderError) in
+                prepare: { content, directory throws(ProviderError) in
                     try PDFToSign(content, details, hasTimeStamp: server != nil, directory: directory)
                 }
-            ) { signer, pdf, output throws(CertificateProviderError) in
+            ) { signer, pdf, output throws(ProviderError) in
                 try await signer.signPDF(pdf, spool: try ContentSpool(in: output.directory), write: output.append)
             }
         }

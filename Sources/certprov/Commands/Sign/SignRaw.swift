@@ -18,10 +18,10 @@ struct SignRaw: AsyncParsableCommand {
     func validate() throws { try files.check(options) }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+        try await CommandContext.run(options) { context throws(ProviderError) in
             try await context.sign(files, scheme, timeStamps: nil, extension: "sig", prepare: { content, _ in content })
             {
-                signer, content, output throws(CertificateProviderError) in
+                signer, content, output throws(ProviderError) in
                 try output.write(try await signer.rawSignature(of: content))
             }
         }

@@ -113,15 +113,15 @@ struct TimeStampOptions: ParsableArguments {
     /// Returns the server; `nil` without one.
     ///
     /// - Throws: `fileNotFound` and other errors of the files.
-    func server(_ context: CommandContext) throws(CertificateProviderError) -> TimeStampServer? {
+    func server(_ context: CommandContext) throws(ProviderError) -> TimeStampServer? {
         guard let url, let anchors else { return nil }
         var server = try TimeStampServer(url, anchors: try CertificateFile.read(anchors))
         server.policy = policy
         server.trust = ServerTrust(
-            trustAnchors: try serverAnchors.map { path throws(CertificateProviderError) in
+            trustAnchors: try serverAnchors.map { path throws(ProviderError) in
                 .certificates(try CertificateFile.read(path)).named(TrustAnchors.pemFile(path).name)
             } ?? .system,
-            pins: try serverPin.map { text throws(CertificateProviderError) in try CertificatePin.read(text) } ?? [])
+            pins: try serverPin.map { text throws(ProviderError) in try CertificatePin.read(text) } ?? [])
         server.proxy = .environment(context.secrets)
         return server
     }

@@ -11,15 +11,15 @@ struct BookServing: ContractServing {
         (self.book, self.account, self.notifier) = (book, account, notifier)
     }
 
-    func hasDocument(_ document: DocumentReference) async throws(CertificateProviderError) -> Bool {
+    func hasDocument(_ document: DocumentReference) async throws(ProviderError) -> Bool {
         try await run { try await book.sizeOfDocument(document.sha256, of: account) == document.size }
     }
 
-    func putDocument(_ content: [UInt8]) async throws(CertificateProviderError) {
+    func putDocument(_ content: [UInt8]) async throws(ProviderError) {
         try await run { _ = try await book.putDocument(content, for: account) }
     }
 
-    func document(_ document: DocumentReference) async throws(CertificateProviderError) -> [UInt8] {
+    func document(_ document: DocumentReference) async throws(ProviderError) -> [UInt8] {
         try await run {
             guard let content = try await book.document(document.sha256, of: account), content.count == document.size
             else { throw Refusal(.notFound, "The server does not have the document \(document.sha256).") }
@@ -29,17 +29,17 @@ struct BookServing: ContractServing {
 
     func put(
         _ version: ContractVersion, after revision: Int?
-    ) async throws(CertificateProviderError) -> PutOutcome {
+    ) async throws(ProviderError) -> PutOutcome {
         try await run { try await book.put(version, of: account, after: revision).outcome }
     }
 
     func changes(
         after cursor: String?, limit: Int
-    ) async throws(CertificateProviderError) -> ContractChanges? {
+    ) async throws(ProviderError) -> ContractChanges? {
         try await run { try await book.changes(of: account, after: cursor, limit: limit) }
     }
 
-    func requestCode(for version: ContractVersion) async throws(CertificateProviderError) {
+    func requestCode(for version: ContractVersion) async throws(ProviderError) {
         try await run {
             guard let notifier else { throw Refusal(.noNotifier, "The server has no notifier.") }
             guard let address = version.content.codeAddress else {
@@ -53,7 +53,7 @@ struct BookServing: ContractServing {
 
     func confirmCode(
         _ code: String, for version: ContractVersion
-    ) async throws(CertificateProviderError) -> String {
+    ) async throws(ProviderError) -> String {
         try await run {
             try await book.confirmCode(
                 code, for: version.id, document: version.content.pdf.document.sha256, of: account)
@@ -62,15 +62,15 @@ struct BookServing: ContractServing {
 
     private func run<Result: Sendable>(
         _ work: () async throws -> Result
-    ) async throws(CertificateProviderError) -> Result {
+    ) async throws(ProviderError) -> Result {
         do {
             return try await work()
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             throw error
         } catch let refusal as Refusal {
             throw refusal.error
         } catch {
-            throw CertificateProviderError(.unavailable, "The server failed: \(error)", underlying: error)
+            throw ProviderError(.unavailable, "The server failed: \(error)", underlying: error)
         }
     }
 }

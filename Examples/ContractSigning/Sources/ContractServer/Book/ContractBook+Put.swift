@@ -29,7 +29,7 @@ extension ContractBook {
         if version.state.isSigned { try requireCode(for: version, of: account) }
         // Outside the transaction: it reads whole documents, and verifies a signature.
         let documents = try await documents(version.content.documents, of: account)
-        do throws(CertificateProviderError) { try version.content.check { documents[$0] ?? [] } } catch {
+        do throws(ProviderError) { try version.content.check { documents[$0] ?? [] } } catch {
             throw Refusal(error)
         }
         if let signature = version.signature { try await check(signature, of: version, account) }
@@ -112,7 +112,7 @@ extension ContractBook {
     /// What is stored is read again for each list, here and by hosts, within the limits of a text. A content beyond them would spoil all
     /// lists.
     static func requireReadable(_ content: ContractContent) throws(Refusal) {
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             _ = try JSONValue(parsing: content.json.bytes)
         } catch {
             throw Refusal(error)

@@ -32,14 +32,14 @@ struct Refusal: Error, Equatable, Sendable {
     }
 
     /// A `malformedData` of the library, whose message begins with the member; with `The` if it is about the whole text.
-    init(_ error: CertificateProviderError) {
+    init(_ error: ProviderError) {
         let member = error.message.hasPrefix("The ") ? "" : error.message.prefix { $0 != ":" && $0 != " " }
         self.init(.invalid(member: member.isEmpty ? nil : String(member)), error.message)
     }
 
     /// As a host sees it.
-    var error: CertificateProviderError {
-        let code: CertificateProviderError.Code =
+    var error: ProviderError {
+        let code: ProviderError.Code =
             switch reason {
             case .notFound: .notFound
             case .invalid, .tooLarge: .malformedData
@@ -49,6 +49,6 @@ struct Refusal: Error, Equatable, Sendable {
             case .codeSpent: .pinLocked
             case .tooManyCodes, .noNotifier: .unavailable
             }
-        return CertificateProviderError(code, message)
+        return ProviderError(code, message)
     }
 }

@@ -49,7 +49,7 @@ extension Request {
                 throw HTTPError(.badRequest, message: "The body is not a JSON object.")
             }
             return value
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             throw HTTPError(.badRequest, message: error.message)
         }
     }

@@ -97,7 +97,7 @@ struct HostsController: Sendable {
         let revision = try Self.condition(of: request)
         let body = try await request.bytes(upTo: Self.maximumContractSize)
         let version: ContractVersion
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let json = try JSONValue(
                 parsing: body, maximumSize: Self.maximumContractSize, maximumDepth: ContractVersion.maximumDepth)
             version = try ContractVersion(json: json, id: id)

@@ -11,12 +11,12 @@ public enum CallOutcome: Equatable, Sendable {
 /// Where callbacks are written down.
 public protocol CallbackRecording: Sendable {
     /// The callbacks that are written down, the oldest first.
-    func pendingCallbacks() throws(CertificateProviderError) -> [QueueState.PendingCallback]
+    func pendingCallbacks() throws(ProviderError) -> [QueueState.PendingCallback]
     /// Changes what is written down, in one step that a power failure does not undo.
-    func changePendingCallbacks(_ body: (inout [QueueState.PendingCallback]) -> Void) throws(CertificateProviderError)
+    func changePendingCallbacks(_ body: (inout [QueueState.PendingCallback]) -> Void) throws(ProviderError)
     /// Takes a lease that ends with this process at the latest; `nil` while another one has it.
-    func leaseCallback(_ slot: Int) throws(CertificateProviderError) -> RecordLease?
-    func hasHappened(_ condition: QueueState.Condition) throws(CertificateProviderError) -> Bool
+    func leaseCallback(_ slot: Int) throws(ProviderError) -> RecordLease?
+    func hasHappened(_ condition: QueueState.Condition) throws(ProviderError) -> Bool
 }
 
 /// Tells calling programs the outcome: each callback is opened once, and again only where a kill came between.
@@ -66,9 +66,9 @@ public struct CallbackJournal: Sendable {
             case .success: callback.success
             case .failure(let message): callback.failure(message)
             }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             guard let (slot, lease) = try freeSlot() else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .operationNotAllowed, "\(Self.slots) callbacks are being opened by other processes; try again.")
             }
             let entry = QueueState.PendingCallback(id: "\(slot)-\(UUID().uuidString)", url: url, condition: condition)
@@ -90,7 +90,7 @@ public struct CallbackJournal: Sendable {
     public func open(_ noted: Noted) async -> String? {
         guard let entry = noted.entry else { return noted.problem }
         defer { withExtendedLifetime(noted.lease) {} }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             try await open(entry)
             return nil
         } catch {
@@ -110,7 +110,7 @@ public struct CallbackJournal: Sendable {
     /// - Returns: The reasons why one was not opened, for people.
     public func resume() async -> [String] {
         var problems: [String] = []
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             // Without the queue there is nothing to do, and its error is told where the queue is used.
             guard let entries = try? records.pendingCallbacks() else { return [] }
             for entry in entries {
@@ -129,7 +129,7 @@ public struct CallbackJournal: Sendable {
                     try crossOut(entry)
                     continue
                 }
-                do throws(CertificateProviderError) { try await open(entry) } catch {
+                do throws(ProviderError) { try await open(entry) } catch {
                     problems.append("The calling program is not told: \(error.message)")
                 }
             }
@@ -139,9 +139,9 @@ public struct CallbackJournal: Sendable {
         return problems
     }
 
-    private func open(_ entry: QueueState.PendingCallback) async throws(CertificateProviderError) {
-        let failure: CertificateProviderError?
-        do throws(CertificateProviderError) {
+    private func open(_ entry: QueueState.PendingCallback) async throws(ProviderError) {
+        let failure: ProviderError?
+        do throws(ProviderError) {
             try await opener.open(entry.url)
             failure = nil
         } catch {
@@ -152,11 +152,11 @@ public struct CallbackJournal: Sendable {
         if let failure { throw failure }
     }
 
-    private func crossOut(_ entry: QueueState.PendingCallback) throws(CertificateProviderError) {
+    private func crossOut(_ entry: QueueState.PendingCallback) throws(ProviderError) {
         try records.changePendingCallbacks { $0.removeAll { $0.id == entry.id } }
     }
 
-    private func freeSlot() throws(CertificateProviderError) -> (Int, RecordLease)? {
+    private func freeSlot() throws(ProviderError) -> (Int, RecordLease)? {
         for slot in 0..<Self.slots {
             if let lease = try records.leaseCallback(slot) { return (slot, lease) }
         }
@@ -174,21 +174,21 @@ extension QueueState.PendingCallback {
 }
 
 extension ContractQueue: CallbackRecording {
-    public func pendingCallbacks() throws(CertificateProviderError) -> [QueueState.PendingCallback] {
+    public func pendingCallbacks() throws(ProviderError) -> [QueueState.PendingCallback] {
         try state().pendingCallbacks
     }
 
     public func changePendingCallbacks(
         _ body: (inout [QueueState.PendingCallback]) -> Void
-    ) throws(CertificateProviderError) {
-        try changeState { state throws(CertificateProviderError) in body(&state.pendingCallbacks) }
+    ) throws(ProviderError) {
+        try changeState { state throws(ProviderError) in body(&state.pendingCallbacks) }
     }
 
-    public func leaseCallback(_ slot: Int) throws(CertificateProviderError) -> RecordLease? {
+    public func leaseCallback(_ slot: Int) throws(ProviderError) -> RecordLease? {
         try storage.leaseRecord(named: "callback-\(slot)")
     }
 
-    public func hasHappened(_ condition: QueueState.Condition) throws(CertificateProviderError) -> Bool {
+    public func hasHappened(_ condition: QueueState.Condition) throws(ProviderError) -> Bool {
         try contract(condition.contract)?.state == condition.state
     }
 }

@@ -22,7 +22,7 @@ public struct ProgramRenderer: Sendable {
     /// What it writes to stderr goes to that of this process.
     ///
     /// - Throws: `unavailable` if it cannot be started or fails, `timedOut`, `malformedData` if it writes too much or nothing.
-    public func pdf(of json: [UInt8]) async throws(CertificateProviderError) -> [UInt8] {
+    public func pdf(of json: [UInt8]) async throws(ProviderError) -> [UInt8] {
         var options = PlatformOptions()
         options.createSession = true
         options.teardownSequence = [
@@ -85,8 +85,8 @@ public struct ProgramRenderer: Sendable {
         case overdue
     }
 
-    private func failure(_ code: CertificateProviderError.Code, _ reason: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private func failure(_ code: ProviderError.Code, _ reason: String) -> ProviderError {
+        ProviderError(
             code,
             "options: The program \(DisplayText.visible(program)) of Contracts.renderer, which makes the PDF of a template, \(reason)."
         )

@@ -31,7 +31,7 @@ public struct SellSignURL: Sendable {
     /// Reads a call. A line end after it does not count.
     ///
     /// - Throws: `malformedData`, which names the part that is wrong. A value is in no message: it may be the token.
-    public init(_ bytes: some Collection<UInt8>) throws(CertificateProviderError) {
+    public init(_ bytes: some Collection<UInt8>) throws(ProviderError) {
         guard bytes.count <= Self.maximumLength else {
             throw Self.wrong("it has \(bytes.count) bytes, and at most \(Self.maximumLength) are read")
         }
@@ -73,7 +73,7 @@ public struct SellSignURL: Sendable {
     /// - Returns: Decoded values by name.
     private static func parameters(
         _ query: ArraySlice<UInt8>, of path: String
-    ) throws(CertificateProviderError) -> [String: [UInt8]] {
+    ) throws(ProviderError) -> [String: [UInt8]] {
         guard let known = known[path] else {
             throw wrong("its path is not auth, sync/incremental or sync/full")
         }
@@ -99,7 +99,7 @@ public struct SellSignURL: Sendable {
 
     private static func callback(
         _ name: String, _ values: inout [String: [UInt8]]
-    ) throws(CertificateProviderError) -> Callback? {
+    ) throws(ProviderError) -> Callback? {
         guard let bytes = values.removeValue(forKey: name), !bytes.isEmpty else { return nil }
         guard let callback = Callback(String(decoding: bytes, as: UTF8.self)) else {
             throw wrong("\(name) is not a URL with a scheme")
@@ -149,8 +149,8 @@ public struct SellSignURL: Sendable {
         }
     }
 
-    private static func wrong(_ reason: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private static func wrong(_ reason: String) -> ProviderError {
+        ProviderError(
             .malformedData, "The URL of the call is refused: \(reason).")
     }
 }

@@ -17,7 +17,7 @@ public struct URLOpener: Sendable {
     /// Starts the program with the URL as its one argument, without a shell.
     ///
     /// - Throws: `unavailable` if it cannot be started, or fails.
-    public func open(_ url: String) async throws(CertificateProviderError) {
+    public func open(_ url: String) async throws(ProviderError) {
         var options = PlatformOptions()
         // The signals of this terminal are not for the program that is called.
         options.createSession = true
@@ -59,8 +59,8 @@ public struct URLOpener: Sendable {
         }
     }
 
-    private func failure(_ reason: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private func failure(_ reason: String) -> ProviderError {
+        ProviderError(
             .unavailable,
             "The program \(DisplayText.visible(program)), which opens callbacks, \(reason); look at Contracts.url-opener, and at the "
                 + "program that is registered for the scheme.")

@@ -4,7 +4,7 @@ import Signing
 /// A `.sellsign` file: a contract with its documents.
 public struct ContractFile: Sendable {
     /// Makes a PDF of a template: gets the file, and returns the PDF.
-    public typealias Renderer = @Sendable (_ json: [UInt8]) async throws(CertificateProviderError) -> [UInt8]
+    public typealias Renderer = @Sendable (_ json: [UInt8]) async throws(ProviderError) -> [UInt8]
 
     public let content: ContractContent
     /// What the references of ``content`` stand for.
@@ -17,13 +17,13 @@ public struct ContractFile: Sendable {
     ///   without a renderer; errors of the renderer.
     public static func read(
         _ bytes: [UInt8], renderer: Renderer? = nil
-    ) async throws(CertificateProviderError) -> ContractFile {
+    ) async throws(ProviderError) -> ContractFile {
         var file = try Documents(try JSONValue(parsing: bytes))
         if file.isTemplate {
             // What else is wrong has been found before the program runs, and before a template is refused.
             _ = try ContractContent(file.json)
             guard let renderer else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .operationNotAllowed,
                     "options: the contract has a template in the place of a PDF, and no program makes PDFs here. Set Contracts.renderer to one."
                 )
@@ -54,7 +54,7 @@ extension ContractContent {
     /// Checks that a message with the content, without its documents, is within the limits of JSON texts: what is accepted can be sent.
     ///
     /// - Throws: `malformedData`.
-    func requireSendable() throws(CertificateProviderError) {
+    func requireSendable() throws(ProviderError) {
         let most = (
             size: JSONValue.maximumSize - ContractVersion.maximumEnvelope.size,
             values: JSONValue.maximumValues - ContractVersion.maximumEnvelope.values
@@ -75,16 +75,16 @@ extension ContractContent {
     /// - Parameter content: Returns the content of a document.
     /// - Throws: `malformedData`, which names the member by its path, and errors of `content`.
     public func check(
-        _ content: (DocumentReference) throws(CertificateProviderError) -> [UInt8]
-    ) throws(CertificateProviderError) {
+        _ content: (DocumentReference) throws(ProviderError) -> [UInt8]
+    ) throws(ProviderError) {
         try check(pdfIsOf: "contract.pdf_file_path", content)
     }
 
     /// - Parameter member: The path of the member that the PDF comes from.
     fileprivate func check(
-        pdfIsOf member: String, _ content: (DocumentReference) throws(CertificateProviderError) -> [UInt8]
-    ) throws(CertificateProviderError) {
-        do throws(CertificateProviderError) {
+        pdfIsOf member: String, _ content: (DocumentReference) throws(ProviderError) -> [UInt8]
+    ) throws(ProviderError) {
+        do throws(ProviderError) {
             // A time-stamp server may be configured, or not: a field that requires one does not matter here.
             _ = try PDFToSign(SigningContent(try content(pdf.document)), hasTimeStamp: true)
         } catch {
@@ -92,11 +92,11 @@ extension ContractContent {
             // A contract is signed in this way only.
             let reason = error.message.replacing(" Sign it with certprov sign cms.", with: "")
                 .replacing(", or the file as it is with certprov sign cms.", with: ".")
-            throw CertificateProviderError(.malformedData, "\(member): \(reason)", underlying: error)
+            throw ProviderError(.malformedData, "\(member): \(reason)", underlying: error)
         }
         for (index, attachment) in attachments.enumerated() {
             guard let type = MediaType(attachment.type), type.canBe(try content(attachment.document)) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .malformedData,
                     "files[\(index)].path: the content is not \(DisplayText.visible(attachment.type)), which its type says."
                 )
@@ -108,9 +108,9 @@ extension ContractContent {
     ///
     /// - Parameter documents: Returns the content of a document.
     public func originalFile(
-        documents: (DocumentReference) throws(CertificateProviderError) -> [UInt8]
-    ) throws(CertificateProviderError) -> JSONValue {
-        try json.replacingDocuments { path throws(CertificateProviderError) in
+        documents: (DocumentReference) throws(ProviderError) -> [UInt8]
+    ) throws(ProviderError) -> JSONValue {
+        try json.replacingDocuments { path throws(ProviderError) in
             guard let (type, document) = DocumentReference.reading(placeholder: try path.string()) else {
                 throw path.malformed("is no reference of a document")
             }
@@ -132,11 +132,11 @@ private struct Documents {
     /// Whether `options` are to become the PDF. ``json`` has a reference to nothing then.
     private(set) var isTemplate = false
 
-    init(_ file: JSONValue) throws(CertificateProviderError) {
+    init(_ file: JSONValue) throws(ProviderError) {
         original = file
         var contents: [DocumentReference: [UInt8]] = [:]
         var size = 0
-        json = try file.replacingDocuments { path throws(CertificateProviderError) in
+        json = try file.replacingDocuments { path throws(ProviderError) in
             let (type, content) = try Self.content(path, &size)
             let document = DocumentReference(of: content)
             contents[document] = content
@@ -153,7 +153,7 @@ private struct Documents {
 
     private static func content(
         _ path: MemberReader, _ size: inout Int
-    ) throws(CertificateProviderError) -> (type: String, content: [UInt8]) {
+    ) throws(ProviderError) -> (type: String, content: [UInt8]) {
         guard let uri = DataURI(try path.string()) else {
             throw path.malformed("is no data: URI with ;base64; names of files and addresses are not followed")
         }
@@ -168,9 +168,9 @@ private struct Documents {
         json.set("contract", contract)
     }
 
-    mutating func setRendered(_ content: [UInt8]) throws(CertificateProviderError) {
+    mutating func setRendered(_ content: [UInt8]) throws(ProviderError) {
         guard content.count <= ContractContent.maximumDocuments else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData,
                 "options: the PDF that was made of them has \(content.count) bytes; at most \(ContractContent.maximumDocuments) are taken."
             )
@@ -183,8 +183,8 @@ private struct Documents {
 extension JSONValue {
     /// Returns the file with another text in the place of each document's.
     func replacingDocuments(
-        _ replacement: (MemberReader) throws(CertificateProviderError) -> String
-    ) throws(CertificateProviderError) -> JSONValue {
+        _ replacement: (MemberReader) throws(ProviderError) -> String
+    ) throws(ProviderError) -> JSONValue {
         var file = self
         let reader = MemberReader(self)
         if let contract = reader["contract"], let path = contract["pdf_file_path"] {

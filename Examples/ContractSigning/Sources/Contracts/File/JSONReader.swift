@@ -25,14 +25,14 @@ struct JSONReader {
     /// - Throws: `malformedData`.
     static func read(
         _ bytes: [UInt8], maximumSize: Int, maximumDepth: Int, acceptsDuplicates: Bool
-    ) throws(CertificateProviderError) -> JSONValue {
+    ) throws(ProviderError) -> JSONValue {
         guard bytes.count <= maximumSize else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData, "The JSON text has \(bytes.count) bytes; at most \(maximumSize) are read.")
         }
         // withUnsafeBufferPointer does not pass the type of an error on.
         let result = bytes.withUnsafeBufferPointer { buffer in
-            Result { () throws(CertificateProviderError) in
+            Result { () throws(ProviderError) in
                 var reader = JSONReader(buffer, maximumDepth, acceptsDuplicates)
                 return try reader.text()
             }
@@ -40,7 +40,7 @@ struct JSONReader {
         return try result.get()
     }
 
-    private mutating func text() throws(CertificateProviderError) -> JSONValue {
+    private mutating func text() throws(ProviderError) -> JSONValue {
         if bytes.starts(with: [0xef, 0xbb, 0xbf]) { throw failure("begins with a byte order mark; write it without") }
         skipWhiteSpace()
         let value = try value(depth: 1)
@@ -58,7 +58,7 @@ struct JSONReader {
     }
 
     /// Reads a value, and the white space after it.
-    private mutating func value(depth: Int) throws(CertificateProviderError) -> JSONValue {
+    private mutating func value(depth: Int) throws(ProviderError) -> JSONValue {
         guard valuesLeft > 0 else {
             throw failure("is one value too many: at most \(JSONValue.maximumValues) are read")
         }
@@ -77,7 +77,7 @@ struct JSONReader {
         return value
     }
 
-    private mutating func members(depth: Int) throws(CertificateProviderError) -> [JSONValue.Member] {
+    private mutating func members(depth: Int) throws(ProviderError) -> [JSONValue.Member] {
         try enter(depth)
         var members: [JSONValue.Member] = []
         var names: Set<String> = []
@@ -100,7 +100,7 @@ struct JSONReader {
         return members
     }
 
-    private mutating func elements(depth: Int) throws(CertificateProviderError) -> [JSONValue] {
+    private mutating func elements(depth: Int) throws(ProviderError) -> [JSONValue] {
         try enter(depth)
         var elements: [JSONValue] = []
         guard try !ends(with: UInt8(ascii: "]"), isFirst: true) else { return elements }
@@ -112,7 +112,7 @@ struct JSONReader {
         return elements
     }
 
-    private mutating func enter(_ depth: Int) throws(CertificateProviderError) {
+    private mutating func enter(_ depth: Int) throws(ProviderError) {
         guard depth <= maximumDepth else {
             // The whole path would be as deep.
             path = Array(path.prefix(1))
@@ -123,7 +123,7 @@ struct JSONReader {
     }
 
     /// Reads the end of an object or array, or the comma before its next member.
-    private mutating func ends(with end: UInt8, isFirst: Bool) throws(CertificateProviderError) -> Bool {
+    private mutating func ends(with end: UInt8, isFirst: Bool) throws(ProviderError) -> Bool {
         if next == end {
             position += 1
             return true
@@ -139,7 +139,7 @@ struct JSONReader {
 
     private mutating func literal(
         _ text: StaticString, _ value: JSONValue
-    ) throws(CertificateProviderError) -> JSONValue {
+    ) throws(ProviderError) -> JSONValue {
         let end = position + text.utf8CodeUnitCount
         guard end <= bytes.count, "\(text)".utf8.elementsEqual(bytes[position..<end]) else {
             throw unexpected("where a value must be")
@@ -148,7 +148,7 @@ struct JSONReader {
         return value
     }
 
-    private mutating func number() throws(CertificateProviderError) -> String {
+    private mutating func number() throws(ProviderError) -> String {
         let start = position
         if next == UInt8(ascii: "-") { position += 1 }
         let first = next
@@ -179,7 +179,7 @@ struct JSONReader {
 
     // MARK: - Strings
 
-    private mutating func string() throws(CertificateProviderError) -> String {
+    private mutating func string() throws(ProviderError) -> String {
         position += 1
         var text = ""
         while true {
@@ -202,7 +202,7 @@ struct JSONReader {
         }
     }
 
-    private mutating func escaped() throws(CertificateProviderError) -> Unicode.Scalar {
+    private mutating func escaped() throws(ProviderError) -> Unicode.Scalar {
         position += 1
         guard let letter = next else { throw unexpected("inside a string") }
         position += 1
@@ -229,7 +229,7 @@ struct JSONReader {
         }
     }
 
-    private mutating func codeUnit() throws(CertificateProviderError) -> UInt16 {
+    private mutating func codeUnit() throws(ProviderError) -> UInt16 {
         var unit: UInt16 = 0
         for _ in 0..<4 {
             let digit: UInt16
@@ -276,13 +276,13 @@ struct JSONReader {
 
     // MARK: - Errors
 
-    private func unexpected(_ place: String) -> CertificateProviderError {
+    private func unexpected(_ place: String) -> ProviderError {
         guard let next else { return failure("ends \(place)") }
         let found = (0x21...0x7e).contains(next) ? "\(Character(Unicode.Scalar(next)))" : "byte \(next)"
         return failure("has \(found) \(place) (byte \(position + 1) of the file)")
     }
 
-    private func failure(_ problem: String) -> CertificateProviderError {
+    private func failure(_ problem: String) -> ProviderError {
         var text = ""
         for step in path {
             switch step {
@@ -290,7 +290,7 @@ struct JSONReader {
             case .element(let index): text += "[\(index)]"
             }
         }
-        return CertificateProviderError(.malformedData, "\(text.isEmpty ? "The JSON text" : text): \(problem).")
+        return ProviderError(.malformedData, "\(text.isEmpty ? "The JSON text" : text): \(problem).")
     }
 }
 

@@ -14,7 +14,7 @@ extension JSONValue {
     ///   member of the outermost object that has them.
     public init(
         parsing bytes: [UInt8], maximumSize: Int = maximumSize, maximumDepth: Int = maximumDepth
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         self = try JSONReader.read(
             bytes, maximumSize: maximumSize, maximumDepth: maximumDepth, acceptsDuplicates: false)
     }

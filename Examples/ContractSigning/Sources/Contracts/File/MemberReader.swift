@@ -9,8 +9,8 @@ struct MemberReader {
     init(_ value: JSONValue, path: String = "") { (self.value, self.path) = (value, path) }
 
     /// An error of this value.
-    func malformed(_ problem: String) -> CertificateProviderError {
-        CertificateProviderError(.malformedData, "\(path.isEmpty ? "The file" : path): \(problem).")
+    func malformed(_ problem: String) -> ProviderError {
+        ProviderError(.malformedData, "\(path.isEmpty ? "The file" : path): \(problem).")
     }
 
     /// The path of a member.
@@ -23,33 +23,33 @@ struct MemberReader {
     }
 
     /// A member that must be there.
-    func required(_ name: String) throws(CertificateProviderError) -> MemberReader {
+    func required(_ name: String) throws(ProviderError) -> MemberReader {
         guard let member = self[name] else {
             throw MemberReader(.null, path: path(of: name)).malformed("is missing")
         }
         return member
     }
 
-    func requireObject() throws(CertificateProviderError) {
+    func requireObject() throws(ProviderError) {
         guard value.isObject else { throw malformed("is no object") }
     }
 
     /// The elements of a member; none if it is missing.
-    func elements(_ name: String) throws(CertificateProviderError) -> [MemberReader] {
+    func elements(_ name: String) throws(ProviderError) -> [MemberReader] {
         guard let member = self[name] else { return [] }
         guard let elements = member.value.array else { throw member.malformed("is no array") }
         return elements.enumerated().map { MemberReader($1, path: "\(member.path)[\($0)]") }
     }
 
     /// The objects that are elements of a member; none if it is missing.
-    func objects(_ name: String) throws(CertificateProviderError) -> [MemberReader] {
+    func objects(_ name: String) throws(ProviderError) -> [MemberReader] {
         let elements = try elements(name)
         for element in elements { try element.requireObject() }
         return elements
     }
 
     /// Checks the levels of a value, of which this is the first.
-    func requireDepth(_ maximum: Int) throws(CertificateProviderError) {
+    func requireDepth(_ maximum: Int) throws(ProviderError) {
         guard case .object(let members) = value else { return }
         for member in members where member.value.depth >= maximum {
             throw MemberReader(member.value, path: path(of: JSONPath.visible(member.name)))
@@ -57,18 +57,18 @@ struct MemberReader {
         }
     }
 
-    func string() throws(CertificateProviderError) -> String {
+    func string() throws(ProviderError) -> String {
         guard let text = value.string else { throw malformed("is no string") }
         return text
     }
 
-    func integer() throws(CertificateProviderError) -> Int {
+    func integer() throws(ProviderError) -> Int {
         guard let number = value.integer else { throw malformed("is no integer, or too large") }
         return number
     }
 
     /// `true`, `false`, 1 or 0.
-    func flag() throws(CertificateProviderError) -> Bool {
+    func flag() throws(ProviderError) -> Bool {
         switch value {
         case .bool(let flag): return flag
         case .number("0"): return false
@@ -78,7 +78,7 @@ struct MemberReader {
     }
 
     /// The text of a value that people read: of a string, a number, true or false.
-    func plainText() throws(CertificateProviderError) -> String {
+    func plainText() throws(ProviderError) -> String {
         switch value {
         case .string(let text), .number(let text): return text
         case .bool(let flag): return flag ? "true" : "false"

@@ -7,7 +7,7 @@ extension ContractContent {
     /// Returns the content with values filled in: of ``missing`` only, all of them or some.
     ///
     /// - Throws: `notFound` for a key that is not missing, naming those that are; `malformedData` for a value that does not fit.
-    public func filling(_ values: [String: String]) throws(CertificateProviderError) -> ContractContent {
+    public func filling(_ values: [String: String]) throws(ProviderError) -> ContractContent {
         var fields: [String: String] = [:]
         var filled: [String: String] = [:]
         for (key, value) in values.sorted(by: { $0.key < $1.key }) {
@@ -15,16 +15,16 @@ extension ContractContent {
             let field = CustomerField.name(of: key)
             guard let name = [key, field].compactMap(\.self).first(where: missing.contains) else {
                 let keys = missing.map(JSONPath.visible).joined(separator: ", ")
-                throw CertificateProviderError(
+                throw ProviderError(
                     .notFound,
                     "The contract has no value \(JSONPath.visible(key)) to fill in: "
                         + (missing.isEmpty ? "nothing is missing." : "missing are \(keys)."))
             }
             if let flaw = Self.flaw(of: value, in: name) {
-                throw CertificateProviderError(.malformedData, "\(JSONPath.visible(name)): \(flaw).")
+                throw ProviderError(.malformedData, "\(JSONPath.visible(name)): \(flaw).")
             }
             guard filled.updateValue(value, forKey: name) == nil else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .malformedData, "\(JSONPath.visible(name)): is there twice, in two spellings.")
             }
             let isProperty = properties.contains { $0.isMissing && $0.fillingKey(besides: missingFields) == name }

@@ -10,7 +10,7 @@ struct Customer {
     /// The page's names of the fields that the mode needs and that have no value.
     let missing: [String]
 
-    init(_ customer: MemberReader) throws(CertificateProviderError) {
+    init(_ customer: MemberReader) throws(ProviderError) {
         try customer.requireObject()
         let member = try customer.required("number")
         number = try member.string()
@@ -60,7 +60,7 @@ struct Customer {
 extension ContractContent.Property {
     static let member = "contract_properties"
 
-    static func read(in file: MemberReader) throws(CertificateProviderError) -> [ContractContent.Property] {
+    static func read(in file: MemberReader) throws(ProviderError) -> [ContractContent.Property] {
         var properties: [ContractContent.Property] = []
         var keys: Set<String> = []
         for property in try file.objects(member) {
@@ -94,7 +94,7 @@ extension ContractContent.Attachment {
     /// - Parameter size: The size of the documents before this one; then with it.
     static func pdf(
         of contract: MemberReader, _ size: inout Int
-    ) throws(CertificateProviderError) -> ContractContent.Attachment {
+    ) throws(ProviderError) -> ContractContent.Attachment {
         let name = try contract["pdf_file_name"]?.string() ?? ""
         let path = try contract.required("pdf_file_path")
         let (type, document) = try reference(path, &size)
@@ -105,7 +105,7 @@ extension ContractContent.Attachment {
             name: FileName.visible(name, default: "contract.pdf"), type: MediaType.pdf, document: document)
     }
 
-    init(_ file: MemberReader, _ index: Int, _ size: inout Int) throws(CertificateProviderError) {
+    init(_ file: MemberReader, _ index: Int, _ size: inout Int) throws(ProviderError) {
         let path = try file.required("path")
         let (written, document) = try Self.reference(path, &size)
         let name = try file["name"]?.string() ?? ""
@@ -124,7 +124,7 @@ extension ContractContent.Attachment {
 
     private static func reference(
         _ path: MemberReader, _ size: inout Int
-    ) throws(CertificateProviderError) -> (type: String, document: DocumentReference) {
+    ) throws(ProviderError) -> (type: String, document: DocumentReference) {
         guard let reference = DocumentReference.reading(placeholder: try path.string()) else {
             throw path.malformed("is no reference of a document (data:TYPE;base64,sha256:DIGEST,SIZE)")
         }
@@ -137,7 +137,7 @@ extension MemberReader {
     /// Adds the size of a document to that of those before it.
     ///
     /// - Throws: `malformedData` for more than a contract may have.
-    func requireSize(_ size: Int, besides sum: inout Int) throws(CertificateProviderError) {
+    func requireSize(_ size: Int, besides sum: inout Int) throws(ProviderError) {
         guard size <= ContractContent.maximumDocuments - sum else {
             throw malformed(
                 "with the documents before it has \(size > Int.max - sum ? size : sum + size) bytes; "

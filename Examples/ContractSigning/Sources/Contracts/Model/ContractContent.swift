@@ -56,7 +56,7 @@ public struct ContractContent: Equatable, Sendable {
     /// Reads a file whose documents are references.
     ///
     /// - Throws: `malformedData`, which names the member by its path, such as `customer.mode`.
-    public init(_ json: JSONValue) throws(CertificateProviderError) {
+    public init(_ json: JSONValue) throws(ProviderError) {
         let file = MemberReader(json)
         try file.requireObject()
         try file.requireDepth(JSONValue.maximumDepth)
@@ -98,7 +98,7 @@ public struct ContractContent: Equatable, Sendable {
     /// The most that the URL of a callback has, in bytes.
     private static let maximumURL = 8 << 10
 
-    static func callback(_ name: String, of file: MemberReader) throws(CertificateProviderError) -> String? {
+    static func callback(_ name: String, of file: MemberReader) throws(ProviderError) -> String? {
         guard let member = file[name] else { return nil }
         let url = try member.string()
         guard !url.isEmpty else { return nil }

@@ -24,10 +24,10 @@ public struct Pairing: Sendable {
     public init(
         _ logon: CertprovLogon, _ queue: ContractQueue, transport: Transport = Transport(),
         now: @escaping @Sendable () -> Date = { Date() }
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         settings = logon.manager.configuration.settings
         guard let server = settings[ContractsSettings.url] else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationMissing, "No server of contracts is configured; set Contracts.url in the property file.")
         }
         (self.server, self.queue, self.transport, self.now) = (server, queue, transport, now)
@@ -80,11 +80,11 @@ public struct Pairing: Sendable {
     ///   used or wrong; errors of the enrolment.
     public func pair(
         _ token: SecretBytes, _ interaction: any UserInteraction = NoUserInteraction(),
-        permit: (_ old: String?, _ new: String?) async throws(CertificateProviderError) -> Void = { _, _ in }
-    ) async throws(CertificateProviderError) -> (account: String, isTokenUsed: Bool) {
+        permit: (_ old: String?, _ new: String?) async throws(ProviderError) -> Void = { _, _ in }
+    ) async throws(ProviderError) -> (account: String, isTokenUsed: Bool) {
         let token = Self.trimmed(token)
         guard !token.isEmpty else {
-            throw CertificateProviderError(.malformedData, "The token is empty; ask the server for another one.")
+            throw ProviderError(.malformedData, "The token is empty; ask the server for another one.")
         }
         let (stored, own) = (try await manager.storedIdentity(), try queue.state().account)
         try requireTrust(of: stored, interaction)
@@ -94,7 +94,7 @@ public struct Pairing: Sendable {
         try await permit(own, account)
         if stored != nil { try await manager.deleteStoredCertificates() }
         let identity: Identity
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             identity = try await manager.obtainIdentity(TokenInteraction(token: token, interaction: interaction))
         } catch { throw Self.named(error) }
         let confirmed = try await contractServer(identity).account()
@@ -109,26 +109,26 @@ public struct Pairing: Sendable {
     /// Returns the server as the paired host sees it. Renews the identity, if that is due.
     ///
     /// - Throws: `notFound` for a host that is not paired; errors of the renewal, if the identity has expired.
-    public func contractServer() async throws(CertificateProviderError) -> HTTPContractServer {
+    public func contractServer() async throws(ProviderError) -> HTTPContractServer {
         try contractServer(try await identity())
     }
 
     /// Returns the paired identity. Renews it, if that is due.
     ///
     /// - Throws: As ``contractServer()``.
-    public func identity() async throws(CertificateProviderError) -> Identity {
+    public func identity() async throws(ProviderError) -> Identity {
         guard let stored = try await manager.storedIdentity() else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .notFound,
                 "This host is not paired with \(server.authority); ask there for a token, and run: contracts pair")
         }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let current = try await manager.renewIdentityIfDue(at: now(), NoUserInteraction())
             try? await manager.discardReplaced(by: current, NoUserInteraction())
             return current
         } catch {
             guard stored.expiry > now() else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .expired,
                     "The pairing of this host with \(server.authority) has expired; ask there for a token, and run: contracts pair",
                     underlying: error)
@@ -143,10 +143,10 @@ public struct Pairing: Sendable {
     ///
     /// - Parameter isForced: Whether signatures that were not sent are deleted too, and a server that does not answer is left alone.
     /// - Throws: `operationNotAllowed` while a signature is not sent; errors of the server.
-    public func unpair(isForced: Bool) async throws(CertificateProviderError) {
+    public func unpair(isForced: Bool) async throws(ProviderError) {
         if !isForced { try requireNothingIsLost() }
         if let stored = try await manager.storedIdentity() {
-            do throws(CertificateProviderError) { try await contractServer(stored).unpair() } catch {
+            do throws(ProviderError) { try await contractServer(stored).unpair() } catch {
                 // The server has ended the pairing already.
                 guard isForced || error.reason == .rejectedCertificate else { throw error }
             }
@@ -157,8 +157,8 @@ public struct Pairing: Sendable {
         try queue.removeAll(evenUnsent: isForced)
     }
 
-    private func requireNothingIsLost(after event: String = "") throws(CertificateProviderError) {
-        let contracts = try queue.entries().map { entry throws(CertificateProviderError) in try entry.contract.get() }
+    private func requireNothingIsLost(after event: String = "") throws(ProviderError) {
+        let contracts = try queue.entries().map { entry throws(ProviderError) in try entry.contract.get() }
         guard let contract = contracts.first(where: \.hasUnsentSignature) else { return }
         let reason =
             if contract.conflict != nil {
@@ -168,7 +168,7 @@ public struct Pairing: Sendable {
             } else {
                 "was not sent; run contracts sync, which says why, if the server refuses it"
             }
-        throw CertificateProviderError(
+        throw ProviderError(
             .operationNotAllowed,
             "\(event)A signature of the contract \(contract.id) \(reason). To delete it with the pairing: contracts unpair --force"
         )
@@ -176,14 +176,14 @@ public struct Pairing: Sendable {
 
     // MARK: - The server
 
-    private func contractServer(_ identity: Identity) throws(CertificateProviderError) -> HTTPContractServer {
+    private func contractServer(_ identity: Identity) throws(ProviderError) -> HTTPContractServer {
         HTTPContractServer(
             server, trusting: try serverTrust(identity), presenting: try TLSCredentials(identity),
             timeout: settings[ContractsSettings.timeout], transport: transport, now: now)
     }
 
     /// The trust of the settings; without trust anchors there, the CA that the pairing has brought.
-    private func serverTrust(_ identity: Identity?) throws(CertificateProviderError) -> ServerTrust {
+    private func serverTrust(_ identity: Identity?) throws(ProviderError) -> ServerTrust {
         var configured = try trust.serverTrust()
         guard !trust.hasAnchors, let bundle = identity?.trust else { return configured }
         configured.trustAnchors = .certificates(bundle.certificates).named("the CA of the pairing")
@@ -194,7 +194,7 @@ public struct Pairing: Sendable {
     /// the enrolment does that, and the token goes nowhere before.
     private func account(
         of token: SecretBytes, trusting stored: Identity?
-    ) async throws(CertificateProviderError) -> String? {
+    ) async throws(ProviderError) -> String? {
         guard trust.isConfigured || stored?.trust != nil else { return nil }
         var security = ServerSecurity(trust: try serverTrust(stored), now: now)
         security.settingNames = ContractsSettings.names
@@ -210,7 +210,7 @@ public struct Pairing: Sendable {
                     ? "the token is wrong, over, or was used; ask for another one" : "check 'Contracts.url'", at: now())
         }
         guard let account = (try? JSONValue(parsing: response.body))?["account"]?.string else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError, "\(server.authority) does not say whose token it is; check 'Contracts.url'.")
         }
         return account
@@ -219,11 +219,11 @@ public struct Pairing: Sendable {
     /// Requires something that authenticates the server, where nobody can be asked whether a fingerprint is right.
     private func requireTrust(
         of stored: Identity?, _ interaction: any UserInteraction
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard !trust.isConfigured, stored?.trust == nil, settings[ContractsSettings.caFingerprint] == nil,
             !interaction.canAsk
         else { return }
-        throw CertificateProviderError(
+        throw ProviderError(
             .configurationMissing,
             "Nothing authenticates \(server.authority); set Contracts.trust-anchors to the file with its CA, or Contracts.ca-fingerprint."
         )
@@ -232,7 +232,7 @@ public struct Pairing: Sendable {
     private static let passedOn = ["trust-anchors", "ca-fingerprint", "pin", "key", "timeout", "url"]
 
     /// An error of the provider, with the names of this program's settings.
-    private static func named(_ error: CertificateProviderError) -> CertificateProviderError {
+    private static func named(_ error: ProviderError) -> ProviderError {
         var error = error
         error.provider = nil
         for name in passedOn {
@@ -244,7 +244,7 @@ public struct Pairing: Sendable {
     /// Whether the server accepts an identity for an account. After a kill in another pairing it may be another one's.
     private func isAccepted(_ stored: Identity, for account: String?) async -> Bool {
         guard stored.expiry > now() else { return false }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let accepted = try await contractServer(stored).account()
             return account == nil || accepted == account
         } catch {
@@ -253,12 +253,12 @@ public struct Pairing: Sendable {
         }
     }
 
-    private func requireNothingWaits(for account: String) throws(CertificateProviderError) {
+    private func requireNothingWaits(for account: String) throws(ProviderError) {
         let waiting = try queue.list().filter {
             $0.isUnsent || $0.conflict != nil || [.incomplete, .inProgress].contains($0.state)
         }
         guard let first = waiting.first else { return try requireNothingIsLost() }
-        throw CertificateProviderError(
+        throw ProviderError(
             .operationNotAllowed,
             "\(waiting.count == 1 ? "A contract" : "\(waiting.count) contracts") of \(DisplayText.visible(account)) wait here, such as \(first.id); sign or abandon and synchronise them, or run: contracts unpair"
         )
@@ -281,9 +281,9 @@ private struct TokenInteraction: UserInteraction {
 
     var canAsk: Bool { interaction.canAsk }
 
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes { token }
+    func requestSecret(_ prompt: String) async throws(ProviderError) -> SecretBytes { token }
 
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
+    func confirm(_ question: String) async throws(ProviderError) -> Bool {
         try await interaction.confirm(question)
     }
 }

@@ -30,7 +30,7 @@ public struct ContractQueue: Sendable {
     /// Returns all contracts, the oldest first.
     ///
     /// - Throws: Also for one contract that is damaged: see ``entries()``.
-    public func list() throws(CertificateProviderError) -> [Contract] {
+    public func list() throws(ProviderError) -> [Contract] {
         var contracts: [Contract] = []
         for entry in try entries() { contracts.append(try entry.contract.get()) }
         return contracts
@@ -39,23 +39,23 @@ public struct ContractQueue: Sendable {
     /// A contract of the queue, or why it cannot be read.
     public struct Entry: Sendable {
         public let id: String
-        public let contract: Result<Contract, CertificateProviderError>
+        public let contract: Result<Contract, ProviderError>
     }
 
     /// Returns all contracts, the oldest first, and after them those that are damaged.
-    public func entries() throws(CertificateProviderError) -> [Entry] {
-        try documents.whileKept { () throws(CertificateProviderError) in
+    public func entries() throws(ProviderError) -> [Entry] {
+        try documents.whileKept { () throws(ProviderError) in
             var entries: [Entry] = []
             for id in try ids() {
                 var record: SecretBytes?
-                do throws(CertificateProviderError) { record = try storage.record(named: try name(of: id)) } catch {
+                do throws(ProviderError) { record = try storage.record(named: try name(of: id)) } catch {
                     // Another reason is that of the whole store.
                     guard error.reason == .damaged else { throw error }
                     entries.append(Entry(id: id, contract: .failure(error)))
                 }
                 // One that is gone meanwhile is left out.
                 guard let record else { continue }
-                do throws(CertificateProviderError) {
+                do throws(ProviderError) {
                     entries.append(Entry(id: id, contract: .success(try decoded(id, record))))
                 } catch {
                     guard error.code == .storeReadFailed || error.code == .malformedData else { throw error }
@@ -71,17 +71,17 @@ public struct ContractQueue: Sendable {
     }
 
     /// Returns a contract; `nil` if there is none.
-    public func contract(_ id: String) throws(CertificateProviderError) -> Contract? {
-        try documents.whileKept { () throws(CertificateProviderError) in try read(id) }
+    public func contract(_ id: String) throws(ProviderError) -> Contract? {
+        try documents.whileKept { () throws(ProviderError) in try read(id) }
     }
 
     /// Returns the contract whose id begins with a text, or whose number in the caller's system, or whose customer's, is that.
     ///
     /// - Throws: `notFound`; `malformedData` for a text that several contracts have.
-    public func find(_ text: String) throws(CertificateProviderError) -> Contract {
+    public func find(_ text: String) throws(ProviderError) -> Contract {
         let (given, text) = (text, text.lowercased())
         var found: [Contract] = []
-        var failure: CertificateProviderError?
+        var failure: ProviderError?
         for entry in try entries() {
             let isNamed = !text.isEmpty && entry.id.hasPrefix(text)
             switch entry.contract {
@@ -95,34 +95,34 @@ public struct ContractQueue: Sendable {
             }
         }
         guard found.count + (failure == nil ? 0 : 1) <= 1 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData,
                 "Several contracts are meant by \(DisplayText.visible(given)): \(found.map(\.id).joined(separator: ", ")). Give more of the id."
             )
         }
         if let failure { throw failure }
         guard let contract = found.first else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .notFound, "There is no contract \(DisplayText.visible(given)); see: contracts list.")
         }
         return contract
     }
 
     /// Returns the id of the contract that cannot be read and whose id begins with a text; `nil` if that is none, or several.
-    public func unreadable(_ text: String) throws(CertificateProviderError) -> String? {
+    public func unreadable(_ text: String) throws(ProviderError) -> String? {
         let named = try entries().filter { !text.isEmpty && $0.id.hasPrefix(text.lowercased()) }
         guard named.count == 1, case .failure = named[0].contract else { return nil }
         return named[0].id
     }
 
     /// Returns a document, whose digest has been verified.
-    public func content(of document: DocumentReference) throws(CertificateProviderError) -> [UInt8] {
+    public func content(of document: DocumentReference) throws(ProviderError) -> [UInt8] {
         try documents.read(document)
     }
 
     /// Whether a document is here, and whole.
-    public func hasContent(of document: DocumentReference) throws(CertificateProviderError) -> Bool {
-        do throws(CertificateProviderError) {
+    public func hasContent(of document: DocumentReference) throws(ProviderError) -> Bool {
+        do throws(ProviderError) {
             _ = try documents.read(document)
             return true
         } catch {
@@ -137,7 +137,7 @@ public struct ContractQueue: Sendable {
     // MARK: - Changing
 
     /// Adds the contract of a file, under a new id.
-    @discardableResult public func add(_ file: ContractFile) throws(CertificateProviderError) -> Contract {
+    @discardableResult public func add(_ file: ContractFile) throws(ProviderError) -> Contract {
         let version = ContractVersion(
             id: UUID().uuidString.lowercased(), state: file.content.missing.isEmpty ? .inProgress : .incomplete,
             content: file.content)
@@ -149,7 +149,7 @@ public struct ContractQueue: Sendable {
     /// Stores a contract, in the place of one with the same id.
     ///
     /// - Parameter contents: Documents that are stored first.
-    public func put(_ contract: Contract, storing contents: [[UInt8]] = []) throws(CertificateProviderError) {
+    public func put(_ contract: Contract, storing contents: [[UInt8]] = []) throws(ProviderError) {
         _ = try update(contract.id, storing: contents) { _ in contract }
     }
 
@@ -162,11 +162,11 @@ public struct ContractQueue: Sendable {
     /// - Throws: `notFound`; errors of `body`, and nothing is changed then.
     @discardableResult public func change(
         _ id: String, storing contents: [[UInt8]] = [],
-        _ body: (inout Contract) throws(CertificateProviderError) -> Void
-    ) throws(CertificateProviderError) -> Contract {
-        try update(id, storing: contents) { old throws(CertificateProviderError) in
+        _ body: (inout Contract) throws(ProviderError) -> Void
+    ) throws(ProviderError) -> Contract {
+        try update(id, storing: contents) { old throws(ProviderError) in
             guard var contract = old else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .notFound, "There is no contract \(DisplayText.visible(id)); see: contracts list.")
             }
             try body(&contract)
@@ -183,13 +183,13 @@ public struct ContractQueue: Sendable {
     /// - Throws: `notFound`; `operationNotAllowed` in a state that does not permit the event; errors of `body`.
     @discardableResult public func event(
         _ event: ContractEvent, on id: String, storing contents: [[UInt8]] = [],
-        _ body: (inout Contract) throws(CertificateProviderError) -> Void = { _ in }
-    ) throws(CertificateProviderError) -> (Contract, [ContractEffect]) {
+        _ body: (inout Contract) throws(ProviderError) -> Void = { _ in }
+    ) throws(ProviderError) -> (Contract, [ContractEffect]) {
         var effects: [ContractEffect] = []
-        let contract = try change(id, storing: contents) { contract throws(CertificateProviderError) in
+        let contract = try change(id, storing: contents) { contract throws(ProviderError) in
             let before = contract.state
             guard let after = before.after(event) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .operationNotAllowed,
                     "The contract \(id) is in the state \(before), which does not permit this; see: contracts show \(id)."
                 )
@@ -206,13 +206,13 @@ public struct ContractQueue: Sendable {
     ///
     /// - Parameter evenUnsent: Whether a signature that the server has not confirmed may be lost, and what cannot be read.
     /// - Throws: `operationNotAllowed` for a contract with such a signature.
-    public func remove(_ id: String, evenUnsent: Bool = false) throws(CertificateProviderError) {
-        try documents.whileKept { () throws(CertificateProviderError) in
+    public func remove(_ id: String, evenUnsent: Bool = false) throws(ProviderError) {
+        try documents.whileKept { () throws(ProviderError) in
             guard !evenUnsent else { return try storage.removeRecord(named: try name(of: id)) }
-            try storage.updateRecord(named: try name(of: id)) { record throws(CertificateProviderError) in
+            try storage.updateRecord(named: try name(of: id)) { record throws(ProviderError) in
                 guard let record else { return nil }
                 if try decoded(id, record).hasUnsentSignature {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .operationNotAllowed,
                         "The contract \(id) has a signature that the server does not have; it was not removed. Run: contracts sync."
                     )
@@ -226,19 +226,19 @@ public struct ContractQueue: Sendable {
     ///
     /// - Parameter contents: Documents that are stored first.
     /// - Returns: Whether it can be read now. It cannot where a signature may be lost that the server does not have.
-    func repair(_ contract: Contract, storing contents: [[UInt8]]) throws(CertificateProviderError) -> Bool {
+    func repair(_ contract: Contract, storing contents: [[UInt8]]) throws(ProviderError) -> Bool {
         let (id, name) = (contract.id, try name(of: contract.id))
-        return try documents.whileKept { () throws(CertificateProviderError) in
+        return try documents.whileKept { () throws(ProviderError) in
             // Often the server has the very content that is damaged here.
             for content in contents + [contract.content.json.bytes] { try documents.write(content) }
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 if try read(id) != nil { return true }
             } catch {
                 guard error.reason == .damaged else { throw error }
             }
             var isDone = false
-            do throws(CertificateProviderError) {
-                try storage.updateRecord(named: name) { record throws(CertificateProviderError) in
+            do throws(ProviderError) {
+                try storage.updateRecord(named: name) { record throws(ProviderError) in
                     guard let record, try !self.record(id, record).hasUnsentSignature else { return nil }
                     isDone = true
                     return try store(contract)
@@ -252,32 +252,32 @@ public struct ContractQueue: Sendable {
 
     private func update(
         _ id: String, storing contents: [[UInt8]],
-        _ body: (Contract?) throws(CertificateProviderError) -> Contract
-    ) throws(CertificateProviderError) -> Contract {
+        _ body: (Contract?) throws(ProviderError) -> Contract
+    ) throws(ProviderError) -> Contract {
         let name = try name(of: id)
-        return try documents.whileKept { () throws(CertificateProviderError) in
+        return try documents.whileKept { () throws(ProviderError) in
             for content in contents { try documents.write(content) }
             var new: Contract?
-            try storage.updateRecord(named: name) { record throws(CertificateProviderError) in
-                let old = try record.map { record throws(CertificateProviderError) in try decoded(id, record) }
+            try storage.updateRecord(named: name) { record throws(ProviderError) in
+                let old = try record.map { record throws(ProviderError) in try decoded(id, record) }
                 let contract = try body(old)
                 new = contract
                 guard contract != old else { return nil }
                 try contract.require(toFollow: old, id: id)
                 return try store(contract)
             }
-            guard let new else { throw CertificateProviderError(.internal, "The identity store made no change.") }
+            guard let new else { throw ProviderError(.internal, "The identity store made no change.") }
             return new
         }
     }
 
     /// Stores the contents of a contract's versions, and returns its record.
-    private func store(_ contract: Contract) throws(CertificateProviderError) -> SecretBytes {
+    private func store(_ contract: Contract) throws(ProviderError) -> SecretBytes {
         var contents: [[UInt8]] = []
         let record = ContractRecord(contract, contents: &contents)
         for content in contents { try documents.write(content) }
         for document in record.documents where try !documents.contains(document) {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeWriteFailed,
                 "The contract \(contract.id) names the document \(document.sha256), which is not here; it was not stored."
             )
@@ -287,30 +287,30 @@ public struct ContractQueue: Sendable {
 
     // MARK: - Records
 
-    func name(of id: String) throws(CertificateProviderError) -> String {
+    func name(of id: String) throws(ProviderError) -> String {
         guard ContractVersion.isID(id) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .notFound, "\(DisplayText.visible(id)) is no id of a contract; see: contracts list.")
         }
         return ContractRecord.prefix + id
     }
 
     /// The ids of all records.
-    func ids() throws(CertificateProviderError) -> [String] {
+    func ids() throws(ProviderError) -> [String] {
         try storage.recordNames().filter { $0.hasPrefix(ContractRecord.prefix) }
             .map { String($0.dropFirst(ContractRecord.prefix.count)) }.filter(ContractVersion.isID)
     }
 
-    private func read(_ id: String) throws(CertificateProviderError) -> Contract? {
+    private func read(_ id: String) throws(ProviderError) -> Contract? {
         guard ContractVersion.isID(id), let record = try storage.record(named: try name(of: id)) else { return nil }
         return try decoded(id, record)
     }
 
-    private func decoded(_ id: String, _ record: SecretBytes) throws(CertificateProviderError) -> Contract {
+    private func decoded(_ id: String, _ record: SecretBytes) throws(ProviderError) -> Contract {
         try self.record(id, record).contract(id, documents: documents)
     }
 
-    func record(_ id: String, _ record: SecretBytes) throws(CertificateProviderError) -> ContractRecord {
+    func record(_ id: String, _ record: SecretBytes) throws(ProviderError) -> ContractRecord {
         try RecordCoding.decode(
             ContractRecord.self, record, named: ContractRecord.prefix + id, version: ContractRecord.version)
     }
@@ -320,7 +320,7 @@ extension Contract {
     /// Checks what holds for each change, whoever makes it.
     ///
     /// - Throws: `operationNotAllowed`.
-    fileprivate func require(toFollow old: Contract?, id: String) throws(CertificateProviderError) {
+    fileprivate func require(toFollow old: Contract?, id: String) throws(ProviderError) {
         var flaw: String?
         if self.id != id { flaw = "its id cannot be changed" }
         if state.isSigned != (signature != nil) {
@@ -333,6 +333,6 @@ extension Contract {
             flaw = "it has a signature that the server does not have"
         }
         guard let flaw else { return }
-        throw CertificateProviderError(.operationNotAllowed, "The contract \(id) is not changed: \(flaw).")
+        throw ProviderError(.operationNotAllowed, "The contract \(id) is not changed: \(flaw).")
     }
 }

@@ -56,8 +56,8 @@ struct ContractRecord: Codable {
 
     func contract(
         _ id: String, documents keeping: any DocumentKeeping
-    ) throws(CertificateProviderError) -> Contract {
-        func version(_ version: Version) throws(CertificateProviderError) -> ContractVersion {
+    ) throws(ProviderError) -> Contract {
+        func version(_ version: Version) throws(ProviderError) -> ContractVersion {
             // What was stored is read, whatever is accepted of new files.
             let json = try JSONValue(
                 parsing: try keeping.read(version.content), maximumSize: .max, maximumDepth: 2 * JSONValue.maximumDepth)
@@ -83,33 +83,33 @@ struct ContractRecord: Codable {
 enum RecordCoding {
     private struct Version: Decodable { let version: Int }
 
-    static func encode(_ value: some Encodable) throws(CertificateProviderError) -> SecretBytes {
+    static func encode(_ value: some Encodable) throws(ProviderError) -> SecretBytes {
         do {
             return SecretBytes(copying: try JSONEncoder().encode(value))
         } catch {
-            throw CertificateProviderError(.internal, "A record cannot be written: \(error).", underlying: error)
+            throw ProviderError(.internal, "A record cannot be written: \(error).", underlying: error)
         }
     }
 
     /// - Throws: `storeReadFailed`, with the reason `damaged` for a record that is.
     static func decode<Value: Decodable>(
         _ type: Value.Type, _ record: SecretBytes, named name: String, version: Int
-    ) throws(CertificateProviderError) -> Value {
+    ) throws(ProviderError) -> Value {
         do {
             let data = record.withUnsafeBytes { Data($0) }
             let decoder = JSONDecoder()
             let found = try decoder.decode(Version.self, from: data).version
             guard found <= version else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .storeReadFailed,
                     "The record \(name) of the contracts is of format \(found); this version reads \(version). Use the newer version of contracts that has written it."
                 )
             }
             return try decoder.decode(type, from: data)
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             throw error
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed, "The record \(name) of the contracts is damaged; restore it from a backup.",
                 reason: .damaged, underlying: error)
         }

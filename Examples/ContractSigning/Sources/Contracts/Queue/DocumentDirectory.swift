@@ -19,7 +19,7 @@ public struct DocumentDirectory: DocumentKeeping {
 
     // MARK: - Contents
 
-    public func write(_ content: [UInt8]) throws(CertificateProviderError) -> DocumentReference {
+    public func write(_ content: [UInt8]) throws(ProviderError) -> DocumentReference {
         let document = DocumentReference(of: content)
         let directory = try opened()
         defer { withExtendedLifetime(directory) {} }
@@ -30,13 +30,13 @@ public struct DocumentDirectory: DocumentKeeping {
         return document
     }
 
-    private func create(_ name: String, _ content: [UInt8], in directory: Descriptor) throws(CertificateProviderError) {
+    private func create(_ name: String, _ content: [UInt8], in directory: Descriptor) throws(ProviderError) {
         let temporary = "\(Self.temporaryPrefix)\(getpid())-\(UInt64.random(in: 0 ... .max))"
         let file = Descriptor(
             openat(directory.descriptor, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600))
         guard let file else { throw writeFailure(path, errno) }
         defer { withExtendedLifetime((file, directory)) {} }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             var written = 0
             while written < content.count {
                 let count = content.withUnsafeBytes {
@@ -56,7 +56,7 @@ public struct DocumentDirectory: DocumentKeeping {
         }
     }
 
-    public func read(_ document: DocumentReference) throws(CertificateProviderError) -> [UInt8] {
+    public func read(_ document: DocumentReference) throws(ProviderError) -> [UInt8] {
         guard let directory = try openedIfThere(), let file = try opened(document, in: directory) else {
             throw damaged(document, "is missing")
         }
@@ -83,7 +83,7 @@ public struct DocumentDirectory: DocumentKeeping {
         return content
     }
 
-    public func contains(_ document: DocumentReference) throws(CertificateProviderError) -> Bool {
+    public func contains(_ document: DocumentReference) throws(ProviderError) -> Bool {
         guard DocumentReference.isDigest(document.sha256), let directory = try openedIfThere() else { return false }
         defer { withExtendedLifetime(directory) {} }
         var status = stat()
@@ -94,7 +94,7 @@ public struct DocumentDirectory: DocumentKeeping {
         return status.st_mode & S_IFMT == S_IFREG && status.st_size == document.size
     }
 
-    public func remove(sha256 digest: String) throws(CertificateProviderError) {
+    public func remove(sha256 digest: String) throws(ProviderError) {
         guard DocumentReference.isDigest(digest), let directory = try openedIfThere() else { return }
         defer { withExtendedLifetime(directory) {} }
         guard unlinkat(directory.descriptor, digest, 0) == 0 || errno == ENOENT else {
@@ -102,12 +102,12 @@ public struct DocumentDirectory: DocumentKeeping {
         }
     }
 
-    public func all() throws(CertificateProviderError) -> [String] {
+    public func all() throws(ProviderError) -> [String] {
         guard let directory = try openedIfThere() else { return [] }
         return try names(in: directory).filter(DocumentReference.isDigest).sorted()
     }
 
-    private func names(in directory: Descriptor) throws(CertificateProviderError) -> [String] {
+    private func names(in directory: Descriptor) throws(ProviderError) -> [String] {
         defer { withExtendedLifetime(directory) {} }
         let copy = openat(directory.descriptor, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard copy >= 0 else { throw readFailure(path, errno) }
@@ -132,14 +132,14 @@ public struct DocumentDirectory: DocumentKeeping {
     // MARK: - Locks
 
     public func whileKept<R>(
-        _ body: () throws(CertificateProviderError) -> R
-    ) throws(CertificateProviderError) -> R {
+        _ body: () throws(ProviderError) -> R
+    ) throws(ProviderError) -> R {
         let lock = try lockFile()
         let end = ContinuousClock.now + timeout
         while flock(lock.descriptor, LOCK_SH | LOCK_NB) != 0 {
             guard errno == EWOULDBLOCK || errno == EINTR else { throw writeFailure("\(path)/\(Self.lock)", errno) }
             guard ContinuousClock.now < end else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .operationNotAllowed,
                     "Another process has removed documents from \(DisplayText.visible(path)) for \(timeout); try again.",
                     reason: .busy)
@@ -152,8 +152,8 @@ public struct DocumentDirectory: DocumentKeeping {
     }
 
     public func whileAlone<R>(
-        _ body: () throws(CertificateProviderError) -> R
-    ) throws(CertificateProviderError) -> R? {
+        _ body: () throws(ProviderError) -> R
+    ) throws(ProviderError) -> R? {
         let lock = try lockFile()
         while flock(lock.descriptor, LOCK_EX | LOCK_NB) != 0 {
             if errno == EWOULDBLOCK { return nil }
@@ -164,7 +164,7 @@ public struct DocumentDirectory: DocumentKeeping {
         return try body()
     }
 
-    private func lockFile() throws(CertificateProviderError) -> Descriptor {
+    private func lockFile() throws(ProviderError) -> Descriptor {
         let directory = try opened()
         defer { withExtendedLifetime(directory) {} }
         // A disk that is full, or read-only by now, has it already.
@@ -176,7 +176,7 @@ public struct DocumentDirectory: DocumentKeeping {
     }
 
     /// Removes the files of writers that were killed.
-    private func removeAbandonedFiles() throws(CertificateProviderError) {
+    private func removeAbandonedFiles() throws(ProviderError) {
         guard let directory = try openedIfThere() else { return }
         defer { withExtendedLifetime(directory) {} }
         for name in try names(in: directory) where name.hasPrefix(Self.temporaryPrefix) {
@@ -201,7 +201,7 @@ public struct DocumentDirectory: DocumentKeeping {
     /// `nil` if there is no such file.
     private func opened(
         _ document: DocumentReference, in directory: Descriptor
-    ) throws(CertificateProviderError) -> Descriptor? {
+    ) throws(ProviderError) -> Descriptor? {
         guard DocumentReference.isDigest(document.sha256) else { return nil }
         defer { withExtendedLifetime(directory) {} }
         let file = Descriptor(
@@ -213,7 +213,7 @@ public struct DocumentDirectory: DocumentKeeping {
         return file
     }
 
-    private func openedIfThere() throws(CertificateProviderError) -> Descriptor? {
+    private func openedIfThere() throws(ProviderError) -> Descriptor? {
         guard let directory = Descriptor(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)) else {
             guard errno == ENOENT else { throw readFailure(path, errno) }
             return nil
@@ -221,13 +221,13 @@ public struct DocumentDirectory: DocumentKeeping {
         var status = stat()
         guard fstat(directory.descriptor, &status) == 0 else { throw readFailure(path, errno) }
         guard status.st_uid == geteuid() else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "The directory \(DisplayText.visible(path)) belongs to the user with the number \(status.st_uid), and contracts runs as \(geteuid()); run it as that user, or change the owner."
             )
         }
         guard status.st_mode & 0o022 == 0 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "The directory \(DisplayText.visible(path)) is not only this user's to write to; look at its content, then run: chmod 700 \(DisplayText.shellQuoted(path))."
             )
@@ -235,7 +235,7 @@ public struct DocumentDirectory: DocumentKeeping {
         return directory
     }
 
-    private func opened() throws(CertificateProviderError) -> Descriptor {
+    private func opened() throws(ProviderError) -> Descriptor {
         if let directory = try openedIfThere() { return directory }
         var made = path.hasPrefix("/") ? "/" : "."
         for component in path.split(separator: "/") {
@@ -258,20 +258,20 @@ public struct DocumentDirectory: DocumentKeeping {
 
     // MARK: - Errors
 
-    private func writeFailure(_ path: String, _ code: Int32) -> CertificateProviderError {
-        CertificateProviderError(
+    private func writeFailure(_ path: String, _ code: Int32) -> ProviderError {
+        ProviderError(
             .storeWriteFailed,
             "\(DisplayText.visible(path)) cannot be written to: \(String(cString: strerror(code))). Nothing was changed."
         )
     }
 
-    private func readFailure(_ path: String, _ code: Int32) -> CertificateProviderError {
-        CertificateProviderError(
+    private func readFailure(_ path: String, _ code: Int32) -> ProviderError {
+        ProviderError(
             .storeReadFailed, "\(DisplayText.visible(path)) cannot be read: \(String(cString: strerror(code))).")
     }
 
-    private func damaged(_ document: DocumentReference, _ problem: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private func damaged(_ document: DocumentReference, _ problem: String) -> ProviderError {
+        ProviderError(
             .storeReadFailed,
             "The document \(DisplayText.visible(path(of: document))) \(problem). Restore it from a backup; what the server has comes back with: contracts sync --full.",
             reason: .damaged)

@@ -7,25 +7,25 @@ public import CertificateProviding
 public protocol DocumentKeeping: Sendable {
     /// Stores a content; harmless when repeated. When it returns, the content is on disk.
     /// - Throws: `storeWriteFailed`; nothing is stored then.
-    @discardableResult func write(_ content: [UInt8]) throws(CertificateProviderError) -> DocumentReference
+    @discardableResult func write(_ content: [UInt8]) throws(ProviderError) -> DocumentReference
     /// Returns a content, whose digest and size have been verified.
     /// - Throws: `storeReadFailed`; with the reason `damaged` for one that is missing, or another one.
-    func read(_ document: DocumentReference) throws(CertificateProviderError) -> [UInt8]
+    func read(_ document: DocumentReference) throws(ProviderError) -> [UInt8]
     /// Whether there is a content of this size, unread.
     /// - Throws: `storeReadFailed`.
-    func contains(_ document: DocumentReference) throws(CertificateProviderError) -> Bool
+    func contains(_ document: DocumentReference) throws(ProviderError) -> Bool
     /// Removes a content; succeeds if there is none.
     /// - Throws: `storeWriteFailed`.
-    func remove(sha256 digest: String) throws(CertificateProviderError)
+    func remove(sha256 digest: String) throws(ProviderError)
     /// Returns the digests of all contents.
     /// - Throws: `storeReadFailed`.
-    func all() throws(CertificateProviderError) -> [String]
+    func all() throws(ProviderError) -> [String]
     /// The file of a content, for people; it must not be written to.
     func path(of document: DocumentReference) -> String
     /// Runs work while no process removes documents. Many may do so at a time.
     /// - Throws: `operationNotAllowed` with the reason `busy` if another process removes documents for long; the error of the work.
-    func whileKept<R>(_ body: () throws(CertificateProviderError) -> R) throws(CertificateProviderError) -> R
+    func whileKept<R>(_ body: () throws(ProviderError) -> R) throws(ProviderError) -> R
     /// Runs work while no other work runs, of this kind or the other.
     /// - Returns: `nil` if other work runs; this one was not started then.
-    func whileAlone<R>(_ body: () throws(CertificateProviderError) -> R) throws(CertificateProviderError) -> R?
+    func whileAlone<R>(_ body: () throws(ProviderError) -> R) throws(ProviderError) -> R?
 }

@@ -47,20 +47,20 @@ extension ContractVersion {
     ///
     /// - Parameter evidence: The document of the signature.
     /// - Throws: `malformedData`, which names the member that does not fit the contract.
-    public func check(evidence: [UInt8]) throws(CertificateProviderError) {
+    public func check(evidence: [UInt8]) throws(ProviderError) {
         guard let signature else { return }
         let json = try JSONValue(parsing: evidence)
         guard let text = json["certificate"]?.string, let der = Data(base64Encoded: text),
             let certificate = try? X509Certificate(derRepresentation: Array(der))
         else {
-            throw CertificateProviderError(.malformedData, "signature.evidence: certificate is not base64 of DER.")
+            throw ProviderError(.malformedData, "signature.evidence: certificate is not base64 of DER.")
         }
         let expected = ContractEvidence(
             version: self, signed: signature.pdf, approved: signature.approved, certificate: certificate)
         guard expected.bytes != evidence else { return }
         guard case .object(let members) = try JSONValue(parsing: expected.bytes) else { return }
         let other = members.first { json[$0.name] != $0.value }?.name
-        throw CertificateProviderError(
+        throw ProviderError(
             .malformedData,
             "signature.evidence: \(other.map { "\($0) is not that of the contract" } ?? "it has members or a form that evidence does not have")."
         )

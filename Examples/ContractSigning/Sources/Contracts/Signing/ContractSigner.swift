@@ -12,7 +12,7 @@ public struct ContractSigner: Sendable {
     /// Returns the server for the codes of the modes 1 and 3.
     ///
     /// Throws `unavailable` where there is none.
-    public typealias CodeSource = @Sendable () async throws(CertificateProviderError) -> any ContractServing
+    public typealias CodeSource = @Sendable () async throws(ProviderError) -> any ContractServing
 
     public init(
         _ queue: ContractQueue, _ signer: Signer, codes: @escaping CodeSource,
@@ -31,17 +31,17 @@ public struct ContractSigner: Sendable {
     ///   approval; `unavailable` for the modes 1 and 3 without a connection; errors of the identity and its key. The contract is
     ///   unchanged then.
     public func sign(
-        _ id: String, confirm: (ContractQuestion) async throws(CertificateProviderError) -> Bool,
-        requestCode: (_ prompt: String) async throws(CertificateProviderError) -> String
-    ) async throws(CertificateProviderError) -> (Contract, [ContractEffect]) {
+        _ id: String, confirm: (ContractQuestion) async throws(ProviderError) -> Bool,
+        requestCode: (_ prompt: String) async throws(ProviderError) -> String
+    ) async throws(ProviderError) -> (Contract, [ContractEffect]) {
         guard let lease = try queue.lease(id) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed, "Another process signs the contract \(id); try again when it is done.",
                 reason: .busy)
         }
         defer { withExtendedLifetime(lease) {} }
         guard let contract = try queue.contract(id) else {
-            throw CertificateProviderError(.notFound, "There is no contract \(id); run: contracts list")
+            throw ProviderError(.notFound, "There is no contract \(id); run: contracts list")
         }
         try Self.requireSignable(contract)
         // Before the question: what has changed on the disk is not signed, and a document that cannot be signed shows now.
@@ -52,7 +52,7 @@ public struct ContractSigner: Sendable {
         let question = ContractQuestion(
             contract, path: { queue.path(of: $0) }, signer: signer.identity.certificate)
         guard try await confirm(question) else {
-            throw CertificateProviderError(.userCancelled, "The contract \(id) was not approved, and is not signed.")
+            throw ProviderError(.userCancelled, "The contract \(id) was not approved, and is not signed.")
         }
         let approved = Date(timeIntervalSince1970: now().timeIntervalSince1970.rounded(.down))
         var receipt: String?
@@ -66,24 +66,24 @@ public struct ContractSigner: Sendable {
     /// Checks that a contract can be signed, before an identity is used, which may ask for a PIN.
     ///
     /// - Throws: `operationNotAllowed`, with the next step.
-    public static func requireSignable(_ contract: Contract) throws(CertificateProviderError) {
+    public static func requireSignable(_ contract: Contract) throws(ProviderError) {
         let missing = contract.content.missing
         if contract.state == .incomplete {
             let options = missing.contains { $0.hasPrefix("-") } ? "-- " : ""
             let advice =
                 options + missing.map { DisplayText.visible(DisplayText.shellQuoted($0)) + "=…" }.joined(separator: " ")
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed,
                 "The contract \(contract.id) is incomplete; run: contracts complete \(contract.id) \(advice)")
         }
         guard contract.conflict == nil else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed,
                 "The contract \(contract.id) was changed here and on the server; decide with: contracts resolve \(contract.id)"
             )
         }
         guard contract.state.after(.signed) != nil else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed,
                 "The contract \(contract.id) is in the state \(contract.state), and is not signed \(contract.state.isSigned ? "twice" : "any more")."
             )
@@ -92,12 +92,12 @@ public struct ContractSigner: Sendable {
 
     private func confirmCode(
         of contract: Contract, at server: any ContractServing,
-        _ requestCode: (String) async throws(CertificateProviderError) -> String
-    ) async throws(CertificateProviderError) -> String {
+        _ requestCode: (String) async throws(ProviderError) -> String
+    ) async throws(ProviderError) -> String {
         var prompt = "Code that the signatory has got by \(contract.content.mode == .mail ? "mail" : "text message")"
         while true {
             let code = try await requestCode(prompt)
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 return try await server.confirmCode(code, for: contract.version)
             } catch {
                 // One that is over, or a server that does not answer, ends it.
@@ -109,7 +109,7 @@ public struct ContractSigner: Sendable {
 
     private func sign(
         _ contract: Contract, _ original: [UInt8], _ approved: Date, _ receipt: String?
-    ) async throws(CertificateProviderError) -> (Contract, [ContractEffect]) {
+    ) async throws(ProviderError) -> (Contract, [ContractEffect]) {
         let title = contract.content.json["contract"]?["message_title"]?.string
         let pdf = try await signer.signedPDF(of: original, PDFSignatureDetails(reason: title))
         let evidence = ContractEvidence(
@@ -121,10 +121,10 @@ public struct ContractSigner: Sendable {
             pdf: DocumentReference(of: pdf), evidence: DocumentReference(of: evidence),
             evidenceSignature: DocumentReference(of: evidenceSignature), approved: approved, receipt: receipt)
         return try queue.event(.signed, on: contract.id, storing: [pdf, evidence, evidenceSignature]) {
-            current throws(CertificateProviderError) in
+            current throws(ProviderError) in
             // A synchronisation may have brought another version since the question.
             guard current.version == contract.version else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .operationNotAllowed,
                     "The contract \(contract.id) was changed while it was signed; look at it again: contracts sign \(contract.id)"
                 )

@@ -38,29 +38,29 @@ public struct ContractChanges: Equatable, Sendable {
 /// paired); `malformedData` for a version that the server refuses, naming the member; `protocolError` for other answers.
 public protocol ContractServing: Sendable {
     /// Returns whether the server has a document.
-    func hasDocument(_ document: DocumentReference) async throws(CertificateProviderError) -> Bool
+    func hasDocument(_ document: DocumentReference) async throws(ProviderError) -> Bool
     /// Stores a document on the server.
-    func putDocument(_ content: [UInt8]) async throws(CertificateProviderError)
+    func putDocument(_ content: [UInt8]) async throws(ProviderError)
     /// Returns the content of a document, whose digest and size are right.
-    func document(_ document: DocumentReference) async throws(CertificateProviderError) -> [UInt8]
+    func document(_ document: DocumentReference) async throws(ProviderError) -> [UInt8]
     /// Stores a version on the server, after its documents.
     ///
     /// - Parameter revision: The revision that the version stands on; `nil` for a contract that is new to the server.
     func put(
         _ version: ContractVersion, after revision: Int?
-    ) async throws(CertificateProviderError) -> PutOutcome
+    ) async throws(ProviderError) -> PutOutcome
     /// Returns what has changed after a cursor; `nil` if the server has forgotten the cursor, so that all has to be read anew.
     ///
     /// - Parameter cursor: `nil` for all contracts of the account.
     func changes(
         after cursor: String?, limit: Int
-    ) async throws(CertificateProviderError) -> ContractChanges?
+    ) async throws(ProviderError) -> ContractChanges?
     /// Has the server make a code for the signature of a contract, and hand it to the signatory: by text message (mode 1) or mail
     /// (mode 3).
-    func requestCode(for version: ContractVersion) async throws(CertificateProviderError)
+    func requestCode(for version: ContractVersion) async throws(ProviderError)
     /// Confirms the code. `wrongPassword` for a wrong one, with the tries that are left in the message; `expired` after ten
     /// minutes; `pinLocked` after three wrong ones: then another code is needed.
     ///
     /// - Returns: The receipt, for ``ContractSignature/receipt``.
-    func confirmCode(_ code: String, for version: ContractVersion) async throws(CertificateProviderError) -> String
+    func confirmCode(_ code: String, for version: ContractVersion) async throws(ProviderError) -> String
 }

@@ -26,7 +26,7 @@ extension ContractVersion {
     ///
     /// - Parameter id: That of the address, where the object has none.
     /// - Throws: `malformedData`, which names the member.
-    public init(json: JSONValue, id given: String? = nil) throws(CertificateProviderError) {
+    public init(json: JSONValue, id given: String? = nil) throws(ProviderError) {
         guard let id = given ?? json["id"]?.string, Self.isID(id) else {
             throw Self.malformed("id", "is not a UUID in lower case")
         }
@@ -37,7 +37,7 @@ extension ContractVersion {
             throw Self.malformed("state", "is not a state of contracts")
         }
         guard let content = json["content"] else { throw Self.malformed("content", "is missing") }
-        let signature = try json["signature"].map { value throws(CertificateProviderError) in
+        let signature = try json["signature"].map { value throws(ProviderError) in
             try ContractSignature(json: value)
         }
         self.init(id: id, state: state, content: try ContractContent(content), signature: signature)
@@ -57,8 +57,8 @@ extension ContractVersion {
         text == text.lowercased() && UUID(uuidString: text) != nil
     }
 
-    fileprivate static func malformed(_ member: String, _ problem: String) -> CertificateProviderError {
-        CertificateProviderError(.malformedData, "\(member) \(problem).")
+    fileprivate static func malformed(_ member: String, _ problem: String) -> ProviderError {
+        ProviderError(.malformedData, "\(member) \(problem).")
     }
 }
 
@@ -76,8 +76,8 @@ extension ContractSignature {
     /// The size of a receipt, in bytes.
     static let maximumReceipt = 256
 
-    init(json: JSONValue) throws(CertificateProviderError) {
-        func document(_ name: String) throws(CertificateProviderError) -> DocumentReference {
+    init(json: JSONValue) throws(ProviderError) {
+        func document(_ name: String) throws(ProviderError) -> DocumentReference {
             guard let value = json[name], let digest = value["sha256"]?.string, let size = value["size"]?.integer,
                 let document = DocumentReference(sha256: digest, size: size)
             else { throw ContractVersion.malformed("signature.\(name)", "has no sha256 and size") }
@@ -107,17 +107,17 @@ extension ContractChanges {
     /// Reads a server's answer. A contract that cannot be read, such as one of a newer server, hinders no other one.
     ///
     /// - Throws: `malformedData`, whose message is what was expected.
-    init(json: JSONValue) throws(CertificateProviderError) {
+    init(json: JSONValue) throws(ProviderError) {
         guard let account = json["account"]?.string, let cursor = json["cursor"]?.string,
             case .bool(let hasMore) = json["more"], let contracts = json["contracts"]?.array,
             cursor.utf8.count <= Self.maximumCursor
-        else { throw CertificateProviderError(.malformedData, "account, cursor, more and contracts.") }
+        else { throw ProviderError(.malformedData, "account, cursor, more and contracts.") }
         self.init(account: account, cursor: cursor, hasMore: hasMore, contracts: [])
         for contract in contracts {
             guard let revision = contract["revision"]?.integer, revision >= 0, let id = contract["id"]?.string,
                 ContractVersion.isID(id)
-            else { throw CertificateProviderError(.malformedData, "a revision and an id of each contract.") }
-            do throws(CertificateProviderError) {
+            else { throw ProviderError(.malformedData, "a revision and an id of each contract.") }
+            do throws(ProviderError) {
                 self.contracts.append(ServerContract(revision: revision, version: try ContractVersion(json: contract)))
             } catch { unreadable[id] = "What the server has of it is not valid here: \(error.message)" }
         }

@@ -29,21 +29,21 @@ public struct HTTPContractServer: ContractServing {
     /// A file without its documents has less.
     private static let maximumAnswer = 100 << 20
 
-    public func hasDocument(_ document: DocumentReference) async throws(CertificateProviderError) -> Bool {
+    public func hasDocument(_ document: DocumentReference) async throws(ProviderError) -> Bool {
         let response = try await response(to: .head, Self.path(document), expecting: [200, 404])
         return response.status == 200
     }
 
-    public func putDocument(_ content: [UInt8]) async throws(CertificateProviderError) {
+    public func putDocument(_ content: [UInt8]) async throws(ProviderError) {
         _ = try await response(
             to: .put, Self.path(DocumentReference(of: content)), content, expecting: [200, 201, 204])
     }
 
-    public func document(_ document: DocumentReference) async throws(CertificateProviderError) -> [UInt8] {
+    public func document(_ document: DocumentReference) async throws(ProviderError) -> [UInt8] {
         let response = try await response(
             to: .get, Self.path(document), expecting: [200], maximum: ContractVersion.maximumDocument)
         guard DocumentReference(of: response.body) == document else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "\(session.server.authority) has sent another document than the one with the SHA-256 \(document.sha256); look for the reason in its log."
             )
@@ -53,7 +53,7 @@ public struct HTTPContractServer: ContractServing {
 
     public func put(
         _ version: ContractVersion, after revision: Int?
-    ) async throws(CertificateProviderError) -> PutOutcome {
+    ) async throws(ProviderError) -> PutOutcome {
         let condition = revision.map { ("If-Match", "\"\($0)\"") } ?? ("If-None-Match", "*")
         let response = try await response(
             to: .put, "/contracts/\(version.id)", version.json.bytes, condition, expecting: [200, 201, 409])
@@ -70,25 +70,25 @@ public struct HTTPContractServer: ContractServing {
 
     public func changes(
         after cursor: String?, limit: Int
-    ) async throws(CertificateProviderError) -> ContractChanges? {
-        do throws(CertificateProviderError) { return try await page(after: cursor, limit: limit) } catch {
+    ) async throws(ProviderError) -> ContractChanges? {
+        do throws(ProviderError) { return try await page(after: cursor, limit: limit) } catch {
             // It may be too large for this host.
             guard error.code == .protocolError, limit > 1 else { throw error }
             return try await page(after: cursor, limit: 1)
         }
     }
 
-    private func page(after cursor: String?, limit: Int) async throws(CertificateProviderError) -> ContractChanges? {
+    private func page(after cursor: String?, limit: Int) async throws(ProviderError) -> ContractChanges? {
         let after = cursor.map { "&after=" + Self.escaped($0) } ?? ""
         let response = try await response(to: .get, "/contracts?limit=\(limit)\(after)", expecting: [200, 410])
         guard response.status == 200 else { return nil }
-        do throws(CertificateProviderError) { return try ContractChanges(json: try json(response)) } catch {
+        do throws(ProviderError) { return try ContractChanges(json: try json(response)) } catch {
             guard error.code == .malformedData else { throw error }
             throw malformed(error.message)
         }
     }
 
-    public func requestCode(for version: ContractVersion) async throws(CertificateProviderError) {
+    public func requestCode(for version: ContractVersion) async throws(ProviderError) {
         let content = version.content
         let address = content.customerFields.first { $0.key == (content.mode == .mail ? "email" : "cellPhone") }?.value
         let body = JSONValue.object([
@@ -100,23 +100,23 @@ public struct HTTPContractServer: ContractServing {
 
     public func confirmCode(
         _ code: String, for version: ContractVersion
-    ) async throws(CertificateProviderError) -> String {
+    ) async throws(ProviderError) -> String {
         let body = JSONValue.object([
             .init("code", .string(code)), .init("document", .string(version.content.pdf.document.sha256)),
         ])
         let response = try await response(
             to: .post, "/contracts/\(version.id)/code/confirm", body.bytes, expecting: [200, 403, 410])
         switch response.status {
-        case 410: throw CertificateProviderError(.expired, "The code is over; begin again for another one.")
+        case 410: throw ProviderError(.expired, "The code is over; begin again for another one.")
         case 403:
             guard let left = try json(response)["tries_left"]?.integer else {
                 throw refusal(response, of: "to confirm a code")
             }
             guard left > 0 else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .pinLocked, "The code is wrong for the third time, and is over; begin again for another one.")
             }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .wrongPassword, "The code is wrong; \(left == 1 ? "one try is" : "\(left) tries are") left.")
         default:
             guard let receipt = try json(response)["receipt"]?.string,
@@ -127,7 +127,7 @@ public struct HTTPContractServer: ContractServing {
     }
 
     /// Asks for nothing but an answer to this identity, and returns the account.
-    public func account() async throws(CertificateProviderError) -> String {
+    public func account() async throws(ProviderError) -> String {
         guard
             let account = try json(try await response(to: .get, "/contracts?limit=1", expecting: [200]))["account"]?
                 .string
@@ -136,7 +136,7 @@ public struct HTTPContractServer: ContractServing {
     }
 
     /// Tells the server that this host is not paired any more.
-    public func unpair() async throws(CertificateProviderError) {
+    public func unpair() async throws(ProviderError) {
         _ = try await response(to: .delete, "/pairing", expecting: [200, 204])
     }
 
@@ -145,7 +145,7 @@ public struct HTTPContractServer: ContractServing {
     private func response(
         to method: HTTPRequest.Method, _ path: String, _ body: [UInt8] = [], _ condition: (String, String)? = nil,
         expecting statuses: Set<Int>, maximum: Int = maximumAnswer
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+    ) async throws(ProviderError) -> HTTPResponse {
         var request = HTTPRequest(method: method, target: base + path, body: body, isRepeatable: method != .post)
         if !body.isEmpty {
             let isDocument = path.hasPrefix("/documents/")
@@ -162,7 +162,7 @@ public struct HTTPContractServer: ContractServing {
         return response
     }
 
-    private func refusal(_ response: HTTPResponse, of request: String) -> CertificateProviderError {
+    private func refusal(_ response: HTTPResponse, of request: String) -> ProviderError {
         if let error = Self.contractRefusal(response, of: request, by: session.server.authority) { return error }
         let isRefused = [401, 403].contains(response.status)
         var error = response.refusal(
@@ -181,18 +181,18 @@ public struct HTTPContractServer: ContractServing {
     /// What a refusal says about one contract; `nil` for one that is about something else.
     static func contractRefusal(
         _ response: HTTPResponse, of request: String, by server: String
-    ) -> CertificateProviderError? {
+    ) -> ProviderError? {
         guard [413, 422].contains(response.status) || response.status == 400 && request.hasPrefix("PUT /contracts/")
         else { return nil }
         let (sentence, name) = sentence(of: response)
         let reason = sentence.map { response.excerpt(of: $0, limit: 300) } ?? "it does not say why."
         var member = name.map { "\(response.excerpt(of: $0, limit: 100)): " } ?? ""
         if reason.hasPrefix(member) { member = "" }
-        return CertificateProviderError(.malformedData, "\(server) refuses the contract: \(member)\(reason)")
+        return ProviderError(.malformedData, "\(server) refuses the contract: \(member)\(reason)")
     }
 
-    private func json(_ response: HTTPResponse) throws(CertificateProviderError) -> JSONValue {
-        do throws(CertificateProviderError) {
+    private func json(_ response: HTTPResponse) throws(ProviderError) -> JSONValue {
+        do throws(ProviderError) {
             return try JSONValue(
                 parsing: response.body, maximumSize: Self.maximumAnswer, maximumDepth: ContractVersion.maximumDepth)
         } catch {
@@ -200,23 +200,23 @@ public struct HTTPContractServer: ContractServing {
         }
     }
 
-    private func contract(_ answer: JSONValue) throws(CertificateProviderError) -> ServerContract {
+    private func contract(_ answer: JSONValue) throws(ProviderError) -> ServerContract {
         guard let revision = answer["revision"]?.integer, let contract = answer["contract"] else {
             throw malformed("a revision and a contract")
         }
         return ServerContract(revision: revision, version: try version(contract))
     }
 
-    private func version(_ json: JSONValue) throws(CertificateProviderError) -> ContractVersion {
-        do throws(CertificateProviderError) { return try ContractVersion(json: json) } catch {
+    private func version(_ json: JSONValue) throws(ProviderError) -> ContractVersion {
+        do throws(ProviderError) { return try ContractVersion(json: json) } catch {
             let id = json["id"]?.string.map { " \(DisplayText.visible(String($0.prefix(64))))" } ?? ""
             throw malformed("a valid contract\(id): \(error.message)")
         }
     }
 
-    private func malformed(_ expected: String) -> CertificateProviderError {
+    private func malformed(_ expected: String) -> ProviderError {
         let expected = expected.hasSuffix(".") ? String(expected.dropLast()) : expected
-        return CertificateProviderError(
+        return ProviderError(
             .protocolError,
             "The answer of \(session.server.authority) is not \(expected); look for the reason in the server's log.")
     }

@@ -15,13 +15,13 @@ extension ContractQueue {
     /// - Throws: `operationNotAllowed` for a contract without a conflict, and for the side of this host where the server takes no other
     ///   version.
     @discardableResult
-    public func resolve(_ id: String, keeping side: ConflictSide) throws(CertificateProviderError) -> Contract? {
+    public func resolve(_ id: String, keeping side: ConflictSide) throws(ProviderError) -> Contract? {
         guard let contract = try contract(id), let conflict = contract.conflict else {
-            throw CertificateProviderError(.operationNotAllowed, "The contract \(id) has no conflict.")
+            throw ProviderError(.operationNotAllowed, "The contract \(id) has no conflict.")
         }
         if side == .mine, !conflict.canBeSent(contract.state) {
             let state = conflict.server.map { "\($0.version.state)" } ?? ""
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed,
                 "The contract \(id) is not sent: the server has it in the state \(state), and takes no other version. Run: contracts resolve \(id) --keep server; a signature made here stays beside the server's version."
             )
@@ -30,7 +30,7 @@ extension ContractQueue {
             try remove(id, evenUnsent: true)
             return nil
         }
-        return try change(id) { current throws(CertificateProviderError) in
+        return try change(id) { current throws(ProviderError) in
             guard let conflict = current.conflict else { return }
             current.conflict = nil
             current.revision = conflict.server?.revision

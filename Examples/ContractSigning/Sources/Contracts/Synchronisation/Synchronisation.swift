@@ -40,9 +40,9 @@ public struct Synchronisation: Sendable {
     ///   that was not sent.
     /// - Throws: `operationNotAllowed` while another process synchronises, and if the server takes this host for one of another
     ///   account; errors of the server and of the queue. What was done before stays done.
-    public func run(isFull: Bool = false) async throws(CertificateProviderError) -> Outcome {
+    public func run(isFull: Bool = false) async throws(ProviderError) -> Outcome {
         guard let lease = try queue.leaseSynchronisation() else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed,
                 "Another process synchronises the contracts of this host; try again when it is done.",
                 reason: .busy)
@@ -62,7 +62,7 @@ public struct Synchronisation: Sendable {
         return outcome
     }
 
-    private func readable(_ outcome: inout Outcome) throws(CertificateProviderError) -> [Contract] {
+    private func readable(_ outcome: inout Outcome) throws(ProviderError) -> [Contract] {
         var contracts: [Contract] = []
         for entry in try queue.entries() {
             switch entry.contract {
@@ -77,8 +77,8 @@ public struct Synchronisation: Sendable {
 
     // MARK: - Up
 
-    private func send(_ contract: Contract, _ outcome: inout Outcome) async throws(CertificateProviderError) {
-        do throws(CertificateProviderError) {
+    private func send(_ contract: Contract, _ outcome: inout Outcome) async throws(ProviderError) {
+        do throws(ProviderError) {
             for document in contract.version.documents where try await !server.hasDocument(document) {
                 try await server.putDocument(try queue.content(of: document))
             }
@@ -113,7 +113,7 @@ public struct Synchronisation: Sendable {
     }
 
     /// - Returns: Whether there is a conflict, and not what was made here, which an earlier run has sent.
-    private func mark(_ id: String, with other: ServerContract?) async throws(CertificateProviderError) -> Bool {
+    private func mark(_ id: String, with other: ServerContract?) async throws(ProviderError) -> Bool {
         let documents = try await missingDocuments(of: other?.version)
         let marked = try queue.change(id, storing: documents) { current in
             if let other, current.isSame(as: other.version) {
@@ -132,16 +132,16 @@ public struct Synchronisation: Sendable {
     /// So many contracts a run takes.
     private static let maximumContracts = 100_000
 
-    private func changes(after cursor: String?, limit: Int) async throws(CertificateProviderError) -> ContractChanges {
+    private func changes(after cursor: String?, limit: Int) async throws(ProviderError) -> ContractChanges {
         guard let changes = try await server.changes(after: cursor, limit: limit) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The server forgets each of its cursors while they are used; look for the reason in its log.")
         }
         return changes
     }
 
-    private func receive(isFull: Bool, _ outcome: inout Outcome) async throws(CertificateProviderError) {
+    private func receive(isFull: Bool, _ outcome: inout Outcome) async throws(ProviderError) {
         var (isFull, cursor) = (isFull, isFull ? nil : try queue.state().cursor)
         if cursor == nil { isFull = true }
         var seen: Set<String> = []
@@ -161,7 +161,7 @@ public struct Synchronisation: Sendable {
             try check(changes.account)
             let isNew = cursors.insert(changes.cursor).inserted && changes.cursor != cursor
             guard !changes.hasMore || isNew && !changes.isEmpty && seen.count < Self.maximumContracts else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .protocolError,
                     "The server's list of contracts does not end; what came of it is kept. Look for the reason in the server's log."
                 )
@@ -188,9 +188,9 @@ public struct Synchronisation: Sendable {
         }
     }
 
-    private func check(_ account: String) throws(CertificateProviderError) {
+    private func check(_ account: String) throws(ProviderError) {
         guard let own = try queue.state().account, own != account else { return }
-        throw CertificateProviderError(
+        throw ProviderError(
             .operationNotAllowed,
             "The server says that this host is paired for \(DisplayText.visible(account)), and its contracts are of \(DisplayText.visible(own)); pair it for that account again, or run: contracts unpair."
         )
@@ -198,7 +198,7 @@ public struct Synchronisation: Sendable {
 
     private func receive(
         _ contract: ServerContract, isFull: Bool, _ outcome: inout Outcome
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let id = contract.version.id
         let isDamaged = outcome.unreadable[id] != nil
         guard !isDamaged || isFull else { return }
@@ -221,7 +221,7 @@ public struct Synchronisation: Sendable {
 
     private func removeWhatIsGone(
         except seen: Set<String>, _ outcome: inout Outcome
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         for contract in try readable(&outcome) where contract.revision != nil && !seen.contains(contract.id) {
             // One that is signed, and not accepted by the back office, is not given up without a person: the server may stand on an old
             // backup.
@@ -235,7 +235,7 @@ public struct Synchronisation: Sendable {
     }
 
     /// Returns the contents of the documents that are not here.
-    private func missingDocuments(of version: ContractVersion?) async throws(CertificateProviderError) -> [[UInt8]] {
+    private func missingDocuments(of version: ContractVersion?) async throws(ProviderError) -> [[UInt8]] {
         var contents: [[UInt8]] = []
         for document in Set(version?.documents ?? []) where try !queue.hasContent(of: document) {
             contents.append(try await server.document(document))

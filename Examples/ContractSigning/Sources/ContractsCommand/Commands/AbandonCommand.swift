@@ -15,14 +15,14 @@ struct AbandonCommand: AsyncParsableCommand {
     var yes = false
 
     func run() async throws {
-        try await Context.run(options) { context throws(CertificateProviderError) in
+        try await Context.run(options) { context throws(ProviderError) in
             let queue = try context.queue()
             let found = try queue.find(contract.id)
             if found.state.after(.abandoned) != nil, !yes {
                 let question = "Abandon this contract?"
                 guard try await context.interactionOrYes.confirm(question, after: found.lines { queue.path(of: $0) })
                 else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .userCancelled,
                         "The contract \(found.id) is not abandoned; sign it with: contracts sign \(found.id)")
                 }
@@ -32,7 +32,7 @@ struct AbandonCommand: AsyncParsableCommand {
                 .failure("The contract is abandoned at the host."), to: CallbackURLs(of: found.content),
                 once: .init(found.id, is: .abandoned))
             let contract: Contract
-            do throws(CertificateProviderError) { contract = try queue.event(.abandoned, on: found.id).0 } catch {
+            do throws(ProviderError) { contract = try queue.event(.abandoned, on: found.id).0 } catch {
                 callbacks.cancel(callback)
                 throw error
             }

@@ -26,13 +26,13 @@ struct CompleteCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await Context.run(options) { context throws(CertificateProviderError) in
+        try await Context.run(options) { context throws(ProviderError) in
             let queue = try context.queue()
             let id = try queue.find(contract.id).id
             let texts = values == ["-"] ? try Self.lines() : values
-            let contract = try queue.change(id) { contract throws(CertificateProviderError) in
+            let contract = try queue.change(id) { contract throws(ProviderError) in
                 guard contract.state.after(.filled(isComplete: true)) != nil else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .operationNotAllowed,
                         "The contract \(contract.id) is \(contract.state.rawValue); only one that is incomplete is filled in. To correct a value, abandon it, and have it put in again."
                     )
@@ -52,29 +52,29 @@ struct CompleteCommand: AsyncParsableCommand {
     /// - Throws: `usage` for a text without `=`, and a key that is given twice.
     static func pairs(
         _ texts: [String], _ keys: [String] = []
-    ) throws(CertificateProviderError) -> [String: String] {
+    ) throws(ProviderError) -> [String: String] {
         var pairs: [String: String] = [:]
         for text in texts {
             let length = keys.map(\.utf8).filter { text.utf8.starts(with: Array($0) + "=".utf8) }.map(\.count).max()
             let end = length.map { text.utf8.index(text.startIndex, offsetBy: $0) }
             guard let equals = end ?? text.utf8.firstIndex(of: UInt8(ascii: "=")), equals > text.startIndex else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .usage, "'\(DisplayText.visible(text))' is not KEY=VALUE; write the key, =, and the value.")
             }
             let key = String(text[..<equals])
             guard pairs.updateValue(String(Substring(text[equals...].utf8.dropFirst())), forKey: key) == nil else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .usage, "'\(DisplayText.visible(key))' is given twice; remove one.")
             }
         }
         return pairs
     }
 
-    private static func lines() throws(CertificateProviderError) -> [String] {
+    private static func lines() throws(ProviderError) -> [String] {
         let bytes = try InputFile("-").read(atMost: 1 << 20)
-        return try bytes.split(separator: UInt8(ascii: "\n")).map { line throws(CertificateProviderError) in
+        return try bytes.split(separator: UInt8(ascii: "\n")).map { line throws(ProviderError) in
             guard let text = String(validating: line.last == 0x0d ? line.dropLast() : line, as: UTF8.self) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .malformedData, "stdin is not UTF-8; write KEY=VALUE, one a line, in UTF-8.")
             }
             return text

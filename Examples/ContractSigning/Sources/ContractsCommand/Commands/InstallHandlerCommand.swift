@@ -23,7 +23,7 @@ struct InstallHandlerCommand: AsyncParsableCommand {
     var terminal = true
 
     func run() async throws {
-        try await Context.guarded(options) { () async throws(CertificateProviderError) in
+        try await Context.guarded(options) { () async throws(ProviderError) in
             let warnings = Warnings(of: "contracts", collecting: options.json)
             let installation = try HandlerInstallation(warnings: warnings)
             if remove {
@@ -35,7 +35,7 @@ struct InstallHandlerCommand: AsyncParsableCommand {
                     !config.isEmpty
                 {
                     guard access(config, R_OK) == 0 else {
-                        throw CertificateProviderError(
+                        throw ProviderError(
                             .configurationMissing,
                             "The property file \(DisplayText.visible(config)) cannot be read; name one that is there.")
                     }

@@ -12,7 +12,7 @@ struct ListCommand: AsyncParsableCommand {
     @OptionGroup var options: GlobalOptions
 
     func run() async throws {
-        try await Context.run(options, isReading: true) { context throws(CertificateProviderError) in
+        try await Context.run(options, isReading: true) { context throws(ProviderError) in
             var contracts: [Contract] = []
             var status = ExitStatus.done
             for entry in try context.queue().entries() {

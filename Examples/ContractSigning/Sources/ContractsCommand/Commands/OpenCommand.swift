@@ -23,7 +23,7 @@ struct OpenCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await Context.run(options) { context throws(CertificateProviderError) in
+        try await Context.run(options) { context throws(ProviderError) in
             switch try CallTarget(target) {
             case .call(let call): return try await Self.answer(call, context)
             case .file(let bytes): return try await Self.take(bytes, context)
@@ -34,8 +34,8 @@ struct OpenCommand: AsyncParsableCommand {
     /// Pairs or synchronises, and tells the calling program the outcome.
     private static func answer(
         _ call: SellSignURL, _ context: Context
-    ) async throws(CertificateProviderError) -> ExitStatus {
-        do throws(CertificateProviderError) {
+    ) async throws(ProviderError) -> ExitStatus {
+        do throws(ProviderError) {
             let status =
                 switch call.kind {
                 case .auth(let token): try await PairCommand.pair(token, isCalled: true, context)
@@ -56,10 +56,10 @@ struct OpenCommand: AsyncParsableCommand {
     /// Queues a contract, and goes on to its signature where a person can be asked.
     private static func take(
         _ bytes: [UInt8], _ context: Context
-    ) async throws(CertificateProviderError) -> ExitStatus {
+    ) async throws(ProviderError) -> ExitStatus {
         let queue = try context.queue()
         let contract: Contract
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             contract = try queue.add(try await ContractFile.read(bytes, renderer: context.renderer()))
         } catch {
             let callback = ContractFile.callbacks(of: bytes).error.flatMap { Callback($0) }
@@ -84,7 +84,7 @@ struct OpenCommand: AsyncParsableCommand {
 
 extension SellSignURL {
     /// Returns the error without the token, which a server may have put into its answer.
-    func hidingToken(in error: CertificateProviderError) -> CertificateProviderError {
+    func hidingToken(in error: ProviderError) -> ProviderError {
         guard case .auth(let token) = kind else { return error }
         let text = token.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
         var error = error

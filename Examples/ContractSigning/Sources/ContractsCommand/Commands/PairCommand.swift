@@ -28,10 +28,10 @@ struct PairCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await Context.run(options) { context throws(CertificateProviderError) in
+        try await Context.run(options) { context throws(ProviderError) in
             let source = tokenSource.flatMap { SecretSource($0) } ?? .prompt
             guard source != .prompt || context.interaction.canAsk else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .interactionRequired,
                     "The token cannot be asked for: there is no terminal. Name where it is with --token-source.")
             }
@@ -47,15 +47,15 @@ struct PairCommand: AsyncParsableCommand {
     /// - Parameter isCalled: Whether another program wants it, such as any web page: a person sees the server and the account, and confirms.
     static func pair(
         _ token: SecretBytes, isCalled: Bool = false, _ context: Context
-    ) async throws(CertificateProviderError) -> ExitStatus {
+    ) async throws(ProviderError) -> ExitStatus {
         guard !isCalled || context.interaction.canAsk else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .interactionRequired,
                 "Another program wants to pair this host, and there is no terminal to ask at. If that is right, run at one: contracts pair"
             )
         }
-        let (account, isTokenUsed) = try await context.pairing { pairing throws(CertificateProviderError) in
-            try await pairing.pair(token, context.interaction) { old, new throws(CertificateProviderError) in
+        let (account, isTokenUsed) = try await context.pairing { pairing throws(ProviderError) in
+            try await pairing.pair(token, context.interaction) { old, new throws(ProviderError) in
                 if isCalled { try await context.confirmPairing(with: pairing.authority, from: old, to: new) }
             }
         }
@@ -82,14 +82,14 @@ struct UnpairCommand: AsyncParsableCommand {
     var yes = false
 
     func run() async throws {
-        try await Context.run(options) { context throws(CertificateProviderError) in
+        try await Context.run(options) { context throws(ProviderError) in
             if !yes {
                 let question = "Delete the pairing and \(try context.queue().entries().count) contracts of this host?"
                 guard try await context.interactionOrYes.confirm(question) else {
-                    throw CertificateProviderError(.userCancelled, "The host stays paired.")
+                    throw ProviderError(.userCancelled, "The host stays paired.")
                 }
             }
-            try await context.pairing { pairing throws(CertificateProviderError) in
+            try await context.pairing { pairing throws(ProviderError) in
                 try await pairing.unpair(isForced: force)
             }
             try context.show(PairingDocument(account: nil)) { "This host is not paired any more.\n" }
@@ -110,9 +110,9 @@ struct PairingDocument: CommandDocument {
 extension Context {
     fileprivate func confirmPairing(
         with server: String, from old: String?, to new: String?
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         guard let new else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed,
                 "Another program wants to pair this host with \(server). Its account cannot be shown before the pairing, since "
                     + "the settings have no trust anchor or pin. If that is right, set Contracts.trust-anchors, or run: contracts pair"
@@ -125,7 +125,7 @@ extension Context {
             question += " Pair it?"
         }
         guard try await interaction.confirm(question) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .userCancelled,
                 old.map { "The host stays paired for \(DisplayText.claim($0))." } ?? "The host is not paired.")
         }
@@ -133,10 +133,10 @@ extension Context {
 
     /// Uses the pairing of this host, and closes its resources.
     func pairing<Result>(
-        _ body: (Pairing) async throws(CertificateProviderError) -> Result
-    ) async throws(CertificateProviderError) -> Result {
+        _ body: (Pairing) async throws(ProviderError) -> Result
+    ) async throws(ProviderError) -> Result {
         let pairing = try Pairing(logon, try queue())
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let result = try await body(pairing)
             await pairing.shutdown()
             return result

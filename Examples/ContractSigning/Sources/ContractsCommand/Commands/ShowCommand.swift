@@ -11,7 +11,7 @@ struct ShowCommand: AsyncParsableCommand {
     @OptionGroup var contract: ContractArgument
 
     func run() async throws {
-        try await Context.run(options, isReading: true) { context throws(CertificateProviderError) in
+        try await Context.run(options, isReading: true) { context throws(ProviderError) in
             let queue = try context.queue()
             return try context.show(try queue.find(contract.id), of: queue)
         }
@@ -35,7 +35,7 @@ struct ContractArgument: ParsableArguments, Sendable {
 
 extension Context {
     /// Shows a contract as the result.
-    func show(_ contract: Contract, of queue: ContractQueue) throws(CertificateProviderError) -> ExitStatus {
+    func show(_ contract: Contract, of queue: ContractQueue) throws(ProviderError) -> ExitStatus {
         try show(ContractDocument(contract)) {
             contract.lines { queue.path(of: $0) }.joined(separator: "\n") + "\n"
         }

@@ -20,18 +20,18 @@ struct SignCommand: AsyncParsableCommand {
     @OptionGroup var contract: ContractArgument
 
     func run() async throws {
-        try await Context.run(options) { context throws(CertificateProviderError) in
+        try await Context.run(options) { context throws(ProviderError) in
             try await Self.sign(try context.queue().find(contract.id).id, context)
         }
     }
 
     /// Signs a contract, and synchronises, if the settings or the person say so. Then the calling program is told.
-    static func sign(_ id: String, _ context: Context) async throws(CertificateProviderError) -> ExitStatus {
+    static func sign(_ id: String, _ context: Context) async throws(ProviderError) -> ExitStatus {
         let queue = try context.queue()
         try ContractSigner.requireSignable(try queue.find(id))
         let callbacks = try context.callbacks()
         var callback = CallbackJournal.Noted()
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             _ = try await context.signed(id, in: queue) { contract in
                 // Before the signature: the process may be killed at any time after it, such as at the next question.
                 callback = callbacks.note(
@@ -41,7 +41,7 @@ struct SignCommand: AsyncParsableCommand {
             callbacks.cancel(callback)
             throw error
         }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             if try await context.isToSynchronise() { _ = try await context.synchronised(isFull: false) }
         } catch {
             // The signature is made, and goes with the next synchronisation.
@@ -71,21 +71,21 @@ struct ResolveCommand: AsyncParsableCommand {
     var yes = false
 
     func run() async throws {
-        try await Context.run(options) { context throws(CertificateProviderError) in
+        try await Context.run(options) { context throws(ProviderError) in
             let queue = try context.queue()
             if keep == .server, let id = try queue.unreadable(contract.id) {
                 return try await remove(id, queue, context)
             }
             let found = try queue.find(contract.id)
             guard let conflict = found.conflict else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .operationNotAllowed,
                     "The contract \(found.id) has no conflict; look at it: contracts show \(found.id)")
             }
             var side = keep
             if side == nil {
                 guard context.interaction.canAsk else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .interactionRequired,
                         "Which side counts cannot be asked: there is no terminal. Use --keep mine or --keep server.")
                 }
@@ -97,7 +97,7 @@ struct ResolveCommand: AsyncParsableCommand {
             if side == .server, conflict.server == nil, found.hasUnsentSignature, !yes {
                 let question = "Delete the contract \(found.id) with its signature, which is nowhere else?"
                 guard try await context.interactionOrYes.confirm(question) else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .userCancelled, "The contract \(found.id) stays, with its signature.")
                 }
             }
@@ -114,11 +114,11 @@ extension ResolveCommand {
     /// Deletes a contract that cannot be read, so that the server's takes its place.
     private func remove(
         _ id: String, _ queue: ContractQueue, _ context: Context
-    ) async throws(CertificateProviderError) -> ExitStatus {
+    ) async throws(ProviderError) -> ExitStatus {
         let question = "Delete the contract \(id), which cannot be read, with a signature that may be nowhere else?"
         if !yes {
             guard try await context.interactionOrYes.confirm(question) else {
-                throw CertificateProviderError(.userCancelled, "The contract \(id) stays as it is.")
+                throw ProviderError(.userCancelled, "The contract \(id) stays as it is.")
             }
         }
         try queue.remove(id, evenUnsent: true)
@@ -135,10 +135,10 @@ extension Context {
     /// - Parameter approved: Gets the contract that a person has approved.
     fileprivate func signed(
         _ id: String, in queue: ContractQueue, approved: (Contract) -> Void
-    ) async throws(CertificateProviderError) -> (Contract, [ContractEffect]) {
+    ) async throws(ProviderError) -> (Contract, [ContractEffect]) {
         let pairing = settings[ContractsSettings.url] == nil ? nil : try Pairing(logon, queue)
-        let result: Result<(Contract, [ContractEffect]), CertificateProviderError>
-        do throws(CertificateProviderError) {
+        let result: Result<(Contract, [ContractEffect]), ProviderError>
+        do throws(ProviderError) {
             let identity =
                 if logon.manager.configuration.providers.isEmpty, let pairing {
                     try await pairing.identity()
@@ -148,9 +148,9 @@ extension Context {
             var timeStamps = try TimeStampServer.configured(by: settings)
             timeStamps?.proxy = .environment(SecretReader())
             let signer = ContractSigner(queue, try Signer(identity, timeStamps: timeStamps)) {
-                () async throws(CertificateProviderError) in
+                () async throws(ProviderError) in
                 guard let pairing else {
-                    throw CertificateProviderError(
+                    throw ProviderError(
                         .unavailable,
                         "The signatory is identified by a code of the server, and no server is configured; set Contracts.url."
                     )
@@ -158,12 +158,12 @@ extension Context {
                 return try await pairing.contractServer()
             }
             result = .success(
-                try await signer.sign(id) { question throws(CertificateProviderError) in
+                try await signer.sign(id) { question throws(ProviderError) in
                     let isApproved =
                         try await interaction.answer(to: "Sign this contract?", about: question.text) == "y"
                     if isApproved { approved(question.contract) }
                     return isApproved
-                } requestCode: { prompt throws(CertificateProviderError) in
+                } requestCode: { prompt throws(ProviderError) in
                     try await interaction.requestText(prompt)
                 })
         } catch { result = .failure(error) }
@@ -172,7 +172,7 @@ extension Context {
     }
 
     /// Whether a signed contract goes to the server at once.
-    fileprivate func isToSynchronise() async throws(CertificateProviderError) -> Bool {
+    fileprivate func isToSynchronise() async throws(ProviderError) -> Bool {
         guard settings[ContractsSettings.url] != nil else { return false }
         switch settings[ContractsSettings.synchronise] {
         case .now: return true

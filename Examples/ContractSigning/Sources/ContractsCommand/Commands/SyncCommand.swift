@@ -19,13 +19,13 @@ struct SyncCommand: AsyncParsableCommand {
     var full = false
 
     func run() async throws {
-        try await Context.run(options) { context throws(CertificateProviderError) in
+        try await Context.run(options) { context throws(ProviderError) in
             try await Self.synchronise(isFull: full, context)
         }
     }
 
     /// Synchronises, and shows the outcome. A conflict and a refusal are warnings.
-    static func synchronise(isFull: Bool, _ context: Context) async throws(CertificateProviderError) -> ExitStatus {
+    static func synchronise(isFull: Bool, _ context: Context) async throws(ProviderError) -> ExitStatus {
         let outcome = try await context.synchronised(isFull: isFull)
         try context.show(SynchronisationDocument(outcome)) {
             "sent \(outcome.sent.count), received \(outcome.received.count), removed \(outcome.removed.count)\n"
@@ -60,9 +60,9 @@ struct SynchronisationDocument: CommandDocument {
 
 extension Context {
     /// Synchronises. Conflicts and refusals become warnings.
-    func synchronised(isFull: Bool) async throws(CertificateProviderError) -> Synchronisation.Outcome {
+    func synchronised(isFull: Bool) async throws(ProviderError) -> Synchronisation.Outcome {
         let queue = try queue()
-        let outcome = try await pairing { pairing throws(CertificateProviderError) in
+        let outcome = try await pairing { pairing throws(ProviderError) in
             try await Synchronisation(queue, with: try await pairing.contractServer()).run(isFull: isFull)
         }
         for id in outcome.conflicts {

@@ -60,7 +60,7 @@ import Testing
 
     @Test("what a process has left behind is opened by the next one, once")
     func resumed() async throws {
-        try queue.changeState { state throws(CertificateProviderError) in
+        try queue.changeState { state throws(ProviderError) in
             state.pendingCallbacks = [
                 .init(id: "0-A", url: "myapp://one"), .init(id: "x", url: "myapp://two"),
                 .init(id: "3-B", url: "other://three"),
@@ -135,23 +135,23 @@ import Testing
             left = Mutex(changes)
         }
 
-        func pendingCallbacks() throws(CertificateProviderError) -> [QueueState.PendingCallback] {
+        func pendingCallbacks() throws(ProviderError) -> [QueueState.PendingCallback] {
             try queue.pendingCallbacks()
         }
         func changePendingCallbacks(
             _ body: (inout [QueueState.PendingCallback]) -> Void
-        ) throws(CertificateProviderError) {
+        ) throws(ProviderError) {
             let isOver = left.withLock { left in
                 left -= 1
                 return left < 0
             }
-            if isOver { throw CertificateProviderError(.storeWriteFailed, "The disk is full.") }
+            if isOver { throw ProviderError(.storeWriteFailed, "The disk is full.") }
             try queue.changePendingCallbacks(body)
         }
-        func leaseCallback(_ slot: Int) throws(CertificateProviderError) -> RecordLease? {
+        func leaseCallback(_ slot: Int) throws(ProviderError) -> RecordLease? {
             try queue.leaseCallback(slot)
         }
-        func hasHappened(_ condition: QueueState.Condition) throws(CertificateProviderError) -> Bool {
+        func hasHappened(_ condition: QueueState.Condition) throws(ProviderError) -> Bool {
             try queue.hasHappened(condition)
         }
     }

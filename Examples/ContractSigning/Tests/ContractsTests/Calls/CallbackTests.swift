@@ -60,7 +60,7 @@ import Testing
         for text in [
             "file", "http", "https", "data", "javascript", "sellsign", "myapp,HTTPS", "File", "my app", "1a", "a:", "",
         ] {
-            let error = #expect(throws: CertificateProviderError.self, "\(text)") { try schemes(text) }
+            let error = #expect(throws: ProviderError.self, "\(text)") { try schemes(text) }
             #expect(error?.code == .configurationInvalid, "\(text)")
         }
     }

@@ -29,13 +29,13 @@ import Testing
     @Test(
         "what goes wrong is an error that names the program",
         arguments: [
-            ("cat >/dev/null; exit 4", CertificateProviderError.Code.unavailable, "status 4"),
+            ("cat >/dev/null; exit 4", ProviderError.Code.unavailable, "status 4"),
             ("cat >/dev/null; kill -9 $$", .unavailable, "signal 9"), ("cat >/dev/null", .malformedData, "nothing"),
             ("cat >/dev/null; exec cat /dev/zero", .malformedData, "more than"),
         ])
-    func failures(script: String, code: CertificateProviderError.Code, part: String) async throws {
+    func failures(script: String, code: ProviderError.Code, part: String) async throws {
         let program = try await folder.program("render", script + "\n")
-        let error = try await #require(throws: CertificateProviderError.self) {
+        let error = try await #require(throws: ProviderError.self) {
             try await ProgramRenderer(program, within: .seconds(600)).pdf(of: [1])
         }
         #expect(error.code == code && error.message.contains(part), "\(error)")
@@ -44,7 +44,7 @@ import Testing
 
     @Test("one that is not there cannot be run")
     func missing() async throws {
-        let error = try await #require(throws: CertificateProviderError.self) {
+        let error = try await #require(throws: ProviderError.self) {
             try await ProgramRenderer("/nowhere/render").pdf(of: [1])
         }
         #expect(error.code == .unavailable)
@@ -56,7 +56,7 @@ import Testing
             "render",
             "trap '' TERM\n(trap '' TERM; while :; do touch '\(folder["alive"])'; sleep 0.05; done) &\ncat >/dev/null\nwait\n"
         )
-        let error = try await #require(throws: CertificateProviderError.self) {
+        let error = try await #require(throws: ProviderError.self) {
             try await ProgramRenderer(program, within: .milliseconds(500)).pdf(of: [1])
         }
         #expect(error.code == .timedOut, "\(error)")

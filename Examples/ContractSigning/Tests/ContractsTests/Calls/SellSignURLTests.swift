@@ -5,7 +5,7 @@ import Testing
 
 /// The URLs of calls.
 @Suite struct SellSignURLTests {
-    private func token(_ url: String) throws(CertificateProviderError) -> String? {
+    private func token(_ url: String) throws(ProviderError) -> String? {
         guard case .auth(let token) = try SellSignURL(Array(url.utf8)).kind else { return nil }
         return token.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
     }
@@ -80,7 +80,7 @@ import Testing
             ("sellsign://sync/full?error_callback_url=myapp://a&error_callback_url=myapp://a", "there twice"),
         ])
     func refused(url: String, reason: String) throws {
-        let error = try #require(throws: CertificateProviderError.self) { try SellSignURL(Array(url.utf8)) }
+        let error = try #require(throws: ProviderError.self) { try SellSignURL(Array(url.utf8)) }
         #expect(error.code == .malformedData)
         #expect(error.message.contains(reason), "\(error)")
         #expect(!"\(error)".contains("secret7"))
@@ -91,8 +91,8 @@ import Testing
         let start = "sellsign://auth?token="
         let longest = start + String(repeating: "a", count: SellSignURL.maximumLength - start.utf8.count)
         #expect(try token(longest)?.utf8.count == 8192 - start.utf8.count)
-        #expect(throws: CertificateProviderError.self) { try SellSignURL(Array((longest + "a").utf8)) }
-        let error = try #require(throws: CertificateProviderError.self) {
+        #expect(throws: ProviderError.self) { try SellSignURL(Array((longest + "a").utf8)) }
+        let error = try #require(throws: ProviderError.self) {
             try SellSignURL(Array("sellsign://auth?token=".utf8) + [0x61, 0xff])
         }
         #expect(error.message.contains("UTF-8"))

@@ -205,7 +205,7 @@ import Testing
         let most = JSONValue.maximumValues - ContractVersion.maximumEnvelope.values
         let others = try await SellSignFixture.content().json.count
         let zeros = JSONValue.array(Array(repeating: .number("0"), count: most - others + 1))
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await SellSignFixture.content(["options": zeros])
         }
         #expect(
@@ -215,7 +215,7 @@ import Testing
         let text = String(repeating: "x", count: (80 << 20) - 4096)
         json.set("my_own_member", .string(text))
         let content = try ContractContent(json)
-        let size = #expect(throws: CertificateProviderError.self) { try content.requireSendable() }
+        let size = #expect(throws: ProviderError.self) { try content.requireSendable() }
         #expect(size?.code == .malformedData && size?.message.contains("bytes as it is sent") == true)
     }
 }

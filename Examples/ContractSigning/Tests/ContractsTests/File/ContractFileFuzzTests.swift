@@ -88,7 +88,7 @@ import Testing
             _ = await failure { try content.filling(values) }
             return true
         case .failure(let error):
-            let error = try #require(error as? CertificateProviderError)
+            let error = try #require(error as? ProviderError)
             #expect([.malformedData, .operationNotAllowed].contains(error.code), "\(error)")
             #expect(
                 error.message.unicodeScalars.allSatisfy { $0.value >= 0x20 && $0.value != 0x202e }, "\(error.message)")

@@ -23,8 +23,8 @@ import Testing
                 if outcome == "incomplete" { #expect(contract.content.missing == ["delivery_date"], "\(file)") }
                 let original = try contract.content.originalFile { contract.documents[$0] ?? [] }
                 #expect(try original == JSONValue(parsing: bytes), "\(file)")
-            case .failure(let error as CertificateProviderError):
-                let code: CertificateProviderError.Code = outcome == "refused" ? .operationNotAllowed : .malformedData
+            case .failure(let error as ProviderError):
+                let code: ProviderError.Code = outcome == "refused" ? .operationNotAllowed : .malformedData
                 #expect(error.code == code && error.message.hasPrefix("\(member): "), "\(file): \(error.message)")
             case .failure(let error): Issue.record(error)
             }
@@ -263,7 +263,7 @@ import Testing
         #expect(refusal?.code == .operationNotAllowed && refusal?.message.hasPrefix("options: ") == true)
 
         let given = Mutex<[UInt8]>([])
-        let file = try await ContractFile.read(bytes) { json throws(CertificateProviderError) in
+        let file = try await ContractFile.read(bytes) { json throws(ProviderError) in
             given.withLock { $0 = json }
             return SellSignFixture.pdf("rendered")
         }
@@ -276,17 +276,17 @@ import Testing
 
         let spoiled = try SellSignFixture.file(changes.merging(["customer.mode": .number("9")]) { $1 })
         let first = await failure {
-            try await ContractFile.read(spoiled) { _ throws(CertificateProviderError) in
+            try await ContractFile.read(spoiled) { _ throws(ProviderError) in
                 Issue.record("the program was run for a spoiled file")
                 return []
             }
         }
         #expect(first?.message.hasPrefix("customer.mode: ") == true)
-        let noPDF = await failure { try await ContractFile.read(bytes) { _ throws(CertificateProviderError) in [1] } }
+        let noPDF = await failure { try await ContractFile.read(bytes) { _ throws(ProviderError) in [1] } }
         #expect(
             noPDF?.code == .malformedData && noPDF?.message.hasPrefix("options: ") == true, "\(noPDF?.message ?? "")")
         let large = await failure {
-            try await ContractFile.read(bytes) { _ throws(CertificateProviderError) in
+            try await ContractFile.read(bytes) { _ throws(ProviderError) in
                 [UInt8](repeating: 0, count: 50_000_001)
             }
         }

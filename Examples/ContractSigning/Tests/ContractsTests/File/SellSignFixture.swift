@@ -159,9 +159,9 @@ extension Result where Failure == any Error {
 }
 
 /// Returns the error of work that must fail.
-func failure<T>(_ work: () async throws -> T) async -> CertificateProviderError? {
+func failure<T>(_ work: () async throws -> T) async -> ProviderError? {
     do {
         _ = try await work()
         return nil
-    } catch { return error as? CertificateProviderError }
+    } catch { return error as? ProviderError }
 }

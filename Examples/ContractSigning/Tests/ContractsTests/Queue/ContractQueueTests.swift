@@ -123,9 +123,9 @@ import Testing
         try queue.changeState { $0.account = "alice@example.com" }
         try queue.changeState { $0.pendingCallbacks.append(.init(id: "1", url: "myapp://success")) }
         let refused = await failure {
-            try queue.changeState { state throws(CertificateProviderError) in
+            try queue.changeState { state throws(ProviderError) in
                 state.account = nil
-                throw CertificateProviderError(.userCancelled, "No.")
+                throw ProviderError(.userCancelled, "No.")
             }
         }
         #expect(refused?.code == .userCancelled)
@@ -146,7 +146,7 @@ import Testing
 extension QueueHost {
     /// Fills in what is missing.
     func fill(_ id: String) throws -> Contract {
-        try queue.event(.filled(isComplete: true), on: id) { contract throws(CertificateProviderError) in
+        try queue.event(.filled(isComplete: true), on: id) { contract throws(ProviderError) in
             contract.version.content = try contract.content.filling(["delivery_date": "2027-01-15"])
         }.0
     }

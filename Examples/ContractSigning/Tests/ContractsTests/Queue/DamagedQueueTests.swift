@@ -95,12 +95,12 @@ final class TestClock: Sendable {
             let host = try await QueueHost()
             let count = Mutex(0)
             let faulty = step
-            let queue = QueueWriter.queue(in: host.directory.path) { _ throws(CertificateProviderError) in
+            let queue = QueueWriter.queue(in: host.directory.path) { _ throws(ProviderError) in
                 let isNow = count.withLock { count in
                     count += 1
                     return count == faulty
                 }
-                if isNow { throw CertificateProviderError(.storeWriteFailed, "No space.") }
+                if isNow { throw ProviderError(.storeWriteFailed, "No space.") }
             }
             let error = await failure { try QueueWriter.use(queue, host.file) }
             #expect(error == nil || error?.code == .storeWriteFailed)
@@ -113,7 +113,7 @@ final class TestClock: Sendable {
     @Test("documents are removed only while nothing else uses the queue")
     func sweep() async throws {
         let host = try await QueueHost()
-        let isRemoved = try host.documents.whileKept { () throws(CertificateProviderError) in
+        let isRemoved = try host.documents.whileKept { () throws(ProviderError) in
             _ = try host.documents.write([1])
             return try host.queue.removeUnreferenced()
         }
@@ -125,10 +125,10 @@ final class TestClock: Sendable {
         let impatient = ContractQueue(
             storage: host.storage, documents: DocumentDirectory(path: host.documents.path, timeout: .milliseconds(20)))
         let file = host.file
-        let reason = try host.documents.whileAlone { () throws(CertificateProviderError) in
-            do throws(CertificateProviderError) {
+        let reason = try host.documents.whileAlone { () throws(ProviderError) in
+            do throws(ProviderError) {
                 try impatient.add(file)
-                return nil as CertificateProviderError.Reason?
+                return nil as ProviderError.Reason?
             } catch { return error.reason }
         }
         #expect(reason == .some(.busy))

@@ -8,8 +8,8 @@ import Testing
 @testable import ContractServer
 
 @Suite(.timeLimit(.minutes(30))) struct ContractSignerTests {
-    private static let noServer: ContractSigner.CodeSource = { () async throws(CertificateProviderError) in
-        throw CertificateProviderError(.unavailable, "There is no server.")
+    private static let noServer: ContractSigner.CodeSource = { () async throws(ProviderError) in
+        throw ProviderError(.unavailable, "There is no server.")
     }
 
     private static func sign(
@@ -30,8 +30,8 @@ import Testing
         return (signed, shown)
     }
 
-    private static func refusal(_ body: () async throws -> Void) async -> CertificateProviderError? {
-        do { try await body() } catch { return error as? CertificateProviderError }
+    private static func refusal(_ body: () async throws -> Void) async -> ProviderError? {
+        do { try await body() } catch { return error as? ProviderError }
         return nil
     }
 
@@ -106,7 +106,7 @@ import Testing
             let other = ContractVersion(
                 id: signed.id, state: .toValidate,
                 content: try ContractContent(try JSONValue(parsing: Array(text.utf8))), signature: signed.signature)
-            do throws(CertificateProviderError) { try other.check(evidence: evidence) } catch { return error.message }
+            do throws(ProviderError) { try other.check(evidence: evidence) } catch { return error.message }
             return nil
         }
         #expect(try finding { $0 } == nil)
@@ -196,7 +196,7 @@ import Testing
 
         let notices = Notices()
         let server = BookServing(try ContractBook(), account: "alice@example.com", notifier: notices)
-        let codes: ContractSigner.CodeSource = { () async throws(CertificateProviderError) in server }
+        let codes: ContractSigner.CodeSource = { () async throws(ProviderError) in server }
         let signer = ContractSigner(host.queue, try await host.signer(), codes: codes)
         // Three wrong ones end it; then another code is right at the third try.
         let wrong = await Self.refusal {

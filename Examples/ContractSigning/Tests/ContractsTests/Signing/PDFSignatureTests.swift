@@ -8,8 +8,8 @@ import Testing
 
 /// The server's verdict on signatures as hosts make them.
 @Suite(.timeLimit(.minutes(30))) struct PDFSignatureTests {
-    private static let noServer: ContractSigner.CodeSource = { () async throws(CertificateProviderError) in
-        throw CertificateProviderError(.unavailable, "There is no server.")
+    private static let noServer: ContractSigner.CodeSource = { () async throws(ProviderError) in
+        throw ProviderError(.unavailable, "There is no server.")
     }
 
     private static func requireAccepted(_ host: SigningHost, _ signer: Signer) async throws {

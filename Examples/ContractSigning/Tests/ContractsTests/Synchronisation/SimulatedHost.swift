@@ -17,17 +17,17 @@ final class SimulatedDisk: IdentityStorage, DocumentKeeping {
     /// Has the disk be full after some writes; `nil` for room.
     func fill(after writes: Int?) { content.withLock { $0.writesLeft = writes } }
 
-    private static func spend(_ content: inout Content) throws(CertificateProviderError) {
+    private static func spend(_ content: inout Content) throws(ProviderError) {
         guard let left = content.writesLeft else { return }
-        guard left > 0 else { throw CertificateProviderError(.storeWriteFailed, "The disk is full.") }
+        guard left > 0 else { throw ProviderError(.storeWriteFailed, "The disk is full.") }
         content.writesLeft = left - 1
     }
 
     private func with<R>(
-        _ body: (inout Content) throws(CertificateProviderError) -> R
-    ) throws(CertificateProviderError) -> R {
+        _ body: (inout Content) throws(ProviderError) -> R
+    ) throws(ProviderError) -> R {
         let result = content.withLock { content in
-            nonisolated(unsafe) let result = Result { () throws(CertificateProviderError) in try body(&content) }
+            nonisolated(unsafe) let result = Result { () throws(ProviderError) in try body(&content) }
             return result
         }
         return try result.get()
@@ -35,27 +35,27 @@ final class SimulatedDisk: IdentityStorage, DocumentKeeping {
 
     // MARK: Records
 
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? { nil }
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {}
-    func removeEntry(named name: String) throws(CertificateProviderError) {}
-    func entryNames() throws(CertificateProviderError) -> [String] { [] }
-    func recordNames() throws(CertificateProviderError) -> [String] { content.withLock { $0.records.keys.sorted() } }
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+    func entry(named name: String) throws(ProviderError) -> StoredIdentity? { nil }
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(ProviderError) {}
+    func removeEntry(named name: String) throws(ProviderError) {}
+    func entryNames() throws(ProviderError) -> [String] { [] }
+    func recordNames() throws(ProviderError) -> [String] { content.withLock { $0.records.keys.sorted() } }
+    func record(named name: String) throws(ProviderError) -> SecretBytes? {
         content.withLock { $0.records[name] }
     }
 
     func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) {
+        named name: String, _ change: (SecretBytes?) throws(ProviderError) -> SecretBytes?
+    ) throws(ProviderError) {
         guard let new = try change(try record(named: name)) else { return }
-        try with { content throws(CertificateProviderError) in
+        try with { content throws(ProviderError) in
             // A full disk has room for what is removed.
             if !new.isEmpty { try Self.spend(&content) }
             content.records[name] = new.isEmpty ? nil : new
         }
     }
 
-    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+    func leaseRecord(named name: String) throws(ProviderError) -> RecordLease? {
         let isFree = content.withLock { $0.leased.insert(name).inserted }
         guard isFree else { return nil }
         let end = End { [self] in _ = content.withLock { $0.leased.remove(name) } }
@@ -74,9 +74,9 @@ final class SimulatedDisk: IdentityStorage, DocumentKeeping {
 
     // MARK: Documents
 
-    func write(_ bytes: [UInt8]) throws(CertificateProviderError) -> DocumentReference {
+    func write(_ bytes: [UInt8]) throws(ProviderError) -> DocumentReference {
         let document = DocumentReference(of: bytes)
-        try with { content throws(CertificateProviderError) in
+        try with { content throws(ProviderError) in
             guard content.documents[document.sha256] == nil else { return }
             try Self.spend(&content)
             content.documents[document.sha256] = bytes
@@ -84,27 +84,27 @@ final class SimulatedDisk: IdentityStorage, DocumentKeeping {
         return document
     }
 
-    func read(_ document: DocumentReference) throws(CertificateProviderError) -> [UInt8] {
+    func read(_ document: DocumentReference) throws(ProviderError) -> [UInt8] {
         guard let bytes = content.withLock({ $0.documents[document.sha256] }) else {
-            throw CertificateProviderError(.storeReadFailed, "\(document.sha256) is not there.", reason: .damaged)
+            throw ProviderError(.storeReadFailed, "\(document.sha256) is not there.", reason: .damaged)
         }
         return bytes
     }
 
-    func contains(_ document: DocumentReference) throws(CertificateProviderError) -> Bool {
+    func contains(_ document: DocumentReference) throws(ProviderError) -> Bool {
         content.withLock { $0.documents[document.sha256] != nil }
     }
 
-    func remove(sha256 digest: String) throws(CertificateProviderError) {
+    func remove(sha256 digest: String) throws(ProviderError) {
         content.withLock { $0.documents[digest] = nil }
     }
 
-    func all() throws(CertificateProviderError) -> [String] { content.withLock { Array($0.documents.keys) } }
+    func all() throws(ProviderError) -> [String] { content.withLock { Array($0.documents.keys) } }
     func path(of document: DocumentReference) -> String { "/memory/\(document.sha256)" }
-    func whileKept<R>(_ body: () throws(CertificateProviderError) -> R) throws(CertificateProviderError) -> R {
+    func whileKept<R>(_ body: () throws(ProviderError) -> R) throws(ProviderError) -> R {
         try body()
     }
-    func whileAlone<R>(_ body: () throws(CertificateProviderError) -> R) throws(CertificateProviderError) -> R? {
+    func whileAlone<R>(_ body: () throws(ProviderError) -> R) throws(ProviderError) -> R? {
         try body()
     }
 }
@@ -132,11 +132,11 @@ final class BadConnection: ContractServing {
     /// The revisions at which the server has accepted each signature.
     var accepted: [String: Set<Int>] { state.withLock(\.accepted) }
 
-    private static let lost = CertificateProviderError(.unavailable, "The connection is lost.")
+    private static let lost = ProviderError(.unavailable, "The connection is lost.")
 
     private func through<R>(
-        _ call: () async throws(CertificateProviderError) -> R
-    ) async throws(CertificateProviderError) -> R {
+        _ call: () async throws(ProviderError) -> R
+    ) async throws(ProviderError) -> R {
         let (isLostBefore, isLostAfter) = state.withLock { state in
             (state.random.chance(state.badness), state.random.chance(state.badness))
         }
@@ -146,17 +146,17 @@ final class BadConnection: ContractServing {
         return result
     }
 
-    func hasDocument(_ document: DocumentReference) async throws(CertificateProviderError) -> Bool {
-        try await through { () async throws(CertificateProviderError) in try await server.hasDocument(document) }
+    func hasDocument(_ document: DocumentReference) async throws(ProviderError) -> Bool {
+        try await through { () async throws(ProviderError) in try await server.hasDocument(document) }
     }
-    func putDocument(_ content: [UInt8]) async throws(CertificateProviderError) {
-        try await through { () async throws(CertificateProviderError) in try await server.putDocument(content) }
+    func putDocument(_ content: [UInt8]) async throws(ProviderError) {
+        try await through { () async throws(ProviderError) in try await server.putDocument(content) }
     }
-    func document(_ document: DocumentReference) async throws(CertificateProviderError) -> [UInt8] {
-        try await through { () async throws(CertificateProviderError) in try await server.document(document) }
+    func document(_ document: DocumentReference) async throws(ProviderError) -> [UInt8] {
+        try await through { () async throws(ProviderError) in try await server.document(document) }
     }
-    func put(_ version: ContractVersion, after revision: Int?) async throws(CertificateProviderError) -> PutOutcome {
-        try await through { () async throws(CertificateProviderError) in
+    func put(_ version: ContractVersion, after revision: Int?) async throws(ProviderError) -> PutOutcome {
+        try await through { () async throws(ProviderError) in
             let outcome = try await server.put(version, after: revision)
             if case .accepted(let revision) = outcome, let signature = version.signature {
                 let name = "\(version.id) \(signature.pdf.sha256)"
@@ -165,17 +165,17 @@ final class BadConnection: ContractServing {
             return outcome
         }
     }
-    func changes(after cursor: String?, limit: Int) async throws(CertificateProviderError) -> ContractChanges? {
-        try await through { () async throws(CertificateProviderError) in
+    func changes(after cursor: String?, limit: Int) async throws(ProviderError) -> ContractChanges? {
+        try await through { () async throws(ProviderError) in
             try await server.changes(after: cursor, limit: limit)
         }
     }
-    func requestCode(for version: ContractVersion) async throws(CertificateProviderError) {
+    func requestCode(for version: ContractVersion) async throws(ProviderError) {
         try await server.requestCode(for: version)
     }
     func confirmCode(
         _ code: String, for version: ContractVersion
-    ) async throws(CertificateProviderError) -> String {
+    ) async throws(ProviderError) -> String {
         try await server.confirmCode(code, for: version)
     }
 }

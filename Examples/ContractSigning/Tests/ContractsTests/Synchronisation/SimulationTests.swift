@@ -86,9 +86,9 @@ private struct World {
             case 10: try resolve(at)
             default: try await office()
             }
-        } catch let error as CertificateProviderError {
+        } catch let error as ProviderError {
             // What the faults bring about, and steps that the state does not permit.
-            let expected: Set<CertificateProviderError.Code> = [.unavailable, .storeWriteFailed, .operationNotAllowed]
+            let expected: Set<ProviderError.Code> = [.unavailable, .storeWriteFailed, .operationNotAllowed]
             guard expected.contains(error.code) else { throw error }
         }
     }
@@ -133,7 +133,7 @@ private struct World {
         guard let contract = conflicts.randomElement(using: &random) else { return }
         var side = side ?? (random.chance(0.5) ? .mine : .server)
         if side == .mine, contract.conflict?.canBeSent(contract.state) == false {
-            #expect(throws: CertificateProviderError.self) { try hosts[at].queue.resolve(contract.id, keeping: .mine) }
+            #expect(throws: ProviderError.self) { try hosts[at].queue.resolve(contract.id, keeping: .mine) }
             side = .server
         }
         let resolved = try hosts[at].queue.resolve(contract.id, keeping: side)

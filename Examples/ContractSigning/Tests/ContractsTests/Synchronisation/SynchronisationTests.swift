@@ -23,7 +23,7 @@ import Testing
         }
         let server = BookServing(book, account: "alice@example.com")
         let queue = Self.queue()
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await Synchronisation(queue, with: Self.forgetful(server), limit: 2).run()
         }
         #expect(error?.code == .protocolError)
@@ -63,7 +63,7 @@ import Testing
 
     /// Has forgotten each cursor when it is used.
     private static func forgetful(_ server: BookServing) -> Answering {
-        Answering(server: server) { server, cursor, limit throws(CertificateProviderError) in
+        Answering(server: server) { server, cursor, limit throws(ProviderError) in
             cursor == nil ? try await server.changes(after: nil, limit: limit) : nil
         }
     }
@@ -73,33 +73,33 @@ import Testing
         let server: BookServing
         /// Whether the answer to a version gets lost.
         var losesAnswers = false
-        let list: @Sendable (BookServing, String?, Int) async throws(CertificateProviderError) -> ContractChanges?
+        let list: @Sendable (BookServing, String?, Int) async throws(ProviderError) -> ContractChanges?
 
-        func hasDocument(_ document: DocumentReference) async throws(CertificateProviderError) -> Bool {
+        func hasDocument(_ document: DocumentReference) async throws(ProviderError) -> Bool {
             try await server.hasDocument(document)
         }
-        func putDocument(_ content: [UInt8]) async throws(CertificateProviderError) {
+        func putDocument(_ content: [UInt8]) async throws(ProviderError) {
             try await server.putDocument(content)
         }
-        func document(_ document: DocumentReference) async throws(CertificateProviderError) -> [UInt8] {
+        func document(_ document: DocumentReference) async throws(ProviderError) -> [UInt8] {
             try await server.document(document)
         }
         func put(
             _ version: ContractVersion, after revision: Int?
-        ) async throws(CertificateProviderError) -> PutOutcome {
+        ) async throws(ProviderError) -> PutOutcome {
             let outcome = try await server.put(version, after: revision)
-            guard !losesAnswers else { throw CertificateProviderError(.unavailable, "The connection is lost.") }
+            guard !losesAnswers else { throw ProviderError(.unavailable, "The connection is lost.") }
             return outcome
         }
         func changes(
             after cursor: String?, limit: Int
-        ) async throws(CertificateProviderError) -> ContractChanges? {
+        ) async throws(ProviderError) -> ContractChanges? {
             try await list(server, cursor, limit)
         }
-        func requestCode(for version: ContractVersion) async throws(CertificateProviderError) {}
+        func requestCode(for version: ContractVersion) async throws(ProviderError) {}
         func confirmCode(
             _ code: String, for version: ContractVersion
-        ) async throws(CertificateProviderError) -> String { "" }
+        ) async throws(ProviderError) -> String { "" }
     }
 
     @Test("a list that does not end is an error, and nothing is removed", arguments: ["stuck", "in turn", "empty"])
@@ -120,7 +120,7 @@ import Testing
                 account: "alice@example.com", cursor: cursor, hasMore: true, contracts: kind == "empty" ? [] : known)
         }
         for isFull in [false, true] {
-            let error = await #expect(throws: CertificateProviderError.self) {
+            let error = await #expect(throws: ProviderError.self) {
                 try await Synchronisation(queue, with: endless).run(isFull: isFull)
             }
             #expect(error?.code == .protocolError && error?.message.contains("does not end") == true)
@@ -200,12 +200,12 @@ import Testing
         let server = BookServing(try ContractBook(evidence: NoEvidenceCheck()), account: "alice@example.com")
         let queue = Self.queue()
         let contract = try queue.add(try await ContractFile.read(SampleFile.bytes(isSmall: true)))
-        var bad = Answering(server: server) { server, cursor, limit throws(CertificateProviderError) in
+        var bad = Answering(server: server) { server, cursor, limit throws(ProviderError) in
             try await server.changes(after: cursor, limit: limit)
         }
         bad.losesAnswers = true
         for _ in 0..<2 {
-            await #expect(throws: CertificateProviderError.self) { try await Synchronisation(queue, with: bad).run() }
+            await #expect(throws: ProviderError.self) { try await Synchronisation(queue, with: bad).run() }
         }
         let early = try #require(try await server.changes(after: nil, limit: 1)?.contracts.first)
         // Nor where what follows cannot be sent yet.
@@ -246,7 +246,7 @@ import Testing
         }
         let ids = try await Synchronisation(other, with: server).run().sent
         let newer = ids[1]
-        let limited = Answering(server: server) { server, cursor, limit throws(CertificateProviderError) in
+        let limited = Answering(server: server) { server, cursor, limit throws(ProviderError) in
             guard let changes = try await server.changes(after: cursor, limit: limit) else { return nil }
             let contracts = changes.contracts.map { contract in
                 var json = contract.version.json
@@ -321,7 +321,7 @@ import Testing
         let kept = try await Synchronisation(host.queue, with: server).run(isFull: true)
         #expect(kept.unreadable.keys.sorted() == [contract.id] && kept.received.isEmpty)
         #expect(try host.queue.unreadable(String(contract.id.prefix(8))) == contract.id)
-        let error = #expect(throws: CertificateProviderError.self) { try host.queue.removeAll(evenUnsent: false) }
+        let error = #expect(throws: ProviderError.self) { try host.queue.removeAll(evenUnsent: false) }
         #expect(error?.reason == .damaged)
         try host.queue.remove(contract.id, evenUnsent: true)
         #expect(try await Synchronisation(host.queue, with: server).run(isFull: true).received == [contract.id])
@@ -332,7 +332,7 @@ import Testing
         let queue = Self.queue()
         let server = BookServing(try ContractBook(), account: "alice@example.com")
         let lease = try queue.leaseSynchronisation()
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await Synchronisation(queue, with: server).run()
         }
         #expect(error?.code == .operationNotAllowed && error?.reason == .busy)
@@ -345,12 +345,12 @@ import Testing
         let queue = Self.queue()
         try queue.add(try await ContractFile.read(SampleFile.bytes()))
         _ = try await Synchronisation(queue, with: BookServing(book, account: "alice@example.com")).run()
-        let error = await #expect(throws: CertificateProviderError.self) {
+        let error = await #expect(throws: ProviderError.self) {
             try await Synchronisation(queue, with: BookServing(book, account: "bob@example.com")).run(isFull: true)
         }
         #expect(error?.code == .operationNotAllowed && error?.message.contains("bob@example.com") == true)
         try queue.add(try await ContractFile.read(SampleFile.bytes(number: 2)))
-        await #expect(throws: CertificateProviderError.self) {
+        await #expect(throws: ProviderError.self) {
             try await Synchronisation(queue, with: BookServing(book, account: "bob@example.com")).run()
         }
         #expect(try queue.list().count == 2)

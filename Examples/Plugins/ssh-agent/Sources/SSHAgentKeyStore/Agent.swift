@@ -29,7 +29,7 @@ struct Agent: Sendable {
     /// Returns all keys.
     ///
     /// - Throws: `vaultLocked` for an agent that is locked, `unavailable`, `timedOut`, `protocolError`.
-    func keys() throws(CertificateProviderError) -> [Key] {
+    func keys() throws(ProviderError) -> [Key] {
         var (type, answer) = try exchange([Message.requestIdentities])
         guard type == Message.identities else { throw unexpected(type) }
         var keys: [Key] = []
@@ -38,7 +38,7 @@ struct Agent: Sendable {
             keys.append(Key(blob: blob, comment: String(decoding: try answer.string(), as: UTF8.self)))
         }
         if keys.isEmpty, try !takesKeys() {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .vaultLocked,
                 "The ssh-agent at \(path) shows no keys, and takes none: it is locked. Unlock it with 'ssh-add -X'.")
         }
@@ -47,7 +47,7 @@ struct Agent: Sendable {
 
     /// Returns whether an agent without keys takes one, for a second at most. A locked agent shows no keys either, and its
     /// keys must not count as destroyed. The protocol has no question for that.
-    private func takesKeys() throws(CertificateProviderError) -> Bool {
+    private func takesKeys() throws(ProviderError) -> Bool {
         let probe = try GeneratedKey(.ed25519)
         guard try add(probe, comment: "certprov probe", seconds: 1) else { return false }
         _ = try isDone([Message.removeIdentity] + probe.publicKey.blob.sshString)
@@ -55,7 +55,7 @@ struct Agent: Sendable {
     }
 
     /// Returns a key; `nil` if the agent does not have it.
-    func key(_ key: SSHPublicKey) throws(CertificateProviderError) -> Key? {
+    func key(_ key: SSHPublicKey) throws(ProviderError) -> Key? {
         try keys().first { $0.blob == key.blob }
     }
 
@@ -63,7 +63,7 @@ struct Agent: Sendable {
     ///
     /// - Parameter seconds: The time after which the agent forgets it; `nil` for never.
     /// - Returns: Whether the agent has taken it.
-    func add(_ key: GeneratedKey, comment: String, seconds: Int? = nil) throws(CertificateProviderError) -> Bool {
+    func add(_ key: GeneratedKey, comment: String, seconds: Int? = nil) throws(ProviderError) -> Bool {
         let type = key.publicKey.type
         let point = key.publicKey.info.keyBits
         // The secret string of an Ed25519 key ends in the public key.
@@ -80,17 +80,17 @@ struct Agent: Sendable {
     /// Removes a key. Succeeds if the agent does not have it.
     ///
     /// - Throws: `deleteFailed`, and as ``keys()``.
-    func remove(_ key: SSHPublicKey) throws(CertificateProviderError) -> Bool {
+    func remove(_ key: SSHPublicKey) throws(ProviderError) -> Bool {
         if try isDone([Message.removeIdentity] + key.blob.sshString) { return true }
         guard try self.key(key) != nil else { return false }
-        throw CertificateProviderError(
+        throw ProviderError(
             .deleteFailed, "The ssh-agent at \(path) does not remove the key \(key.uri); remove it with 'ssh-add -d'.")
     }
 
     /// Returns a signature as TLS has it.
     ///
     /// - Throws: `notFound` for a key that is gone, `rejected` if the agent or its user refuses, and as ``keys()``.
-    func signature(for message: [UInt8], by key: SSHPublicKey) throws(CertificateProviderError) -> [UInt8] {
+    func signature(for message: [UInt8], by key: SSHPublicKey) throws(ProviderError) -> [UInt8] {
         let request = [Message.signRequest] + key.blob.sshString + message.sshString + 0.sshUInt32
         var (type, answer) = try exchange(request, timeout: Self.signatureTimeout)
         switch type {
@@ -101,12 +101,12 @@ struct Agent: Sendable {
             do { return try key.type.signature(blob) } catch { throw SSHReader.malformed }
         case Message.failure:
             guard try self.key(key) != nil else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .notFound,
                     "The key \(key.uri) is not in the ssh-agent at \(path) any more: it was removed, or the agent was "
                         + "restarted. Have a new identity made: certprov fetch --force.")
             }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .rejected,
                 "The ssh-agent at \(path) refuses to sign with the key \(key.uri); if the key was added with 'ssh-add -c', "
                     + "confirm the signature when the agent asks.")
@@ -117,7 +117,7 @@ struct Agent: Sendable {
     /// Returns whether the agent has done what a request asks for.
     private func isDone(
         _ head: [UInt8], _ secret: SecretBytes? = nil, _ tail: [UInt8] = []
-    ) throws(CertificateProviderError) -> Bool {
+    ) throws(ProviderError) -> Bool {
         let (type, _) = try exchange(head, secret, tail)
         guard type == Message.success || type == Message.failure else { throw unexpected(type) }
         return type == Message.success
@@ -126,13 +126,13 @@ struct Agent: Sendable {
     /// Makes a request on a connection of its own, which costs little.
     private func exchange(
         _ head: [UInt8], _ secret: SecretBytes? = nil, _ tail: [UInt8] = [], timeout: Duration = .seconds(10)
-    ) throws(CertificateProviderError) -> (type: UInt8, fields: SSHReader) {
+    ) throws(ProviderError) -> (type: UInt8, fields: SSHReader) {
         let request = [SecretBytes(copying: head), secret, SecretBytes(copying: tail)].compactMap(\.self)
         return try AgentConnection(path: path, timeout: timeout).answer(to: request)
     }
 
-    private func unexpected(_ type: UInt8) -> CertificateProviderError {
-        CertificateProviderError(
+    private func unexpected(_ type: UInt8) -> ProviderError {
+        ProviderError(
             .protocolError,
             "The ssh-agent at \(path) answers with a message of type \(type), which does not fit the request; check that this "
                 + "is the socket of an agent.")

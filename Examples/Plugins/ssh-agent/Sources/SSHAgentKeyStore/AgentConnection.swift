@@ -12,11 +12,11 @@ struct AgentConnection: ~Copyable {
     private let descriptor: Int32
 
     /// Makes a socket. Does not connect yet.
-    init(path: String, timeout: Duration) throws(CertificateProviderError) {
+    init(path: String, timeout: Duration) throws(ProviderError) {
         (self.path, self.timeout, deadline) = (path, timeout, ContinuousClock.now + timeout)
         descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
         if descriptor < 0 {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .internal, "A socket for the ssh-agent cannot be made: \(String(cString: strerror(errno))).")
         }
     }
@@ -26,10 +26,10 @@ struct AgentConnection: ~Copyable {
     /// Sends a request.
     ///
     /// - Returns: The type of the answer, and its fields.
-    func answer(to request: [SecretBytes]) throws(CertificateProviderError) -> (type: UInt8, fields: SSHReader) {
+    func answer(to request: [SecretBytes]) throws(ProviderError) -> (type: UInt8, fields: SSHReader) {
         let size = request.reduce(0) { $0 + $1.count }
         guard size <= Self.maximumSize else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData,
                 "A request of \(size) bytes is too long for the ssh-agent at \(path), which takes \(Self.maximumSize).")
         }
@@ -38,7 +38,7 @@ struct AgentConnection: ~Copyable {
         var header = SSHReader(try receive(4)[...])
         let answerSize = try header.uint32()
         guard (1...Self.maximumSize).contains(answerSize) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The ssh-agent at \(path) announces an answer of \(answerSize) bytes, and its protocol permits 1 to "
                     + "\(Self.maximumSize); check that this is the socket of an agent.")
@@ -48,7 +48,7 @@ struct AgentConnection: ~Copyable {
     }
 
     /// Connects to an agent of this user or of root: it gets private keys.
-    private func connect() throws(CertificateProviderError) {
+    private func connect() throws(ProviderError) {
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
         let fits = withUnsafeMutableBytes(of: &address.sun_path) { place in
@@ -57,7 +57,7 @@ struct AgentConnection: ~Copyable {
             return true
         }
         guard fits else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "The path of the ssh-agent's socket is too long (\(path)); use a shorter one.")
         }
         var limit = timeval(tv_sec: Int(timeout.components.seconds), tv_usec: 0)
@@ -75,15 +75,15 @@ struct AgentConnection: ~Copyable {
         var size = socklen_t(MemoryLayout.size(ofValue: peer))
         guard getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 else { throw failure }
         guard peer.1 == geteuid() || peer.1 == 0 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "The ssh-agent at \(path) belongs to the user \(peer.1), who would get the private keys; use an agent of your "
                     + "own.")
         }
     }
 
-    private func send(_ bytes: SecretBytes) throws(CertificateProviderError) {
-        try bytes.withUnsafeBytes { bytes throws(CertificateProviderError) in
+    private func send(_ bytes: SecretBytes) throws(ProviderError) {
+        try bytes.withUnsafeBytes { bytes throws(ProviderError) in
             var rest = bytes[...]
             while !rest.isEmpty {
                 let buffer = UnsafeRawBufferPointer(rebasing: rest)
@@ -93,7 +93,7 @@ struct AgentConnection: ~Copyable {
         }
     }
 
-    private func receive(_ count: Int) throws(CertificateProviderError) -> [UInt8] {
+    private func receive(_ count: Int) throws(ProviderError) -> [UInt8] {
         var bytes: [UInt8] = []
         var buffer = [UInt8](repeating: 0, count: count)
         while bytes.count < count {
@@ -104,10 +104,10 @@ struct AgentConnection: ~Copyable {
     }
 
     /// Returns how many bytes a system call has moved: none if it was interrupted.
-    private func moved(_ count: Int) throws(CertificateProviderError) -> Int {
+    private func moved(_ count: Int) throws(ProviderError) -> Int {
         if count < 0, errno != EINTR { throw failure }
         guard count != 0 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unavailable,
                 "The ssh-agent at \(path) closes the connection instead of answering; check that this is the socket of an "
                     + "agent.")
@@ -116,18 +116,18 @@ struct AgentConnection: ~Copyable {
         return max(count, 0)
     }
 
-    private var timedOut: CertificateProviderError {
-        CertificateProviderError(
+    private var timedOut: ProviderError {
+        ProviderError(
             .timedOut,
             "The ssh-agent at \(path) does not answer within \(timeout.components.seconds) seconds; restart it.")
     }
 
     /// The error of the last system call.
-    private var failure: CertificateProviderError {
+    private var failure: ProviderError {
         let code = errno
         // The time of a blocking call is over.
         if code == EAGAIN { return timedOut }
-        return CertificateProviderError(
+        return ProviderError(
             .unavailable,
             "The ssh-agent at \(path) cannot be reached: \(String(cString: strerror(code))). Start an agent, and check the "
                 + "path of its socket. The keys of an agent that has ended are gone.")

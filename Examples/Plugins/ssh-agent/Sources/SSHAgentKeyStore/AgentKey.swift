@@ -25,14 +25,14 @@ final class AgentKey: IdentityKey {
 
     func signature(
         for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(ProviderError) -> [UInt8] {
         guard signatureSchemes.contains(scheme) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .unsupportedAlgorithm,
                 "A key of type \(publicKey.displayName) in an ssh-agent cannot sign with \(scheme).")
         }
         if let new = new.withLock(\.self) { return try await new.signature(for: message, using: scheme) }
-        return try await executor.run { [agent, key] () throws(CertificateProviderError) in
+        return try await executor.run { [agent, key] () throws(ProviderError) in
             try agent.signature(for: message, by: key)
         }
     }

@@ -10,20 +10,20 @@ struct GeneratedKey: Sendable {
     /// Generates a key.
     ///
     /// - Throws: `internal`.
-    init(_ type: KeyType) throws(CertificateProviderError) {
+    init(_ type: KeyType) throws(ProviderError) {
         key = try SoftwareKey.generate(type, location: .plugin)
         guard let publicKey = SSHPublicKey(key.publicKey) else {
-            throw CertificateProviderError(.internal, "A key of type \(type) cannot be in an ssh-agent.")
+            throw ProviderError(.internal, "A key of type \(type) cannot be in an ssh-agent.")
         }
         self.publicKey = publicKey
     }
 
     /// Returns the number of an EC key without superfluous zeros (RFC 4251, section 5: mpint), and the 32 bytes of an Ed25519
     /// key.
-    func secret() throws(CertificateProviderError) -> SecretBytes {
+    func secret() throws(ProviderError) -> SecretBytes {
         let pkcs8 = try key.pkcs8Representation()
         do { return try pkcs8.withUnsafeBytes { try secret($0) } } catch {
-            throw CertificateProviderError(.internal, "The new key cannot be encoded for the ssh-agent.")
+            throw ProviderError(.internal, "The new key cannot be encoded for the ssh-agent.")
         }
     }
 

@@ -24,13 +24,13 @@ public struct SSHAgentKeyStore: KeyStore {
         KeyStoreDescriptor(
             scheme: id.rawValue, id: id, displayName: "ssh-agent",
             summary: "Private keys in the memory of an ssh-agent.", parameters: [socket.descriptor]
-        ) { environment, location, parameters throws(CertificateProviderError) in
+        ) { environment, location, parameters throws(ProviderError) in
             guard location.pinSource == nil else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid, "The key store 'ssh-agent:' has no PIN; remove the source of one.")
             }
             guard location.uri == place || SSHPublicKey.isURI(location.uri) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid,
                     "The URI of the agent is 'ssh-agent:', and that of a key in it 'ssh-agent:SHA256:…', with the "
                         + "fingerprint that 'ssh-add -l' shows.")
@@ -40,10 +40,10 @@ public struct SSHAgentKeyStore: KeyStore {
         }
     }
 
-    private static func path(_ parameters: Parameters) throws(CertificateProviderError) -> String {
+    private static func path(_ parameters: Parameters) throws(ProviderError) -> String {
         guard let path = parameters[socket] ?? getenv("SSH_AUTH_SOCK").map({ String(cString: $0) }), !path.isEmpty
         else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "No ssh-agent is configured: set KeyStore.ssh-agent.socket to the path of its socket; or set "
                     + "KeyStore.ssh-agent.environment = SSH_AUTH_SOCK, and start this program where that variable is set."
@@ -63,24 +63,24 @@ public struct SSHAgentKeyStore: KeyStore {
     public func holds(keyURI: String) -> Bool { SSHPublicKey.isURI(keyURI) }
 
     /// Asks the agent for its keys, which one that is locked or absent does not answer.
-    public func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
-        try await executor.run { [agent] () throws(CertificateProviderError) in _ = try agent.keys() }
+    public func check(_ interaction: any UserInteraction) async throws(ProviderError) {
+        try await executor.run { [agent] () throws(ProviderError) in _ = try agent.keys() }
     }
 
     public func make(
         _ new: NewKey, _ interaction: any UserInteraction,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey {
+        remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
+    ) async throws(ProviderError) -> any IdentityKey {
         let type = try properties.type(of: new)
         try await check(interaction)
-        let made = try await executor.run { () throws(CertificateProviderError) in try GeneratedKey(type) }
+        let made = try await executor.run { () throws(ProviderError) in try GeneratedKey(type) }
         let key = AgentKey(made.publicKey, in: agent, executor, signingWith: made.key)
         // Then only the agent signs.
         defer { key.forget() }
         try await remember(key)
-        try await executor.run { [agent] () throws(CertificateProviderError) in
+        try await executor.run { [agent] () throws(ProviderError) in
             guard try agent.add(made, comment: new.label) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .rejected, "The ssh-agent at \(agent.path) refuses a key of type \(type); use another 'key-type'.")
             }
         }
@@ -89,11 +89,11 @@ public struct SSHAgentKeyStore: KeyStore {
 
     public func key(
         for key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (any IdentityKey)? {
-        try await executor.run { () throws(CertificateProviderError) in try storedKey(for: key) }
+    ) async throws(ProviderError) -> (any IdentityKey)? {
+        try await executor.run { () throws(ProviderError) in try storedKey(for: key) }
     }
 
-    public func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
+    public func storedKey(for key: KeyReference) throws(ProviderError) -> (any IdentityKey)? {
         guard let publicKey = SSHPublicKey(key.publicKey), try agent.key(publicKey) != nil else { return nil }
         return AgentKey(publicKey, in: agent, executor)
     }
@@ -101,8 +101,8 @@ public struct SSHAgentKeyStore: KeyStore {
     /// Returns the keys that the agent can sign with for TLS, also those that other programs have added.
     ///
     /// - Throws: `unavailable`, `timedOut`, `vaultLocked`.
-    public func list() async throws(CertificateProviderError) -> [KeyDescription] {
-        try await executor.run { [agent, location] () throws(CertificateProviderError) in
+    public func list() async throws(ProviderError) -> [KeyDescription] {
+        try await executor.run { [agent, location] () throws(ProviderError) in
             try agent.keys().compactMap { key in
                 guard let publicKey = SSHPublicKey(blob: key.blob) else { return nil }
                 return KeyDescription(
@@ -117,20 +117,20 @@ public struct SSHAgentKeyStore: KeyStore {
 
     public func destroy(
         _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Bool {
-        try await executor.run { () throws(CertificateProviderError) in try destroyStored(key) }
+    ) async throws(ProviderError) -> Bool {
+        try await executor.run { () throws(ProviderError) in try destroyStored(key) }
     }
 
     /// Removes the key from the agent, also one that another program has added, and then its certificates.
-    public func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
+    public func destroyStored(_ key: KeyReference) throws(ProviderError) -> Bool {
         guard let publicKey = SSHPublicKey(key.publicKey) else { return false }
         let wasThere = try agent.remove(publicKey)
         try storage.removeEntry(named: Self.entryName(publicKey.uri))
         return wasThere
     }
 
-    public func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
-        try await executor.run { [agent] () throws(CertificateProviderError) in
+    public func announceDestruction(of key: KeyReference) async throws(ProviderError) -> [String] {
+        try await executor.run { [agent] () throws(ProviderError) in
             guard let publicKey = SSHPublicKey(key.publicKey), let key = try agent.key(publicKey) else { return [] }
             return ["the key '\(key.comment)' (\(publicKey.info.displayName)) in the ssh-agent at \(agent.path)"]
         }
@@ -143,19 +143,19 @@ extension SSHAgentKeyStore: CertificateStoring {
     /// - Parameter uri: The URI of the key.
     public func identity(
         _ uri: String, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
+    ) async throws(ProviderError) -> Identity {
         guard holds(keyURI: uri) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "Name the key in the ssh-agent: ssh-agent:SHA256:…, with the fingerprint that 'ssh-add -l' shows.")
         }
-        let (chain, key) = try await executor.run { () throws(CertificateProviderError) in
+        let (chain, key) = try await executor.run { () throws(ProviderError) in
             guard let entry = try storage.entry(named: Self.entryName(uri)), let reference = entry.key else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .notFound, "No certificate is stored for the key \(uri); enrol it first.")
             }
             guard let key = try storedKey(for: reference) else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .notFound, "The key \(uri) is not in the ssh-agent any more; enrol a new one.")
             }
             return (entry.certificateChain, key)
@@ -170,11 +170,11 @@ extension SSHAgentKeyStore: CertificateStoring {
     /// TLS.
     public func storeChain(
         _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         let identity = try Identity(certificateChain: chain, key: key, provenance: .init(provider: Self.id))
         try await identity.verifyPossession()
         let reference = reference(to: key)
-        try await executor.run { [storage] () throws(CertificateProviderError) in
+        try await executor.run { [storage] () throws(ProviderError) in
             try storage.setEntry(
                 StoredIdentity(certificateChain: chain, key: reference), named: Self.entryName(reference.uri))
         }
@@ -182,9 +182,9 @@ extension SSHAgentKeyStore: CertificateStoring {
 
     public func removeOtherCertificates(
         than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         guard let name = SSHPublicKey(key.publicKey).map({ Self.entryName($0.uri) }) else { return }
-        try await executor.run { [storage] () throws(CertificateProviderError) in
+        try await executor.run { [storage] () throws(ProviderError) in
             guard let entry = try storage.entry(named: name),
                 entry.certificateChain.first?.derRepresentation != leaf.derRepresentation
             else { return }

@@ -23,7 +23,7 @@ struct EnrolCommand: AsyncParsableCommand {
     func validate() throws { try SecretSource.validate(codeSource, of: "--code-source") }
 
     func run() async throws {
-        try await Context.run(options) { context throws(CertificateProviderError) in
+        try await Context.run(options) { context throws(ProviderError) in
             let host = try context.host()
             let source = codeSource.flatMap { SecretSource($0) }
             var given: SecretBytes?
@@ -33,7 +33,7 @@ struct EnrolCommand: AsyncParsableCommand {
                 context.remark(
                     "The login key of \(DisplayText.visible(begun)) is there; going on. To enrol another user, run: dvs enrol --code-source prompt"
                 )
-                do throws(CertificateProviderError) { key = try await host.enrolSigningKey(of: begun) } catch {
+                do throws(ProviderError) { key = try await host.enrolSigningKey(of: begun) } catch {
                     // The authority has blocked the login key, or does not know it any more.
                     guard given == nil, [.pinLocked, .notFound].contains(error.code) else { throw error }
                     context.interaction.report("\(error.message) A new login key needs an activation code.")
@@ -54,20 +54,20 @@ struct EnrolCommand: AsyncParsableCommand {
     /// Enrols both keys.
     private static func enrol(
         _ host: SplitKeyHost, _ code: SecretBytes
-    ) async throws(CertificateProviderError) -> SplitKey {
+    ) async throws(ProviderError) -> SplitKey {
         try await host.enrolSigningKey(of: try await host.enrolLoginKey(code: code).userID)
     }
 
     private func code(
         _ context: Context, from source: SecretSource
-    ) async throws(CertificateProviderError) -> SecretBytes {
+    ) async throws(ProviderError) -> SecretBytes {
         let code: SecretBytes
         if source == .prompt {
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 code = try await context.interaction.requestSecret("Activation code")
             } catch {
                 guard error.code == .interactionRequired else { throw error }
-                throw CertificateProviderError(
+                throw ProviderError(
                     error.code,
                     "There is no terminal to ask for the activation code; run the command at a terminal, or name its source with --code-source.",
                     underlying: error)
@@ -77,7 +77,7 @@ struct EnrolCommand: AsyncParsableCommand {
         }
         guard code.withUnsafeBytes({ !$0.allSatisfy { $0 <= 0x20 } }) else {
             let place = source == .prompt ? "" : " in \(source)"
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData, "The activation code\(place) is empty. Nothing was sent; get one from the authority.")
         }
         return code

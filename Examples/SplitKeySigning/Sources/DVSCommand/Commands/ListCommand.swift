@@ -10,7 +10,7 @@ struct ListCommand: AsyncParsableCommand {
     @OptionGroup var options: GlobalOptions
 
     func run() async throws {
-        try await Context.run(options) { context throws(CertificateProviderError) in
+        try await Context.run(options) { context throws(ProviderError) in
             var items: [KeyItem] = []
             for key in try context.store().keys() {
                 switch key {
@@ -35,7 +35,7 @@ struct CanSignCommand: AsyncParsableCommand {
     @Argument(help: ArgumentHelp("The user.", valueName: "user")) var user: String
 
     func run() async throws {
-        try await Context.run(options) { context throws(CertificateProviderError) in
+        try await Context.run(options) { context throws(ProviderError) in
             let key = try context.store().key(of: user, .signing, at: try context.authority().url)
             try context.show(CanSignDocument(user: user, canSign: key != nil)) { key != nil ? "yes\n" : "no\n" }
             return key != nil ? .done : .no
@@ -53,11 +53,11 @@ struct ForgetCommand: AsyncParsableCommand {
     @Flag(help: "Do not ask for confirmation.") var yes = false
 
     func run() async throws {
-        try await Context.run(options) { context throws(CertificateProviderError) in
+        try await Context.run(options) { context throws(ProviderError) in
             if !yes {
                 let question = "Delete the keys of \(DisplayText.visible(user)) here?"
                 guard try await context.interaction.confirm(question) else {
-                    throw CertificateProviderError(.userCancelled, "The keys stay.")
+                    throw ProviderError(.userCancelled, "The keys stay.")
                 }
             }
             try context.store().forget(user, at: try context.authority().url)

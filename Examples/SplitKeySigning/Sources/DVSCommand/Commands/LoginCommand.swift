@@ -12,7 +12,7 @@ struct LoginCommand: AsyncParsableCommand {
     @OptionGroup var user: UserOption
 
     func run() async throws {
-        try await Context.run(options) { context throws(CertificateProviderError) in
+        try await Context.run(options) { context throws(ProviderError) in
             let host = try context.host()
             let user = try context.user(user, of: host)
             try await host.login(user)
@@ -36,7 +36,7 @@ struct ChangePINCommand: AsyncParsableCommand {
     func validate() throws { try SecretSource.validate(newPinSource, of: "--new-pin-source") }
 
     func run() async throws {
-        try await Context.run(options) { context throws(CertificateProviderError) in
+        try await Context.run(options) { context throws(ProviderError) in
             let host = try context.host()
             let user = try context.user(user, of: host)
             let scope: MPinID.Scope = login ? .login : .signing

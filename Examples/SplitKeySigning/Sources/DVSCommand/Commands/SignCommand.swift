@@ -29,20 +29,20 @@ struct SignCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await Context.run(options) { context throws(CertificateProviderError) in
+        try await Context.run(options) { context throws(ProviderError) in
             if let out { try requireWritable(out) }
             let host = try context.host()
             let user = try context.user(user, of: host)
             let document = try read()
             let (signed, status): (TimedSignature, String?)
             if offline {
-                signed = try await host.signOffline(document, as: user) { digest throws(CertificateProviderError) in
+                signed = try await host.signOffline(document, as: user) { digest throws(ProviderError) in
                     try await approve(digest, document.count, user, context)
                 }
                 status = nil
                 context.remark("Nobody here can tell whether the PIN was right: the authority can.")
             } else {
-                let result = try await host.sign(document, as: user) { digest throws(CertificateProviderError) in
+                let result = try await host.sign(document, as: user) { digest throws(ProviderError) in
                     try await approve(digest, document.count, user, context)
                 }
                 (signed, status) = (result.signed, result.status)
@@ -56,19 +56,19 @@ struct SignCommand: AsyncParsableCommand {
 
     private func approve(
         _ digest: String, _ size: Int, _ user: String, _ context: Context
-    ) async throws(CertificateProviderError) -> Bool {
+    ) async throws(ProviderError) -> Bool {
         if yes { return true }
         return try await context.interaction.confirm(
             "Sign this document?",
             after: ["Document: \(file), \(size) bytes", "SHA-256: \(digest)", "As: \(user)"])
     }
 
-    private func read() throws(CertificateProviderError) -> [UInt8] {
+    private func read() throws(ProviderError) -> [UInt8] {
         try InputFile(file).read(atMost: Self.maximumSize)
     }
 
     /// Checks the file of `--out` before anything is asked or sent.
-    private func requireWritable(_ path: String) throws(CertificateProviderError) {
+    private func requireWritable(_ path: String) throws(ProviderError) {
         var (target, document) = (stat(), stat())
         let name = "--out \(DisplayText.visible(path))"
         let isThere = stat(path, &target) == 0
@@ -76,7 +76,7 @@ struct SignCommand: AsyncParsableCommand {
         let isKnown = (file == "-" ? fstat(STDIN_FILENO, &document) : stat(file, &document)) == 0
         guard !isThere || !isFile || !isKnown || target.st_dev != document.st_dev || target.st_ino != document.st_ino
         else {
-            throw CertificateProviderError(.usage, "\(name) is the document. Nothing was sent; name another file.")
+            throw ProviderError(.usage, "\(name) is the document. Nothing was sent; name another file.")
         }
         // A file is replaced as a whole, which needs the directory; what a link leads to is written in place.
         var own = stat()
@@ -85,14 +85,14 @@ struct SignCommand: AsyncParsableCommand {
         let isWritable = access(place, W_OK) == 0
         let reason = isWritable ? EISDIR : errno
         guard isWritable, !isThere || target.st_mode & S_IFMT != S_IFDIR else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeWriteFailed,
                 "\(name) cannot be written: \(String(cString: strerror(reason))). Nothing was sent; name another file.",
                 nativeCode: Int(reason))
         }
     }
 
-    private func write(_ text: String, to path: String) throws(CertificateProviderError) {
+    private func write(_ text: String, to path: String) throws(ProviderError) {
         do {
             let type = try? FileManager.default.attributesOfItem(atPath: path)[.type] as? FileAttributeType
             // A device or a pipe is written to, and a file replaced as a whole.
@@ -102,7 +102,7 @@ struct SignCommand: AsyncParsableCommand {
                 try Data(text.utf8).write(to: URL(filePath: path), options: .atomic)
             }
         } catch {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeWriteFailed,
                 "\(DisplayText.visible(path)) cannot be written. The signature is made; --json shows it.",
                 underlying: error)

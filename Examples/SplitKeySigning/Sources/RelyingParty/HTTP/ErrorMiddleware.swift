@@ -37,7 +37,7 @@ struct ErrorMiddleware: RouterMiddleware {
                 headers: error.headers)
         case let error as any HTTPResponseError:
             return try .json(error.status, ErrorAnswer(message: "\(error.status.reasonPhrase)."))
-        case let error as CertificateProviderError where error.reason == .verifierNotAsked:
+        case let error as ProviderError where error.reason == .verifierNotAsked:
             logger.error("the verifier was not asked", metadata: ["reason": "\(error)"])
             return try .json(
                 .serviceUnavailable,
@@ -45,7 +45,7 @@ struct ErrorMiddleware: RouterMiddleware {
                     message:
                         "The verifier was not asked, and the signature does not count. Look for the reason in the log of the relying party, or try again later.",
                     verifier: "not asked"))
-        case let error as CertificateProviderError where !ofThisHost.contains(error.code):
+        case let error as ProviderError where !ofThisHost.contains(error.code):
             // The server that is asked has the answer. Its name and reason are for the log.
             logger.error("another server failed", metadata: ["reason": "\(error)"])
             return try .json(
@@ -61,17 +61,17 @@ struct ErrorMiddleware: RouterMiddleware {
         }
     }
 
-    private static let ofThisHost: Set<CertificateProviderError.Code> = [
+    private static let ofThisHost: Set<ProviderError.Code> = [
         .storeReadFailed, .storeWriteFailed, .deleteFailed, .internal,
     ]
 }
 
-extension CertificateProviderError.Reason {
+extension ProviderError.Reason {
     /// The verifier has not got the signature, or says that it has not counted it.
     static let verifierNotAsked = Self(rawValue: "verifierNotAsked")
 }
 
-extension CertificateProviderError {
+extension ProviderError {
     /// The error with the reason `verifierNotAsked`.
     var beforeVerification: Self {
         var copy = self

@@ -23,7 +23,7 @@ struct ServerCalls: Sendable {
 
     func response(
         to request: HTTPRequest, of server: ServerURL, within budget: TimeBudget
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+    ) async throws(ProviderError) -> HTTPResponse {
         var request = request
         request.maximumResponse = Self.maximumAnswer
         return try await session(with: server, within: budget).response(to: request)
@@ -38,7 +38,7 @@ struct ServerCalls: Sendable {
     /// Gets a JSON document.
     func document<Content: Decodable>(
         _ type: Content.Type, at server: ServerURL, within budget: TimeBudget
-    ) async throws(CertificateProviderError) -> Content {
+    ) async throws(ProviderError) -> Content {
         let response = try await response(
             to: HTTPRequest(target: server.target, isRepeatable: true), of: server, within: budget)
         guard response.status == 200 else {
@@ -50,16 +50,16 @@ struct ServerCalls: Sendable {
     /// Reads the URL of a server that secrets may go to.
     ///
     /// - Throws: `configurationInvalid`.
-    static func server(_ text: String) throws(CertificateProviderError) -> ServerURL {
+    static func server(_ text: String) throws(ProviderError) -> ServerURL {
         guard let server = ServerURL(text), server.isSecure else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid, "\(DisplayText.visible(text)) is not an https: URL; check it.")
         }
         return server
     }
 
     /// Returns the URL of a path below another URL.
-    static func server(_ base: String, _ path: String) throws(CertificateProviderError) -> ServerURL {
+    static func server(_ base: String, _ path: String) throws(ProviderError) -> ServerURL {
         try server((base.hasSuffix("/") ? String(base.dropLast()) : base) + path)
     }
 }

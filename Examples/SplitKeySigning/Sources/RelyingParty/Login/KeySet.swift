@@ -49,7 +49,7 @@ actor KeySet {
     /// - Returns: `nil` if there is no such key, or several.
     func key(
         _ kid: String?, at url: ServerURL, within budget: TimeBudget
-    ) async throws(CertificateProviderError) -> Insecure.RSA.PublicKey? {
+    ) async throws(ProviderError) -> Insecure.RSA.PublicKey? {
         let age = calls.now().timeIntervalSince(fetched)
         if (0..<Self.age).contains(age) {
             if let key = key(kid) { return key }

@@ -30,14 +30,14 @@ final class OpenIDProvider: Sendable {
 
     init(
         _ configuration: RelyingPartyConfiguration, _ calls: ServerCalls, now: @escaping @Sendable () -> Date
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         client = try OAuthClient(configuration.clientID, secret: configuration.clientSecret)
         (self.configuration, self.calls, self.now) = (configuration, calls, now)
         keys = KeySet(calls)
     }
 
     /// Makes a request for a login.
-    func authorization() async throws(CertificateProviderError) -> AuthorizationRequest {
+    func authorization() async throws(ProviderError) -> AuthorizationRequest {
         try AuthorizationRequest(
             at: try await metadata(within: calls.budget()).authorization_endpoint, client: client,
             redirectURI: configuration.redirectURI, scopes: ["openid", "profile", "email"])
@@ -45,7 +45,7 @@ final class OpenIDProvider: Sendable {
 
     /// Exchanges a code, and verifies that it is the login of a user.
     ///
-    /// - Throws: ``Refusal``; `CertificateProviderError` if the provider does not give a usable answer.
+    /// - Throws: ``Refusal``; `ProviderError` if the provider does not give a usable answer.
     func verify(_ code: SecretBytes, of request: AuthorizationRequest, for user: String) async throws {
         // One half for the documents, one for the code.
         let half = calls.timeout / 2
@@ -56,7 +56,7 @@ final class OpenIDProvider: Sendable {
             network: calls.transport.network)
         let tokens = try AccessTokenSource(endpoint, client: client, grant: .authorizationCode(code, for: request))
         let answer: AccessToken
-        do throws(CertificateProviderError) { answer = try await tokens.token() } catch {
+        do throws(ProviderError) { answer = try await tokens.token() } catch {
             guard (error.underlying as? OAuthRefusal)?.error == "invalid_grant" else { throw error }
             throw Refusal(message: "The code is wrong, used or over. Log in again.")
         }
@@ -72,7 +72,7 @@ final class OpenIDProvider: Sendable {
         if let problem { throw Refusal(message: "The ID token cannot be used: \(problem).") }
     }
 
-    private func metadata(within budget: TimeBudget) async throws(CertificateProviderError) -> Metadata {
+    private func metadata(within budget: TimeBudget) async throws(ProviderError) -> Metadata {
         if let (metadata, date) = metadata.withLock(\.self), (0..<Self.age).contains(now().timeIntervalSince(date)) {
             return metadata
         }
@@ -80,7 +80,7 @@ final class OpenIDProvider: Sendable {
             Metadata.self, at: try ServerCalls.server(configuration.issuer, "/.well-known/openid-configuration"),
             within: budget)
         guard found.issuer == configuration.issuer else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The OpenID provider \(configuration.issuer) says that it is \(DisplayText.visible(String(found.issuer.prefix(200)))); check 'RelyingParty.issuer'."
             )

@@ -13,7 +13,7 @@ struct BoundKeys: Sendable {
     }
 
     /// - Throws: `storeWriteFailed` if the directory cannot be made.
-    init(directory: String) throws(CertificateProviderError) {
+    init(directory: String) throws(ProviderError) {
         self.directory = directory + "/users"
         do {
             try FileManager.default.createDirectory(
@@ -26,7 +26,7 @@ struct BoundKeys: Sendable {
     /// Returns the key of a user; `nil` if the user has signed with none.
     ///
     /// - Throws: `storeReadFailed`, also for a file that is damaged: then no key is taken for the user.
-    func key(of user: String) throws(CertificateProviderError) -> String? {
+    func key(of user: String) throws(ProviderError) -> String? {
         let path = path(of: user)
         guard let data = FileManager.default.contents(atPath: path) else {
             guard access(path, F_OK) != 0, errno == ENOENT else {
@@ -35,7 +35,7 @@ struct BoundKeys: Sendable {
             return nil
         }
         guard let record = try? JSONDecoder().decode(Record.self, from: data), record.userID == user else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .storeReadFailed,
                 "\(path) is damaged; look for the user's key in a backup, or run: relying-party forget-user --config FILE \(DisplayText.shellQuoted(user))"
             )
@@ -53,9 +53,9 @@ struct BoundKeys: Sendable {
     /// Writes the key of a user who has none. ``bind(_:)`` makes it the user's, ``discard(_:)`` removes the draft in any case.
     ///
     /// - Throws: `storeWriteFailed`.
-    func draft(_ key: String, of user: String) throws(CertificateProviderError) -> Draft {
+    func draft(_ key: String, of user: String) throws(ProviderError) -> Draft {
         let draft = Draft(key: key, user: user, path: directory + "/.\(UUID().uuidString)")
-        do throws(CertificateProviderError) { try write(draft) } catch {
+        do throws(ProviderError) { try write(draft) } catch {
             discard(draft)
             throw error
         }
@@ -64,7 +64,7 @@ struct BoundKeys: Sendable {
 
     func discard(_ draft: Draft) { unlink(draft.path) }
 
-    private func write(_ draft: Draft) throws(CertificateProviderError) {
+    private func write(_ draft: Draft) throws(ProviderError) {
         let temporary = draft.path
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys]
@@ -78,7 +78,7 @@ struct BoundKeys: Sendable {
             defer { try? file.close() }
             try file.write(contentsOf: data)
             try file.synchronize()
-        } catch let error as CertificateProviderError { throw error } catch {
+        } catch let error as ProviderError { throw error } catch {
             throw failure(.storeWriteFailed, temporary, "cannot be written", errno)
         }
     }
@@ -87,7 +87,7 @@ struct BoundKeys: Sendable {
     ///
     /// - Returns: Whether the user's key is this one now: another one may have been faster.
     /// - Throws: `storeWriteFailed`.
-    func bind(_ draft: Draft) throws(CertificateProviderError) -> Bool {
+    func bind(_ draft: Draft) throws(ProviderError) -> Bool {
         let path = path(of: draft.user)
         // Fails where the user has a key: the first one stays.
         guard link(draft.path, path) == 0 else {
@@ -102,7 +102,7 @@ struct BoundKeys: Sendable {
     ///
     /// - Returns: Whether there was one.
     /// - Throws: `deleteFailed`.
-    func forget(_ user: String) throws(CertificateProviderError) -> Bool {
+    func forget(_ user: String) throws(ProviderError) -> Bool {
         let path = path(of: user)
         guard unlink(path) == 0 else {
             guard errno == ENOENT else { throw failure(.deleteFailed, path, "cannot be deleted", errno) }
@@ -112,7 +112,7 @@ struct BoundKeys: Sendable {
         return true
     }
 
-    private func synchronizeDirectory() throws(CertificateProviderError) {
+    private func synchronizeDirectory() throws(ProviderError) {
         let descriptor = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         defer { close(descriptor) }
         guard descriptor >= 0, fsync(descriptor) == 0 else {
@@ -126,9 +126,9 @@ struct BoundKeys: Sendable {
     }
 
     private func failure(
-        _ code: CertificateProviderError.Code, _ path: String, _ reason: String, _ number: Int32
-    ) -> CertificateProviderError {
-        CertificateProviderError(
+        _ code: ProviderError.Code, _ path: String, _ reason: String, _ number: Int32
+    ) -> ProviderError {
+        ProviderError(
             code, "\(path) \(reason): \(String(cString: strerror(number))). Check 'RelyingParty.state'.",
             nativeCode: Int(number))
     }

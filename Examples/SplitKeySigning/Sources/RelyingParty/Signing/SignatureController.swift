@@ -72,14 +72,14 @@ struct SignatureController: Sendable {
 
     private func status(
         of signature: SignatureObject, _ timestamp: Int, _ authToken: String?, of user: String
-    ) async throws(CertificateProviderError) -> VerificationStatus {
+    ) async throws(ProviderError) -> VerificationStatus {
         if let authToken {
             guard SecretBytes(utf8: authToken) == SecretBytes(utf8: authorization.token(for: signature.hash)) else {
                 return .invalid
             }
         }
         let draft: BoundKeys.Draft?
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let known = try keys.key(of: user)
             // Another key is no reason to ask: the verifier would count a try.
             guard known ?? signature.publicKey == signature.publicKey else {

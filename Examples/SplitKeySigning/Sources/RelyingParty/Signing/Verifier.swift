@@ -40,7 +40,7 @@ struct Verifier: Sendable {
     init(
         _ configuration: RelyingPartyConfiguration, _ calls: ServerCalls, logger: Logger,
         now: @escaping @Sendable () -> Date
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let url = configuration.authority
         issuer = url.hasSuffix("/") ? String(url.dropLast()) : url
         server = try ServerCalls.server(configuration.authority, "/dvs/verify")
@@ -52,11 +52,11 @@ struct Verifier: Sendable {
 
     /// Has a signature verified. The verifier counts the same signature once, so it may be asked again.
     ///
-    /// - Throws: `CertificateProviderError` if it does not give a usable answer, with the reason `verifierNotAsked` if it has certainly
+    /// - Throws: `ProviderError` if it does not give a usable answer, with the reason `verifierNotAsked` if it has certainly
     ///   not counted the signature.
     func verify(
         _ signature: SignatureObject, at timestamp: Int
-    ) async throws(CertificateProviderError) -> VerificationStatus {
+    ) async throws(ProviderError) -> VerificationStatus {
         let budget = calls.budget()
         var request = try HTTPRequest(
             target: server.target, json: Question(signature: signature, timestamp: timestamp), isRepeatable: true)
@@ -72,7 +72,7 @@ struct Verifier: Sendable {
         case 401: return .badPIN
         case 410: return .blocked
         case 403:
-            throw CertificateProviderError(
+            throw ProviderError(
                 .rejected,
                 "\(server.authority) does not know the client \(DisplayText.visible(clientID)), or its secret is wrong; check 'RelyingParty.client-id' and 'RelyingParty.client-secret-source'.",
                 nativeCode: 403)
@@ -100,12 +100,12 @@ struct Verifier: Sendable {
     /// later one says nothing about it.
     private func answer(
         to request: HTTPRequest, within budget: TimeBudget
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+    ) async throws(ProviderError) -> HTTPResponse {
         let session = calls.session(with: server, within: budget)
-        do throws(CertificateProviderError) { try await session.connect() } catch { throw error.beforeVerification }
+        do throws(ProviderError) { try await session.connect() } catch { throw error.beforeVerification }
         var once = request
         once.isRepeatable = false
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let response = try await session.response(to: once)
             if response.status == 503, (try? response.json(Uncounted.self, from: server))?.counted == false {
                 throw refusal(response).beforeVerification
@@ -119,8 +119,8 @@ struct Verifier: Sendable {
     }
 
     /// The error for an unexpected status. The text of the answer is not quoted: the client's secret may be in it.
-    private func refusal(_ response: HTTPResponse) -> CertificateProviderError {
-        CertificateProviderError(
+    private func refusal(_ response: HTTPResponse) -> ProviderError {
+        ProviderError(
             response.status >= 500 || response.status == 429 ? .unavailable : .protocolError,
             "\(server.authority) answers the verification of a signature with the status \(response.status); look for the reason in its log.",
             nativeCode: response.status)

@@ -24,9 +24,9 @@ public final class G1Group: @unchecked Sendable {
     public let scalarSize: Int
 
     /// BLS12-381's, made once.
-    public static let bls12381 = Result { () throws(CertificateProviderError) in try G1Group(.bls12381) }
+    public static let bls12381 = Result { () throws(ProviderError) in try G1Group(.bls12381) }
 
-    public init(_ curve: G1Curve) throws(CertificateProviderError) {
+    public init(_ curve: G1Curve) throws(ProviderError) {
         self.curve = curve
         prime = try SecretScalar(hexadecimal: curve.prime)
         order = try SecretScalar(hexadecimal: curve.order)
@@ -39,7 +39,7 @@ public final class G1Group: @unchecked Sendable {
         plain = try OpenSSLFailure.made("EC_GROUP_new_curve_GFp") {
             EC_GROUP_new_curve_GFp(p, a.pointer, b.pointer, numbers)
         }
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let plain = plain
             pointer = try OpenSSLFailure.made("EC_GROUP_dup") { EC_GROUP_dup(plain) }
         } catch {
@@ -54,7 +54,7 @@ public final class G1Group: @unchecked Sendable {
         EC_GROUP_free(plain)
     }
 
-    private func setGenerator(_ context: NumberContext) throws(CertificateProviderError) {
+    private func setGenerator(_ context: NumberContext) throws(ProviderError) {
         let x = try SecretScalar(hexadecimal: curve.generatorX)
         let y = try SecretScalar(hexadecimal: curve.generatorY)
         let generator = try G1Point(in: self)
@@ -69,7 +69,7 @@ public final class G1Group: @unchecked Sendable {
     // MARK: - Points
 
     /// The generator that the curve's parameters name.
-    public func generator() throws(CertificateProviderError) -> G1Point {
+    public func generator() throws(ProviderError) -> G1Point {
         let copy = try G1Point(in: self)
         try OpenSSLFailure.check("EC_POINT_copy") { EC_POINT_copy(copy.pointer, EC_GROUP_get0_generator(pointer)) }
         return copy
@@ -80,7 +80,7 @@ public final class G1Group: @unchecked Sendable {
     /// - Parameter name: What it is, for the message.
     /// - Throws: `malformedData` for a wrong length, a coordinate that is not below the prime, and a point that is not on the
     ///   curve, at infinity, or outside the subgroup.
-    public func point(_ bytes: [UInt8], named name: String) throws(CertificateProviderError) -> G1Point {
+    public func point(_ bytes: [UInt8], named name: String) throws(ProviderError) -> G1Point {
         let size = 1 + 2 * coordinateSize
         guard bytes.count == size, bytes.first == 4 else {
             throw Self.malformed(
@@ -99,13 +99,13 @@ public final class G1Group: @unchecked Sendable {
         return point
     }
 
-    private static func malformed(_ name: String, _ problem: String) -> CertificateProviderError {
-        CertificateProviderError(.malformedData, "\(name) \(problem); it is not used.")
+    private static func malformed(_ name: String, _ problem: String) -> ProviderError {
+        ProviderError(.malformedData, "\(name) \(problem); it is not used.")
     }
 
     /// Finds a point whose logarithm is unknown, for a number modulo the prime: the first x from there upwards that has a y, and
     /// of its two y the even one; times the cofactor.
-    public func map(_ start: [UInt8]) throws(CertificateProviderError) -> G1Point {
+    public func map(_ start: [UInt8]) throws(ProviderError) -> G1Point {
         let (point, context) = (try G1Point(in: self), try NumberContext())
         let (number, x) = (try SecretScalar(start), try SecretScalar())
         try OpenSSLFailure.check("BN_nnmod") { BN_nnmod(x.pointer, number.pointer, prime.pointer, context.pointer) }
@@ -120,7 +120,7 @@ public final class G1Group: @unchecked Sendable {
     /// In the group without order: right for every point, and not in constant time.
     private func multiple(
         of point: G1Point, by factor: SecretScalar, _ context: NumberContext
-    ) throws(CertificateProviderError) -> G1Point {
+    ) throws(ProviderError) -> G1Point {
         let product = try G1Point(in: self)
         try OpenSSLFailure.check("EC_POINT_mul") {
             EC_POINT_mul(plain, product.pointer, nil, point.pointer, factor.pointer, context.pointer)
@@ -131,7 +131,7 @@ public final class G1Group: @unchecked Sendable {
     // MARK: - Scalars
 
     /// A random number from 1 to the order - 1.
-    public func randomScalar() throws(CertificateProviderError) -> SecretScalar {
+    public func randomScalar() throws(ProviderError) -> SecretScalar {
         let number = try SecretScalar()
         repeat {
             try OpenSSLFailure.check("BN_priv_rand_range") { BN_priv_rand_range(number.pointer, order.pointer) }
@@ -140,7 +140,7 @@ public final class G1Group: @unchecked Sendable {
     }
 
     /// A number modulo the order.
-    public func scalar(_ bytes: [UInt8]) throws(CertificateProviderError) -> SecretScalar {
+    public func scalar(_ bytes: [UInt8]) throws(ProviderError) -> SecretScalar {
         let (number, scalar, context) = (try SecretScalar(bytes), try SecretScalar(), try NumberContext())
         try OpenSSLFailure.check("BN_nnmod") {
             BN_nnmod(scalar.pointer, number.pointer, order.pointer, context.pointer)
@@ -149,7 +149,7 @@ public final class G1Group: @unchecked Sendable {
     }
 
     /// `left + right` modulo the order, of two numbers below it.
-    public func sum(_ left: SecretScalar, _ right: SecretScalar) throws(CertificateProviderError) -> SecretScalar {
+    public func sum(_ left: SecretScalar, _ right: SecretScalar) throws(ProviderError) -> SecretScalar {
         let sum = try SecretScalar()
         try OpenSSLFailure.check("BN_mod_add_quick") {
             BN_mod_add_quick(sum.pointer, left.pointer, right.pointer, order.pointer)
@@ -158,7 +158,7 @@ public final class G1Group: @unchecked Sendable {
     }
 
     /// 1/number modulo the order.
-    public func inverse(of number: SecretScalar) throws(CertificateProviderError) -> SecretScalar {
+    public func inverse(of number: SecretScalar) throws(ProviderError) -> SecretScalar {
         let (inverse, context) = (try SecretScalar(), try NumberContext())
         _ = try OpenSSLFailure.made("BN_mod_inverse") {
             BN_mod_inverse(inverse.pointer, number.pointer, order.pointer, context.pointer)

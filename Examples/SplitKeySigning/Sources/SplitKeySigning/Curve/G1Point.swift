@@ -8,7 +8,7 @@ public final class G1Point: @unchecked Sendable {
     public let group: G1Group
 
     /// To be filled.
-    init(in group: G1Group) throws(CertificateProviderError) {
+    init(in group: G1Group) throws(ProviderError) {
         self.group = group
         let pointer = group.pointer
         self.pointer = try OpenSSLFailure.made("EC_POINT_new") { EC_POINT_new(pointer) }
@@ -21,9 +21,9 @@ public final class G1Point: @unchecked Sendable {
     /// `04‖x‖y`.
     ///
     /// - Throws: `malformedData` for the point at infinity, which has no such form.
-    public func bytes() throws(CertificateProviderError) -> [UInt8] {
+    public func bytes() throws(ProviderError) -> [UInt8] {
         guard !isAtInfinity else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData, "A computed point is the one at infinity; the numbers from outside are wrong.")
         }
         let (size, context) = (1 + 2 * group.coordinateSize, try NumberContext())
@@ -36,7 +36,7 @@ public final class G1Point: @unchecked Sendable {
     }
 
     /// The product with a secret number, in constant time.
-    public func times(_ factor: SecretScalar) throws(CertificateProviderError) -> G1Point {
+    public func times(_ factor: SecretScalar) throws(ProviderError) -> G1Point {
         let (product, context) = (try G1Point(in: group), try NumberContext())
         try OpenSSLFailure.check("EC_POINT_mul") {
             EC_POINT_mul(group.pointer, product.pointer, nil, pointer, factor.pointer, context.pointer)
@@ -44,7 +44,7 @@ public final class G1Point: @unchecked Sendable {
         return product
     }
 
-    public func plus(_ other: G1Point) throws(CertificateProviderError) -> G1Point {
+    public func plus(_ other: G1Point) throws(ProviderError) -> G1Point {
         let (sum, context) = (try G1Point(in: group), try NumberContext())
         try OpenSSLFailure.check("EC_POINT_add") {
             EC_POINT_add(group.pointer, sum.pointer, pointer, other.pointer, context.pointer)
@@ -52,12 +52,12 @@ public final class G1Point: @unchecked Sendable {
         return sum
     }
 
-    public func negated() throws(CertificateProviderError) -> G1Point {
+    public func negated() throws(ProviderError) -> G1Point {
         let (copy, context) = (try G1Point(in: group), try NumberContext())
         try OpenSSLFailure.check("EC_POINT_copy") { EC_POINT_copy(copy.pointer, pointer) }
         try OpenSSLFailure.check("EC_POINT_invert") { EC_POINT_invert(group.pointer, copy.pointer, context.pointer) }
         return copy
     }
 
-    public func minus(_ other: G1Point) throws(CertificateProviderError) -> G1Point { try plus(try other.negated()) }
+    public func minus(_ other: G1Point) throws(ProviderError) -> G1Point { try plus(try other.negated()) }
 }

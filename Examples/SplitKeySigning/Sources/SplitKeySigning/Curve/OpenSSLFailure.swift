@@ -6,8 +6,8 @@ enum OpenSSLFailure {
     static func clear() { ERR_clear_error() }
 
     /// Reads and empties the queue, after `function` has failed. Its texts have no secrets.
-    static func error(of function: String) -> CertificateProviderError {
-        CertificateProviderError(
+    static func error(of function: String) -> ProviderError {
+        ProviderError(
             .internal, "OpenSSL's \(function) has failed: \(texts()). Look whether memory is short, else report it.")
     }
 
@@ -20,7 +20,7 @@ enum OpenSSLFailure {
     }
 
     /// Calls a function that returns 1 if it succeeds.
-    static func check(_ function: String, _ body: () -> Int32) throws(CertificateProviderError) {
+    static func check(_ function: String, _ body: () -> Int32) throws(ProviderError) {
         clear()
         guard body() == 1 else { throw error(of: function) }
     }
@@ -28,7 +28,7 @@ enum OpenSSLFailure {
     /// Calls a function that makes something.
     static func made<Made>(
         _ function: String, _ body: () -> Made?
-    ) throws(CertificateProviderError) -> Made {
+    ) throws(ProviderError) -> Made {
         clear()
         guard let made = body() else { throw error(of: function) }
         return made
@@ -39,7 +39,7 @@ enum OpenSSLFailure {
 final class NumberContext {
     let pointer: OpaquePointer
 
-    init() throws(CertificateProviderError) {
+    init() throws(ProviderError) {
         pointer = try OpenSSLFailure.made("BN_CTX_secure_new") { BN_CTX_secure_new() }
     }
 

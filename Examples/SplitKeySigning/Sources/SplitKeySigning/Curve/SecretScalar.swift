@@ -7,19 +7,19 @@ public final class SecretScalar: @unchecked Sendable {
     let pointer: OpaquePointer
 
     /// Zero, to be filled.
-    init() throws(CertificateProviderError) {
+    init() throws(ProviderError) {
         pointer = try OpenSSLFailure.made("BN_secure_new") { BN_secure_new() }
         BN_set_flags(pointer, BN_FLG_CONSTTIME)
     }
 
     /// Reads a number, big-endian.
-    public convenience init(_ bytes: [UInt8]) throws(CertificateProviderError) {
+    public convenience init(_ bytes: [UInt8]) throws(ProviderError) {
         try self.init()
         _ = try OpenSSLFailure.made("BN_bin2bn") { BN_bin2bn(bytes, Int32(clamping: bytes.count), pointer) }
     }
 
     /// Reads hexadecimal digits.
-    convenience init(hexadecimal: String) throws(CertificateProviderError) {
+    convenience init(hexadecimal: String) throws(ProviderError) {
         try self.init()
         var number: OpaquePointer? = pointer
         OpenSSLFailure.clear()
@@ -31,8 +31,8 @@ public final class SecretScalar: @unchecked Sendable {
     deinit { BN_clear_free(pointer) }
 
     /// The number, big-endian, in as many bytes.
-    func bytes(count: Int) throws(CertificateProviderError) -> SecretBytes {
-        try SecretBytes(count: count) { buffer throws(CertificateProviderError) in
+    func bytes(count: Int) throws(ProviderError) -> SecretBytes {
+        try SecretBytes(count: count) { buffer throws(ProviderError) in
             OpenSSLFailure.clear()
             let written = BN_bn2binpad(
                 pointer, buffer.bindMemory(to: UInt8.self).baseAddress, Int32(clamping: count))

@@ -12,7 +12,7 @@ struct Enrolment: Sendable {
     /// Makes the random number and the public key.
     init(
         _ authority: Authority, companyID: String?, _ pairing: any PairingComputing
-    ) async throws(CertificateProviderError) {
+    ) async throws(ProviderError) {
         (self.authority, self.companyID) = (authority, companyID)
         group = try G1Group.bls12381.get()
         z = try group.randomScalar()
@@ -25,10 +25,10 @@ struct Enrolment: Sendable {
     ///   - userID: Whose key it must be; `nil` for any.
     func key(
         _ scope: MPinID.Scope, of userID: String?, with pin: PIN, for token: SecretBytes
-    ) async throws(CertificateProviderError) -> SplitKey {
+    ) async throws(ProviderError) -> SplitKey {
         let registration = try await authority.register(token, publicKey: publicKey)
         guard registration.curve == group.curve.name else {
-            throw CertificateProviderError(unsupportedCurve: registration.curve)
+            throw ProviderError(unsupportedCurve: registration.curve)
         }
         let identity = try MPinID(hexadecimal: registration.mpinId)
         try check(identity, scope, userID)
@@ -43,9 +43,9 @@ struct Enrolment: Sendable {
             token: SecretBytes(copying: try t.bytes()), pinLength: pin.length)
     }
 
-    private func share(_ text: String, _ name: String) throws(CertificateProviderError) -> G1Point {
+    private func share(_ text: String, _ name: String) throws(ProviderError) -> G1Point {
         guard let bytes = Hexadecimal.bytes(text) else {
-            throw CertificateProviderError(.malformedData, "\(name) is not hexadecimal; it is not used.")
+            throw ProviderError(.malformedData, "\(name) is not hexadecimal; it is not used.")
         }
         return try group.point(bytes, named: name)
     }
@@ -53,23 +53,23 @@ struct Enrolment: Sendable {
     /// A login key whose identity said that it is for signatures would sign documents of the authority's choice by logging in.
     private func check(
         _ identity: MPinID, _ scope: MPinID.Scope, _ userID: String?
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let server = authority.server.authority
         guard identity.scope == scope else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "\(server) gives a key for \(identity.scope.rawValue) where one for \(scope.rawValue) was asked for; it is not used."
             )
         }
         // Byte by byte: texts are equal where accents are composed in another way.
         guard userID.map({ $0.utf8.elementsEqual(identity.userID.utf8) }) ?? true else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "\(server) gives a key of \(DisplayText.visible(identity.userID)) to \(DisplayText.visible(userID ?? "")); it is not used."
             )
         }
         guard companyID == nil || identity.companyID == companyID else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .configurationInvalid,
                 "\(server) gives a key of the company \(DisplayText.visible(identity.companyID ?? "")); check 'SplitKey.company-id'."
             )

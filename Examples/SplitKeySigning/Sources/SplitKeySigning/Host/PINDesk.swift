@@ -35,27 +35,27 @@ public struct PINDesk: Sendable {
     ///   - place: Where a source can be named, for the error where there is no person.
     func newPIN(
         _ scope: MPinID.Scope, from source: SecretSource? = nil, orIn place: String = "--new-pin-source"
-    ) async throws(CertificateProviderError) -> PIN {
+    ) async throws(ProviderError) -> PIN {
         let name = "new \(scope.pinName)"
         logger.debug("a PIN is set", metadata: ["pin": "\(name)", "pin-source": "\(source ?? .prompt)"])
         if let source, source != .prompt { return try PIN(try secrets.read(source), named: "\(name) in \(source)") }
         let pin = try PIN(try await ask("New \(scope.pinName) (4 to 8 digits)", orIn: place), named: name)
         guard try PIN(try await ask("Repeat the \(scope.pinName)", orIn: place), named: name) == pin else {
-            throw CertificateProviderError(.malformedData, "The two \(scope.pinName)s are not the same; begin again.")
+            throw ProviderError(.malformedData, "The two \(scope.pinName)s are not the same; begin again.")
         }
         return pin
     }
 
     /// The PIN for the enrolment of a key: of the configured source, else typed twice.
-    public func enrolmentPIN(_ scope: MPinID.Scope) async throws(CertificateProviderError) -> PIN {
+    public func enrolmentPIN(_ scope: MPinID.Scope) async throws(ProviderError) -> PIN {
         try await newPIN(scope, from: sources[scope], orIn: "'\(scope.pinSetting)'")
     }
 
     /// Asks a person.
-    private func ask(_ prompt: String, orIn place: String) async throws(CertificateProviderError) -> SecretBytes {
-        do throws(CertificateProviderError) { return try await interaction.requestSecret(prompt) } catch {
+    private func ask(_ prompt: String, orIn place: String) async throws(ProviderError) -> SecretBytes {
+        do throws(ProviderError) { return try await interaction.requestSecret(prompt) } catch {
             guard error.code == .interactionRequired else { throw error }
-            throw CertificateProviderError(
+            throw ProviderError(
                 error.code,
                 "There is no terminal to ask \"\(prompt)\"; run the command at a terminal, or name a source of the PIN with \(place).",
                 underlying: error)
@@ -73,9 +73,9 @@ public struct PINDesk: Sendable {
     ///   `operationNotAllowed` with the reason `busy` while another process uses it.
     func use<Prepared, Outcome>(
         ofKey key: SplitKey, in storage: any IdentityStorage, isConfirmed: Bool = true, isTry: Bool = true,
-        _ prepare: () async throws(CertificateProviderError) -> Prepared,
-        _ body: (PIN, Prepared) async throws(CertificateProviderError) -> Outcome
-    ) async throws(CertificateProviderError) -> Outcome {
+        _ prepare: () async throws(ProviderError) -> Prepared,
+        _ body: (PIN, Prepared) async throws(ProviderError) -> Outcome
+    ) async throws(ProviderError) -> Outcome {
         let name = SplitKeyStore.name(key.authority, key.userID, key.scope, isConfirmed: isConfirmed)
         guard let configured = sources[key.scope] else { return try await useTyped(key, prepare, body) }
         let lease = try await Self.lease(name, in: storage, of: key)
@@ -94,11 +94,11 @@ public struct PINDesk: Sendable {
         let prepared = try await prepare()
         guard isTry else { return try await body(pin, prepared) }
         guard try PINUses.Source(configured) == source, try uses.begin(source, for: name) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed, "The \(subject) is being changed; try again.", reason: .busy)
         }
         // Where what became of it cannot be written down, this counts as a use without an answer.
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let outcome = try await body(pin, prepared)
             try? uses.accept(source, for: name)
             return outcome
@@ -118,15 +118,15 @@ public struct PINDesk: Sendable {
 
     /// Asks a person for the PIN, and uses it.
     private func useTyped<Prepared, Outcome>(
-        _ key: SplitKey, _ prepare: () async throws(CertificateProviderError) -> Prepared,
-        _ body: (PIN, Prepared) async throws(CertificateProviderError) -> Outcome
-    ) async throws(CertificateProviderError) -> Outcome {
+        _ key: SplitKey, _ prepare: () async throws(ProviderError) -> Prepared,
+        _ body: (PIN, Prepared) async throws(ProviderError) -> Outcome
+    ) async throws(ProviderError) -> Outcome {
         log(key, .prompt)
         let pin = try PIN(
             try await ask(key.pinSubject, orIn: "'\(key.scope.pinSetting)'"), named: key.pinSubject)
         try key.requireLength(of: pin, named: key.pinSubject)
         let prepared = try await prepare()
-        do throws(CertificateProviderError) { return try await body(pin, prepared) } catch {
+        do throws(ProviderError) { return try await body(pin, prepared) } catch {
             throw error.advising(
                 "Run the command again with the right \(key.pinSubject); the third wrong one in a row blocks the key.")
         }
@@ -134,10 +134,10 @@ public struct PINDesk: Sendable {
 
     func use<Outcome>(
         ofKey key: SplitKey, in storage: any IdentityStorage, isConfirmed: Bool = true, isTry: Bool = true,
-        _ body: (PIN) async throws(CertificateProviderError) -> Outcome
-    ) async throws(CertificateProviderError) -> Outcome {
+        _ body: (PIN) async throws(ProviderError) -> Outcome
+    ) async throws(ProviderError) -> Outcome {
         try await use(ofKey: key, in: storage, isConfirmed: isConfirmed, isTry: isTry) {
-        } _: { pin, _ throws(CertificateProviderError) in
+        } _: { pin, _ throws(ProviderError) in
             try await body(pin)
         }
     }
@@ -145,12 +145,12 @@ public struct PINDesk: Sendable {
     /// Waits for its turn.
     private static func lease(
         _ name: String, in storage: any IdentityStorage, of key: SplitKey
-    ) async throws(CertificateProviderError) -> RecordLease {
+    ) async throws(ProviderError) -> RecordLease {
         let end = ContinuousClock.now + .seconds(30)
         while true {
             if let lease = try storage.leaseRecord(named: PINUses.lease(name)) { return lease }
             guard ContinuousClock.now < end, (try? await Task.sleep(for: .milliseconds(50))) != nil else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .operationNotAllowed,
                     "Another process uses the PIN of \(DisplayText.visible(key.userID)); try again.", reason: .busy)
             }
@@ -173,32 +173,32 @@ public struct PINDesk: Sendable {
 
     private static func refusal(
         _ verdict: PINUses.Verdict, _ source: PINUses.Source, _ key: SplitKey
-    ) -> CertificateProviderError {
+    ) -> ProviderError {
         let subject = "The \(key.pinSubject) in \(source.description)"
         return switch verdict {
         case .blocked:
-            CertificateProviderError(
+            ProviderError(
                 .pinLocked,
                 "The authority has blocked the key of the \(key.pinSubject). Enrol again with a new activation code: dvs enrol"
             )
         case .unanswered:
-            CertificateProviderError(
+            ProviderError(
                 .operationNotAllowed,
                 "\(subject) was used twice without an answer, and the authority may have counted it. If it is right, \(source.adviceForRight(key.scope))."
             )
         case .unknown:
-            CertificateProviderError(
+            ProviderError(
                 .operationNotAllowed,
                 "\(subject) may have been wrong before: what was known of it is lost. If it is right, \(source.adviceForRight(key.scope)). If that does not help, run at a terminal: dvs change-pin"
             )
         case .rejected, .usable:
-            CertificateProviderError(
+            ProviderError(
                 .pinIncorrect, "\(subject) was wrong, and is not used again: \(source.advice(key.scope)).")
         }
     }
 }
 
-extension CertificateProviderError {
+extension ProviderError {
     /// The error with a next step, where it is that of a wrong PIN.
     fileprivate func advising(_ advice: String) -> Self {
         guard code == .pinIncorrect else { return self }

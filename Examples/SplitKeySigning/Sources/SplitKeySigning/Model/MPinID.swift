@@ -30,7 +30,7 @@ public struct MPinID: Sendable, Equatable {
     /// that is there twice, is refused, since `scope` decides what a key may do.
     ///
     /// - Throws: `malformedData` for an identity without a user, with a scope other than one of ``Scope``, or with a member twice.
-    public init(_ bytes: [UInt8]) throws(CertificateProviderError) {
+    public init(_ bytes: [UInt8]) throws(ProviderError) {
         guard bytes.count <= Self.maximumSize, let names = Self.memberNames(bytes),
             Set(names).count == names.count,
             let content = try? JSONDecoder().decode(Content.self, from: Data(bytes))
@@ -45,7 +45,7 @@ public struct MPinID: Sendable, Equatable {
     }
 
     /// Reads the hexadecimal digits of an identity.
-    public init(hexadecimal: String) throws(CertificateProviderError) {
+    public init(hexadecimal: String) throws(ProviderError) {
         guard let bytes = Hexadecimal.bytes(hexadecimal) else { throw Self.malformed("is not hexadecimal") }
         try self.init(bytes)
     }
@@ -53,8 +53,8 @@ public struct MPinID: Sendable, Equatable {
     /// As it is sent.
     public var hexadecimal: String { DisplayText.hexadecimal(bytes) }
 
-    private static func malformed(_ problem: String) -> CertificateProviderError {
-        CertificateProviderError(.malformedData, "mpinId \(DisplayText.visible(problem)); it is not used.")
+    private static func malformed(_ problem: String) -> ProviderError {
+        ProviderError(.malformedData, "mpinId \(DisplayText.visible(problem)); it is not used.")
     }
 
     /// Returns the names of an object's members; `nil` for one with an escape, which could write a name in another way.

@@ -21,13 +21,13 @@ public struct SplitKey: Sendable {
 
     init(
         authority: String, identity: MPinID, publicKey: [UInt8], dtas: String, token: SecretBytes, pinLength: Int
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         guard publicKey.count == Self.publicKeySize else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .malformedData, "A public key has \(Self.publicKeySize) bytes, and this one \(publicKey.count).")
         }
         guard !dtas.isEmpty else {
-            throw CertificateProviderError(.malformedData, "dtas is empty; it names the issuers.")
+            throw ProviderError(.malformedData, "dtas is empty; it names the issuers.")
         }
         (self.authority, self.identity, self.publicKey) = (authority, identity, publicKey)
         (self.dtas, self.token, self.pinLength) = (dtas, token, pinLength)
@@ -36,14 +36,14 @@ public struct SplitKey: Sendable {
     /// What is hashed to the identity's point A.
     static func point(
         of identity: MPinID, _ publicKey: [UInt8], in group: G1Group
-    ) throws(CertificateProviderError) -> G1Point {
+    ) throws(ProviderError) -> G1Point {
         try SplitKeyScheme(group).point(of: identity.bytes + publicKey)
     }
 
     /// Checks the length of a PIN. A PIN of another length is wrong, and costs no try.
-    func requireLength(of pin: PIN, named name: String = "PIN") throws(CertificateProviderError) {
+    func requireLength(of pin: PIN, named name: String = "PIN") throws(ProviderError) {
         guard pin.length == pinLength else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .pinIncorrect,
                 "The \(name) has \(pin.length) digits, and \(pinLength) since its enrolment or change. Nothing was sent."
             )
@@ -57,9 +57,9 @@ public struct SplitKey: Sendable {
     ///   - time: The whole second, not 0.
     func sign(
         _ digest: [UInt8], at time: UInt32, with pin: PIN
-    ) throws(CertificateProviderError) -> TimedSignature {
+    ) throws(ProviderError) -> TimedSignature {
         guard digest.count == 32, time > 0 else {
-            throw CertificateProviderError(.malformedData, "A signature is of 32 bytes and at a second after 1970.")
+            throw ProviderError(.malformedData, "A signature is of 32 bytes and at a second after 1970.")
         }
         try requireLength(of: pin)
         let group = try G1Group.bls12381.get()
@@ -79,7 +79,7 @@ public struct SplitKey: Sendable {
     }
 
     /// Returns the key with another PIN. `old` must be right: that is not checked here.
-    func changing(_ old: PIN, to new: PIN) throws(CertificateProviderError) -> SplitKey {
+    func changing(_ old: PIN, to new: PIN) throws(ProviderError) -> SplitKey {
         try requireLength(of: old)
         let group = try G1Group.bls12381.get()
         let a = try Self.point(of: identity, publicKey, in: group)

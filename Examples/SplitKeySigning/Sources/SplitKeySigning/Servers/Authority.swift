@@ -36,7 +36,7 @@ public struct Authority: Sendable {
     /// - Parameter token: An activation code, for a login key; the session of a login, for a signing key.
     func register(
         _ token: SecretBytes, publicKey: [UInt8]
-    ) async throws(CertificateProviderError) -> Registration {
+    ) async throws(ProviderError) -> Registration {
         let content = RegistrationRequest(
             token: token.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
             publicKey: DisplayText.hexadecimal(publicKey))
@@ -57,9 +57,9 @@ public struct Authority: Sendable {
     private struct SecondShare: Decodable { let dvsClientSecret: String }
 
     /// Gets the share of the second issuer, which gives it once.
-    func secondShare(_ url: String) async throws(CertificateProviderError) -> String {
+    func secondShare(_ url: String) async throws(ProviderError) -> String {
         guard let issuer = ServerURL(url), issuer.isSecure else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError, "\(server.authority) names no https: URL of its second issuer. Nothing was sent there.")
         }
         let response = try await exchange.response(to: HTTPRequest(target: issuer.target), at: issuer, token: nil)
@@ -87,7 +87,7 @@ public struct Authority: Sendable {
     /// Has a signature on a number of this host verified, which enrols a key or tests its PIN.
     ///
     /// - Throws: `pinIncorrect`, `pinLocked`; `rejected` if the token is not for this key.
-    func confirm(_ signed: TimedSignature, _ token: SecretBytes) async throws(CertificateProviderError) {
+    func confirm(_ signed: TimedSignature, _ token: SecretBytes) async throws(ProviderError) {
         let content = Confirmation(
             token: token.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }, signature: signed.signature,
             timestamp: signed.timestamp)
@@ -99,7 +99,7 @@ public struct Authority: Sendable {
     private struct Challenge: Decodable { let challenge: String }
 
     /// Asks for the number that a login signs.
-    func challenge(for identity: MPinID) async throws(CertificateProviderError) -> [UInt8] {
+    func challenge(for identity: MPinID) async throws(ProviderError) -> [UInt8] {
         let content = ChallengeRequest(mpinId: identity.hexadecimal)
         let response = try await json.post("/rps/v2/login/challenge", content, isRepeatable: true)
         guard response.status == 200 else {
@@ -109,7 +109,7 @@ public struct Authority: Sendable {
         }
         let text = try response.json(Challenge.self, from: server).challenge
         guard let challenge = Hexadecimal.bytes(text), challenge.count == 32 else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError, "The challenge of \(server.authority) is not one of 32 bytes.")
         }
         return challenge
@@ -120,13 +120,13 @@ public struct Authority: Sendable {
     /// Logs in.
     ///
     /// - Returns: The session.
-    func login(_ signed: TimedSignature) async throws(CertificateProviderError) -> SecretBytes {
+    func login(_ signed: TimedSignature) async throws(ProviderError) -> SecretBytes {
         let response = try await json.post("/rps/v2/login", signed, isRepeatable: true)
         guard response.status == 200 else { throw pinRefusal(response, of: "the login") }
         return try json.token(try response.json(Session.self, from: server).session, of: "the login")
     }
 
-    private func pinRefusal(_ response: HTTPResponse, of purpose: String) -> CertificateProviderError {
+    private func pinRefusal(_ response: HTTPResponse, of purpose: String) -> ProviderError {
         json.refusal(
             response, of: purpose,
             [
@@ -152,9 +152,9 @@ public struct Authority: Sendable {
     ///   another relying party, whose login the code is.
     func authorize(
         _ url: String, _ session: SecretBytes, for relyingParty: RelyingParty
-    ) async throws(CertificateProviderError) -> (code: String, state: String?) {
+    ) async throws(ProviderError) -> (code: String, state: String?) {
         guard let target = ServerURL(url), target.isOfSameOrigin(as: server) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The relying party leads to another server than the authority \(server.authority) for the login. Nothing was sent there; check 'SplitKey.authority' and 'SplitKey.relying-party'."
             )
@@ -166,7 +166,7 @@ public struct Authority: Sendable {
         guard response.status == 302 else { throw json.refusal(response, of: "the authorization") }
         let text = response.headers.first(name: "Location") ?? ""
         guard relyingParty.isLogin(String(text.prefix { $0 != "?" })) else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "The login of \(relyingParty.server.authority) leads to another relying party, which it is not given to; check 'SplitKey.relying-party'."
             )
@@ -175,7 +175,7 @@ public struct Authority: Sendable {
         func value(_ name: String) -> String? { location?.queryItems?.first { $0.name == name }?.value }
         guard let code = value("code") else {
             let reason = value("error").map { ": " + response.excerpt(of: $0, limit: 100) } ?? ""
-            throw CertificateProviderError(
+            throw ProviderError(
                 .rejected, "\(server.authority) gives the relying party no code\(reason).")
         }
         return (code, value("state"))

@@ -13,10 +13,10 @@ public protocol Exchange: Sendable {
     ///   could not be opened.
     func response(
         to request: HTTPRequest, at server: ServerURL, token: SecretBytes?
-    ) async throws(CertificateProviderError) -> HTTPResponse
+    ) async throws(ProviderError) -> HTTPResponse
 }
 
-extension CertificateProviderError.Reason {
+extension ProviderError.Reason {
     /// Nothing has reached the verifier: the connection could not be opened, or the relying party says that it has not asked.
     static let nothingSent = Self(rawValue: "nothingSent")
     /// An answer was lost before this error: the verifier may have counted the signature.
@@ -44,12 +44,12 @@ public struct NetworkExchange: Exchange {
 
     public func response(
         to request: HTTPRequest, at server: ServerURL, token: SecretBytes?
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+    ) async throws(ProviderError) -> HTTPResponse {
         var values: Logger.Metadata = [
             "method": "\(request.method.rawValue)", "host": "\(server.authority)",
             "path": "\(DisplayText.visible(String(request.target.prefix { $0 != "?" })))",
         ]
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             let response = try await answer(to: request, at: server, token: token)
             values["status"] = "\(response.status)"
             logger.debug("request", metadata: values)
@@ -63,17 +63,17 @@ public struct NetworkExchange: Exchange {
 
     private func answer(
         to request: HTTPRequest, at server: ServerURL, token: SecretBytes?
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+    ) async throws(ProviderError) -> HTTPResponse {
         var security = ServerSecurity(trust: trust, now: now)
         security.settingNames = SplitKeySettings.names
         security.permitsPlaintextWithinHost = true
-        let credentials = try token.map { token throws(CertificateProviderError) in
+        let credentials = try token.map { token throws(ProviderError) in
             try ServerCredentials.bearer(token, from: "the session")
         }
         let session = ServerSession(
             server, security, credentials ?? .none, timeBudget: TimeBudget(timeout, transport.retryPolicy),
             transport: transport)
-        do throws(CertificateProviderError) { try await session.connect() } catch {
+        do throws(ProviderError) { try await session.connect() } catch {
             var error = error
             error.reason = error.reason ?? .nothingSent
             throw error
@@ -91,14 +91,14 @@ struct JSONServer: Sendable {
 
     func post(
         _ path: String, _ content: some Encodable, isRepeatable: Bool, token: SecretBytes? = nil
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+    ) async throws(ProviderError) -> HTTPResponse {
         let request = try HTTPRequest(target: target(path), json: content, isRepeatable: isRepeatable)
         return try await exchange.response(to: request, at: server, token: token)
     }
 
     func send(
         _ request: HTTPRequest, token: SecretBytes? = nil
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+    ) async throws(ProviderError) -> HTTPResponse {
         try await exchange.response(to: request, at: server, token: token)
     }
 
@@ -111,10 +111,10 @@ struct JSONServer: Sendable {
     /// Returns a token that the server has answered with.
     ///
     /// - Throws: `protocolError` for a malformed token (RFC 6750, section 2.1).
-    func token(_ text: String, of purpose: String) throws(CertificateProviderError) -> SecretBytes {
+    func token(_ text: String, of purpose: String) throws(ProviderError) -> SecretBytes {
         let token = SecretBytes(utf8: text)
         guard token.count <= 4096, (try? ServerCredentials.bearer(token, from: "")) != nil else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .protocolError,
                 "\(server.authority) answers \(purpose) with what is no access token; look for the reason in its log.")
         }
@@ -128,8 +128,8 @@ struct JSONServer: Sendable {
     /// - Parameter codes: What certain statuses mean here, as the end of a sentence about the server.
     func refusal(
         _ response: HTTPResponse, of purpose: String,
-        _ codes: [Int: (code: CertificateProviderError.Code, text: String)] = [:]
-    ) -> CertificateProviderError {
+        _ codes: [Int: (code: ProviderError.Code, text: String)] = [:]
+    ) -> ProviderError {
         let said = (try? response.json(Message.self, from: server))?.message
         guard let (code, text) = codes[response.status] else {
             // A server that fails or is overloaded says itself what to do.
@@ -139,7 +139,7 @@ struct JSONServer: Sendable {
                 of: purpose, by: server, reason: advice == nil ? said : nil, advice: advice, at: Date())
         }
         let reason = said.map { " It says: \(shown($0, response))." } ?? ""
-        return CertificateProviderError(code, "\(text).\(reason)", nativeCode: response.status)
+        return ProviderError(code, "\(text).\(reason)", nativeCode: response.status)
     }
 
     /// A server's sentence without its full stop.

@@ -6,7 +6,7 @@ import Subprocess
 /// Computes in G2, which OpenSSL cannot.
 public protocol PairingComputing: Sendable {
     /// The product of G2's generator and a secret number: `xa‖xb‖ya‖yb`.
-    func multiple(of number: SecretScalar) async throws(CertificateProviderError) -> [UInt8]
+    func multiple(of number: SecretScalar) async throws(ProviderError) -> [UInt8]
 }
 
 /// The program `pairing-helper`, started for one answer.
@@ -26,7 +26,7 @@ public struct PairingHelper: PairingComputing {
         let error: String?
     }
 
-    public func multiple(of number: SecretScalar) async throws(CertificateProviderError) -> [UInt8] {
+    public func multiple(of number: SecretScalar) async throws(ProviderError) -> [UInt8] {
         var digits = try number.bytes(count: 32).withUnsafeBytes { Self.digits($0) }
         defer { digits.withUnsafeMutableBytes { if let base = $0.baseAddress { explicit_bzero(base, $0.count) } } }
         let (status, output) = try await answer(to: Array("{\"multiply\": \"".utf8) + digits + Array("\"}\n".utf8))
@@ -52,7 +52,7 @@ public struct PairingHelper: PairingComputing {
 
     private func answer(
         to line: [UInt8]
-    ) async throws(CertificateProviderError) -> (TerminationStatus, [UInt8]) {
+    ) async throws(ProviderError) -> (TerminationStatus, [UInt8]) {
         var options = PlatformOptions()
         options.createSession = true
         options.teardownSequence = [
@@ -95,10 +95,10 @@ public struct PairingHelper: PairingComputing {
     }
 
     private func failure(
-        _ code: CertificateProviderError.Code, _ problem: String, _ reason: String? = nil
-    ) -> CertificateProviderError {
+        _ code: ProviderError.Code, _ problem: String, _ reason: String? = nil
+    ) -> ProviderError {
         let why = reason.map { ": \(DisplayText.visible(String($0.prefix(200))))" } ?? ""
-        return CertificateProviderError(
+        return ProviderError(
             code,
             "The program \(DisplayText.visible(program)) of 'SplitKey.pairing-helper' \(problem)\(why.hasSuffix(".") ? String(why.dropLast()) : why). It needs Python with pyblst."
         )

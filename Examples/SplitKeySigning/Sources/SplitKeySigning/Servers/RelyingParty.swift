@@ -23,7 +23,7 @@ public struct RelyingParty: Sendable {
     private struct AuthorizeURL: Decodable { let authorizeURL: String }
 
     /// Asks where to log in.
-    func authorizeURL() async throws(CertificateProviderError) -> String {
+    func authorizeURL() async throws(ProviderError) -> String {
         let response = try await json.post("/authzurl", Nothing(), isRepeatable: true)
         guard response.status == 200 else { throw json.refusal(response, of: "the request for a login") }
         return try response.json(AuthorizeURL.self, from: server).authorizeURL
@@ -43,7 +43,7 @@ public struct RelyingParty: Sendable {
     /// Gets an access token for the code of a login.
     func token(
         code: String, state: String?, of userID: String
-    ) async throws(CertificateProviderError) -> Token {
+    ) async throws(ProviderError) -> Token {
         let content = CodeRequest(code: code, userID: userID, state: state)
         let response = try await json.post("/authtoken", content, isRepeatable: false)
         guard response.status == 200 else {
@@ -68,7 +68,7 @@ public struct RelyingParty: Sendable {
     /// - Returns: `nil` if the access token is not accepted.
     func document(
         _ content: [UInt8], access: SecretBytes
-    ) async throws(CertificateProviderError) -> DocumentAnswer? {
+    ) async throws(ProviderError) -> DocumentAnswer? {
         var request = HTTPRequest(
             method: .post, target: json.target("/document"), body: content, isRepeatable: true)
         request.headers.add(name: "Content-Type", value: "application/octet-stream")
@@ -100,12 +100,12 @@ public struct RelyingParty: Sendable {
     /// - Throws: Also with the reason `nothingSent` if this request has not reached the verifier.
     func verify(
         _ signed: TimedSignature, _ authToken: String?, access: SecretBytes, _ mayBeCounted: inout Bool
-    ) async throws(CertificateProviderError) -> Verdict? {
+    ) async throws(ProviderError) -> Verdict? {
         let content = Verification(
             verificationData: signed.signature, timestamp: signed.timestamp, authToken: authToken)
         let path = "/verify-signature"
         let first: HTTPResponse?
-        do throws(CertificateProviderError) {
+        do throws(ProviderError) {
             first = try await json.post(path, content, isRepeatable: false, token: access)
         } catch {
             guard error.code == .unavailable, error.reason != .nothingSent else { throw error }

@@ -20,7 +20,7 @@ struct PINUses: Sendable {
 
         /// - Throws: `fileNotFound` for a file that is not there; `configurationInvalid` for a pipe, of which nothing tells whether it has
         ///   another PIN than before.
-        init(_ source: SecretSource) throws(CertificateProviderError) {
+        init(_ source: SecretSource) throws(ProviderError) {
             description = source.description
             guard let path = source.filePath else {
                 (text, changed) = (source.description, nil)
@@ -28,11 +28,11 @@ struct PINUses: Sendable {
             }
             var status = stat()
             guard stat(path, &status) == 0 else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .fileNotFound, "The PIN \(source) cannot be read: \(String(cString: strerror(errno))).")
             }
             guard status.st_mode & S_IFMT == S_IFREG else {
-                throw CertificateProviderError(
+                throw ProviderError(
                     .configurationInvalid, "The PIN \(source) is not a regular file; name one, or pass a pipe as fd:N.")
             }
             changed = Date(
@@ -87,8 +87,8 @@ struct PINUses: Sendable {
     static func lease(_ key: String) -> String { name(key) }
 
     /// What is known of a source. A record that is damaged is removed: after that, no source is usable that may have been in it.
-    func verdict(_ source: Source, for key: String) throws(CertificateProviderError) -> Verdict {
-        do throws(CertificateProviderError) {
+    func verdict(_ source: Source, for key: String) throws(ProviderError) -> Verdict {
+        do throws(ProviderError) {
             let record = try record(try storage.record(named: Self.name(key)), key)
             if let use = record.uses.first(where: { $0.source == source.text }) { return Self.verdict(use) }
         } catch {
@@ -110,7 +110,7 @@ struct PINUses: Sendable {
     /// Writes down that the PIN is used now.
     ///
     /// - Returns: Whether it may be. If not, nothing is written.
-    func begin(_ source: Source, for key: String) throws(CertificateProviderError) -> Bool {
+    func begin(_ source: Source, for key: String) throws(ProviderError) -> Bool {
         var mayBeUsed = true
         try change(source, key) { use in
             mayBeUsed = Self.verdict(use) == .usable
@@ -121,7 +121,7 @@ struct PINUses: Sendable {
     }
 
     /// Writes down that the PIN was wrong, or the key is blocked.
-    func reject(_ source: Source, for key: String, isBlocked: Bool = false) throws(CertificateProviderError) {
+    func reject(_ source: Source, for key: String, isBlocked: Bool = false) throws(ProviderError) {
         try change(source, key) { use in
             (use.pending, use.isRejected, use.isBlocked) = (0, true, isBlocked ? true : nil)
             return true
@@ -129,7 +129,7 @@ struct PINUses: Sendable {
     }
 
     /// Writes down that the PIN was right. Other sources stay rejected.
-    func accept(_ source: Source, for key: String) throws(CertificateProviderError) {
+    func accept(_ source: Source, for key: String) throws(ProviderError) {
         try change(source, key) { use in
             use.pending = 0
             return true
@@ -137,7 +137,7 @@ struct PINUses: Sendable {
     }
 
     /// Writes down that the authority has not looked at the PIN, or has said something else of it.
-    func withdraw(_ source: Source, for key: String) throws(CertificateProviderError) {
+    func withdraw(_ source: Source, for key: String) throws(ProviderError) {
         try change(source, key) { use in
             use.pending = max(0, use.pending - 1)
             return true
@@ -146,8 +146,8 @@ struct PINUses: Sendable {
 
     private func change(
         _ source: Source, _ key: String, _ body: (inout Use) -> Bool
-    ) throws(CertificateProviderError) {
-        try storage.updateRecord(named: Self.name(key)) { stored throws(CertificateProviderError) in
+    ) throws(ProviderError) {
+        try storage.updateRecord(named: Self.name(key)) { stored throws(ProviderError) in
             var record = try self.record(stored, key)
             var use = record.uses.first { $0.source == source.text } ?? Use(source: source.text)
             guard body(&use) else { return nil }
@@ -158,12 +158,12 @@ struct PINUses: Sendable {
     }
 
     /// Forgets all sources, of a key that has another PIN.
-    func forget(_ key: String) throws(CertificateProviderError) {
+    func forget(_ key: String) throws(ProviderError) {
         try storage.removeRecord(named: Self.name(key))
         try storage.removeRecord(named: Self.lossName(key))
     }
 
-    private func record(_ stored: SecretBytes?, _ key: String) throws(CertificateProviderError) -> Record {
+    private func record(_ stored: SecretBytes?, _ key: String) throws(ProviderError) -> Record {
         guard let stored else { return Record() }
         return try RecordCoding.decode(Record.self, stored, named: Self.name(key), version: Record.version)
     }

@@ -38,14 +38,14 @@ public struct SplitKeyStore: Sendable {
     // MARK: - Keys
 
     /// Returns all keys, by user, and why one cannot be read.
-    public func keys() throws(CertificateProviderError) -> [Result<SplitKey, CertificateProviderError>] {
+    public func keys() throws(ProviderError) -> [Result<SplitKey, ProviderError>] {
         try keys(Self.prefix)
     }
 
     /// Returns the keys whose enrolment has not come to its end.
     func unconfirmed(
         _ scope: MPinID.Scope, at authority: String
-    ) throws(CertificateProviderError) -> [SplitKey] {
+    ) throws(ProviderError) -> [SplitKey] {
         try keys(Self.unconfirmedPrefix).compactMap { try? $0.get() }.filter {
             $0.scope == scope && $0.authority == authority
         }
@@ -53,24 +53,24 @@ public struct SplitKeyStore: Sendable {
 
     private func keys(
         _ prefix: String
-    ) throws(CertificateProviderError) -> [Result<SplitKey, CertificateProviderError>] {
-        var keys: [Result<SplitKey, CertificateProviderError>] = []
+    ) throws(ProviderError) -> [Result<SplitKey, ProviderError>] {
+        var keys: [Result<SplitKey, ProviderError>] = []
         for name in try storage.recordNames() where name.hasPrefix(prefix) {
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 if let key = try key(named: name) { keys.append(.success(key)) }
             } catch { keys.append(.failure(error)) }
         }
         return keys.sorted { Self.order($0) < Self.order($1) }
     }
 
-    private static func order(_ key: Result<SplitKey, CertificateProviderError>) -> String {
+    private static func order(_ key: Result<SplitKey, ProviderError>) -> String {
         (try? key.get()).map { "\($0.userID)\u{0}\($0.scope.rawValue)" } ?? "\u{10FFFF}"
     }
 
     /// Returns the key of a user; `nil` if there is none.
     public func key(
         of userID: String, _ scope: MPinID.Scope, at authority: String
-    ) throws(CertificateProviderError) -> SplitKey? {
+    ) throws(ProviderError) -> SplitKey? {
         guard let key = try key(named: Self.name(authority, userID, scope)) else { return nil }
         guard key.userID == userID, key.scope == scope, key.authority == authority else {
             throw Self.damaged("it is of another user or for another use")
@@ -78,14 +78,14 @@ public struct SplitKeyStore: Sendable {
         return key
     }
 
-    private func key(named name: String) throws(CertificateProviderError) -> SplitKey? {
-        try storage.record(named: name).map { record throws(CertificateProviderError) in try key(record, named: name) }
+    private func key(named name: String) throws(ProviderError) -> SplitKey? {
+        try storage.record(named: name).map { record throws(ProviderError) in try key(record, named: name) }
     }
 
-    private func key(_ record: SecretBytes, named name: String) throws(CertificateProviderError) -> SplitKey {
+    private func key(_ record: SecretBytes, named name: String) throws(ProviderError) -> SplitKey {
         let stored = try RecordCoding.decode(KeyRecord.self, record, named: name, version: KeyRecord.version)
         guard stored.curve == G1Curve.bls12381.name else {
-            throw CertificateProviderError(unsupportedCurve: stored.curve)
+            throw ProviderError(unsupportedCurve: stored.curve)
         }
         guard let publicKey = Hexadecimal.bytes(stored.publicKey), let token = Hexadecimal.bytes(stored.token),
             PIN.lengths.contains(stored.pinLength)
@@ -95,8 +95,8 @@ public struct SplitKeyStore: Sendable {
             dtas: stored.dtas, token: SecretBytes(copying: token), pinLength: stored.pinLength)
     }
 
-    private static func damaged(_ why: String) -> CertificateProviderError {
-        CertificateProviderError(
+    private static func damaged(_ why: String) -> ProviderError {
+        ProviderError(
             .storeReadFailed, "A stored key is damaged: \(why). Enrol it again: dvs enrol", reason: .damaged)
     }
 
@@ -108,7 +108,7 @@ public struct SplitKeyStore: Sendable {
     /// - Throws: `operationNotAllowed` if another key than `old` is stored; `storeReadFailed` for one that a newer version has written.
     func save(
         _ key: SplitKey, isConfirmed: Bool = true, insteadOf old: SplitKey? = nil
-    ) throws(CertificateProviderError) {
+    ) throws(ProviderError) {
         let record = try RecordCoding.encode(
             KeyRecord(
                 curve: G1Curve.bls12381.name, authority: key.authority, userId: key.userID,
@@ -116,12 +116,12 @@ public struct SplitKeyStore: Sendable {
                 token: key.token.withUnsafeBytes { DisplayText.hexadecimal($0) }, pinLength: key.pinLength))
         let name = Self.name(key.authority, key.userID, key.scope, isConfirmed: isConfirmed)
         if !isConfirmed { try requireReplaceable(Self.name(key.authority, key.userID, key.scope)) }
-        try write(record, name, KeyRecord.version) { stored throws(CertificateProviderError) in
+        try write(record, name, KeyRecord.version) { stored throws(ProviderError) in
             guard let old else { return }
-            let current = try stored.map { stored throws(CertificateProviderError) in try self.key(stored, named: name)
+            let current = try stored.map { stored throws(ProviderError) in try self.key(stored, named: name)
             }
             guard current?.token != old.token else { return }
-            throw CertificateProviderError(
+            throw ProviderError(
                 .operationNotAllowed,
                 "Another process has replaced the key of \(DisplayText.visible(key.userID)); its PIN is not changed. Try again.",
                 reason: .busy)
@@ -132,8 +132,8 @@ public struct SplitKeyStore: Sendable {
     }
 
     /// Before an activation code is used up for a key that could not be stored.
-    private func requireReplaceable(_ name: String) throws(CertificateProviderError) {
-        do throws(CertificateProviderError) {
+    private func requireReplaceable(_ name: String) throws(ProviderError) {
+        do throws(ProviderError) {
             guard let stored = try storage.record(named: name) else { return }
             try RecordCoding.requireNotNewer(stored, named: name, version: KeyRecord.version)
         } catch { if error.reason != .damaged { throw error } }
@@ -142,14 +142,14 @@ public struct SplitKeyStore: Sendable {
     /// Writes a record, also in the place of one that is damaged.
     private func write(
         _ record: SecretBytes, _ name: String, _ version: Int,
-        _ check: (SecretBytes?) throws(CertificateProviderError) -> Void = { _ in }
-    ) throws(CertificateProviderError) {
-        func change(_ stored: SecretBytes?) throws(CertificateProviderError) -> SecretBytes? {
+        _ check: (SecretBytes?) throws(ProviderError) -> Void = { _ in }
+    ) throws(ProviderError) {
+        func change(_ stored: SecretBytes?) throws(ProviderError) -> SecretBytes? {
             if let stored { try RecordCoding.requireNotNewer(stored, named: name, version: version) }
             try check(stored)
             return record
         }
-        do throws(CertificateProviderError) { try storage.updateRecord(named: name, change) } catch {
+        do throws(ProviderError) { try storage.updateRecord(named: name, change) } catch {
             guard error.reason == .damaged else { throw error }
             try storage.removeRecord(named: name)
             try storage.updateRecord(named: name, change)
@@ -157,12 +157,12 @@ public struct SplitKeyStore: Sendable {
     }
 
     /// Removes a key that the authority has not enrolled.
-    func abandon(_ key: SplitKey) throws(CertificateProviderError) {
+    func abandon(_ key: SplitKey) throws(ProviderError) {
         try storage.removeRecord(named: BegunEnrolment.name(of: key))
         try removeUnconfirmed(key)
     }
 
-    private func removeUnconfirmed(_ key: SplitKey) throws(CertificateProviderError) {
+    private func removeUnconfirmed(_ key: SplitKey) throws(ProviderError) {
         let name = Self.name(key.authority, key.userID, key.scope, isConfirmed: false)
         try storage.removeRecord(named: name)
         try PINUses(storage).forget(name)
@@ -171,7 +171,7 @@ public struct SplitKeyStore: Sendable {
     /// Removes what there is of a user, also what cannot be read.
     ///
     /// - Throws: `notFound` if there is no key.
-    public func forget(_ userID: String, at authority: String) throws(CertificateProviderError) {
+    public func forget(_ userID: String, at authority: String) throws(ProviderError) {
         let stored = Set(try storage.recordNames())
         var isFound = false
         for scope in MPinID.Scope.allCases {
@@ -183,7 +183,7 @@ public struct SplitKeyStore: Sendable {
             }
         }
         guard isFound else {
-            throw CertificateProviderError(
+            throw ProviderError(
                 .notFound,
                 "\(DisplayText.visible(userID)) has no key of \(DisplayText.visible(authority)) here; see: dvs list")
         }
@@ -221,19 +221,19 @@ public struct SplitKeyStore: Sendable {
     /// Writes down that an enrolment has begun.
     ///
     /// - Parameter code: SHA-256 of the activation code: hexadecimal.
-    func beginEnrolment(_ key: SplitKey, code: String) throws(CertificateProviderError) {
+    func beginEnrolment(_ key: SplitKey, code: String) throws(ProviderError) {
         let begun = BegunEnrolment(
             authority: key.authority, userID: key.userID, mpinId: key.identity.hexadecimal, code: code)
         try write(try RecordCoding.encode(begun), BegunEnrolment.name(of: key), BegunEnrolment.version)
     }
 
     /// Returns the enrolments that have begun. One that cannot be read is left out.
-    func begunEnrolments(at authority: String) throws(CertificateProviderError) -> [BegunEnrolment] {
+    func begunEnrolments(at authority: String) throws(ProviderError) -> [BegunEnrolment] {
         try namedEnrolments(at: authority).map(\.begun)
     }
 
     /// Forgets that enrolments of a user have begun.
-    func endEnrolments(of userID: String, at authority: String) throws(CertificateProviderError) {
+    func endEnrolments(of userID: String, at authority: String) throws(ProviderError) {
         for (name, begun) in try namedEnrolments(at: authority) where begun.userID == userID {
             try storage.removeRecord(named: name)
         }
@@ -241,7 +241,7 @@ public struct SplitKeyStore: Sendable {
 
     private func namedEnrolments(
         at authority: String
-    ) throws(CertificateProviderError) -> [(name: String, begun: BegunEnrolment)] {
+    ) throws(ProviderError) -> [(name: String, begun: BegunEnrolment)] {
         var found: [(name: String, begun: BegunEnrolment)] = []
         for name in try storage.recordNames().sorted() where name.hasPrefix(BegunEnrolment.prefix) {
             guard let record = try? storage.record(named: name),
@@ -274,26 +274,26 @@ public struct SplitKeyStore: Sendable {
         }
     }
 
-    func access(of userID: String, at relyingParty: String) throws(CertificateProviderError) -> AccessToken? {
+    func access(of userID: String, at relyingParty: String) throws(ProviderError) -> AccessToken? {
         try access(named: AccessToken.name(relyingParty, userID))
     }
 
-    private func access(named name: String) throws(CertificateProviderError) -> AccessToken? {
-        try storage.record(named: name).map { record throws(CertificateProviderError) in
+    private func access(named name: String) throws(ProviderError) -> AccessToken? {
+        try storage.record(named: name).map { record throws(ProviderError) in
             try RecordCoding.decode(AccessToken.self, record, named: name, version: AccessToken.version)
         }
     }
 
-    func save(_ access: AccessToken) throws(CertificateProviderError) {
+    func save(_ access: AccessToken) throws(ProviderError) {
         try write(try RecordCoding.encode(access), access.name, AccessToken.version)
     }
 
-    func removeAccess(of userID: String, at relyingParty: String) throws(CertificateProviderError) {
+    func removeAccess(of userID: String, at relyingParty: String) throws(ProviderError) {
         try storage.removeRecord(named: AccessToken.name(relyingParty, userID))
     }
 }
 
-extension CertificateProviderError {
+extension ProviderError {
     /// A curve that this version has not.
     init(unsupportedCurve name: String) {
         self.init(

@@ -10,9 +10,9 @@ import Testing
 struct ConfiguredPINTests {
     private func login(
         _ test: TestHost, _ source: SecretSource, isService: Bool = true
-    ) async -> CertificateProviderError.Code? {
+    ) async -> ProviderError.Code? {
         // Each time as a process that has just started.
-        await CertificateProviderError.of { () throws(CertificateProviderError) in
+        await ProviderError.of { () throws(ProviderError) in
             try await test.host([.login: source], isService: isService).login(TestHost.user)
         }?.code
     }
@@ -33,7 +33,7 @@ struct ConfiguredPINTests {
         let test = try await TestHost.enrolled()
         func message(_ pin: String) async throws -> String {
             let host = test.host([.login: try test.file("pin", pin)], isService: true)
-            return await CertificateProviderError.of { () throws(CertificateProviderError) in
+            return await ProviderError.of { () throws(ProviderError) in
                 try await host.login(TestHost.user)
             }?.message ?? ""
         }
@@ -43,7 +43,7 @@ struct ConfiguredPINTests {
             #expect(pin != "00000000" || text.contains("'SplitKey.login-pin-source'"), "\(text)")
         }
         test.person.types("00000000", as: .login)
-        let typed = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let typed = await ProviderError.of { () throws(ProviderError) in
             try await test.host().login(TestHost.user)
         }
         #expect(typed?.message.contains("Run the command again with the right login PIN of \(TestHost.user)") == true)
@@ -55,32 +55,32 @@ struct ConfiguredPINTests {
         let login = try test.file("login", TestHost.loginPIN)
         func error(
             _ sources: [MPinID.Scope: SecretSource],
-            _ body: (SplitKeyHost) async throws(CertificateProviderError) -> Void
-        ) async -> CertificateProviderError? {
-            await CertificateProviderError.of { () throws(CertificateProviderError) in
+            _ body: (SplitKeyHost) async throws(ProviderError) -> Void
+        ) async -> ProviderError? {
+            await ProviderError.of { () throws(ProviderError) in
                 try await body(test.host(sources, isService: true))
             }
         }
         let errors = [
             (
                 "'SplitKey.login-pin-source'",
-                await error([:]) { host throws(CertificateProviderError) in try await host.login(TestHost.user) }
+                await error([:]) { host throws(ProviderError) in try await host.login(TestHost.user) }
             ),
             (
                 "'SplitKey.login-pin-source'",
-                await error([:]) { host throws(CertificateProviderError) in
+                await error([:]) { host throws(ProviderError) in
                     try await host.enrolLoginKey(code: SecretBytes(utf8: "code"))
                 }
             ),
             (
                 "'SplitKey.pin-source'",
-                await error([.login: login]) { host throws(CertificateProviderError) in
+                await error([.login: login]) { host throws(ProviderError) in
                     _ = try await host.sign([1], as: TestHost.user) { _ in true }
                 }
             ),
             (
                 "--new-pin-source",
-                await error([.login: login]) { host throws(CertificateProviderError) in
+                await error([.login: login]) { host throws(ProviderError) in
                     try await host.changePIN(of: TestHost.user, .login)
                 }
             ),
@@ -132,8 +132,8 @@ struct ConfiguredPINTests {
         let source = try test.file("pin", "00000000")
         let storage = FullStorage(test.storage)
         let host = { test.host([.login: source], isService: true, storage: storage) }
-        func login() async -> CertificateProviderError.Code? {
-            await CertificateProviderError.of { () throws(CertificateProviderError) in
+        func login() async -> ProviderError.Code? {
+            await ProviderError.of { () throws(ProviderError) in
                 try await host().login(TestHost.user)
             }?.code
         }
@@ -144,7 +144,7 @@ struct ConfiguredPINTests {
             if recorded.path == "/rps/v2/login" { storage.isFull.withLock { $0 = true } }
             return nil
         }
-        var codes: [CertificateProviderError.Code?] = []
+        var codes: [ProviderError.Code?] = []
         for _ in 0..<4 {
             storage.isFull.withLock { $0 = false }
             codes.append(await login())
@@ -156,7 +156,7 @@ struct ConfiguredPINTests {
     @Test("A key that is blocked stays so for a service, which does not ask again")
     func blockedKey() async throws {
         let test = try await TestHost.enrolled()
-        for (number, code) in [CertificateProviderError.Code.pinIncorrect, .pinIncorrect, .pinLocked, .pinLocked]
+        for (number, code) in [ProviderError.Code.pinIncorrect, .pinIncorrect, .pinLocked, .pinLocked]
             .enumerated()
         {
             #expect(await login(test, try test.file("pin\(min(number, 2))", "0000000\(min(number, 2))")) == code)
@@ -171,11 +171,11 @@ struct ConfiguredPINTests {
         let test = try await TestHost.enrolled()
         let source = try test.file("pin", "00000000")
         #expect(await login(test, source) == .pinIncorrect)
-        test.servers.answer { recorded throws(CertificateProviderError) in
+        test.servers.answer { recorded throws(ProviderError) in
             guard recorded.path == "/rps/v2/dvsconfirm" else { return nil }
-            throw CertificateProviderError(.timedOut, "")
+            throw ProviderError(.timedOut, "")
         }
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await test.host([.login: source]).enrolLoginKey(code: SecretBytes(utf8: "code"))
         }
         #expect(error?.code == .timedOut)
@@ -202,7 +202,7 @@ struct ConfiguredPINTests {
         setenv(name, "00000000", 1)
         defer { unsetenv(name) }
         for _ in 0..<5 {
-            let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+            let error = await ProviderError.of { () throws(ProviderError) in
                 try await test.host([.login: .environment(name)], isService: true).login(TestHost.user)
             }
             #expect(error?.code == .pinIncorrect)
@@ -230,12 +230,12 @@ struct ConfiguredPINTests {
         let name = "SPLITKEY_TEST_\(UInt32.random(in: 0 ... .max))"
         setenv(name, TestHost.loginPIN, 1)
         defer { unsetenv(name) }
-        test.servers.answer { recorded throws(CertificateProviderError) in
+        test.servers.answer { recorded throws(ProviderError) in
             guard recorded.path == "/rps/v2/login" else { return nil }
-            throw CertificateProviderError(.timedOut, "")
+            throw ProviderError(.timedOut, "")
         }
         for _ in 0..<2 { #expect(await login(test, .environment(name)) == .timedOut) }
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await test.host([.login: .environment(name)], isService: true).login(TestHost.user)
         }
         #expect(error?.code == .operationNotAllowed && error?.message.contains("into another variable") == true)
@@ -260,9 +260,9 @@ struct ConfiguredPINTests {
     func noVerdict() async throws {
         let test = try await TestHost.enrolled()
         let source = try test.file("pin", TestHost.loginPIN)
-        test.servers.answer { recorded throws(CertificateProviderError) in
+        test.servers.answer { recorded throws(ProviderError) in
             guard recorded.path == "/rps/v2/login" else { return nil }
-            throw CertificateProviderError(.timedOut, "")
+            throw ProviderError(.timedOut, "")
         }
         for _ in 0..<10 { _ = await login(test, source) }
         #expect(test.servers.count("/rps/v2/login") == 2)
@@ -275,18 +275,18 @@ struct ConfiguredPINTests {
     func noServer() async throws {
         let test = try await TestHost.enrolled()
         let source = try test.file("pin", TestHost.loginPIN)
-        test.servers.answer { recorded throws(CertificateProviderError) in
+        test.servers.answer { recorded throws(ProviderError) in
             guard recorded.path == "/rps/v2/login/challenge" else { return nil }
-            throw CertificateProviderError(.unavailable, "")
+            throw ProviderError(.unavailable, "")
         }
         for _ in 0..<5 { #expect(await login(test, source) == .unavailable) }
         test.servers.answer { _ in nil }
         #expect(await login(test, source) == nil)
     }
 
-    private func sign(_ test: TestHost, _ source: SecretSource) async throws -> CertificateProviderError.Code? {
+    private func sign(_ test: TestHost, _ source: SecretSource) async throws -> ProviderError.Code? {
         let login = try test.file("login-pin", TestHost.loginPIN)
-        return await CertificateProviderError.of { () throws(CertificateProviderError) in
+        return await ProviderError.of { () throws(ProviderError) in
             try await test.host([.login: login, .signing: source], isService: true)
                 .sign([1], as: TestHost.user) { _ in true }
         }?.code
@@ -298,16 +298,16 @@ struct ConfiguredPINTests {
     func nothingSent() async throws {
         let test = try await TestHost.enrolled()
         let (login, signing) = (try test.file("login", TestHost.loginPIN), try test.file("pin", TestHost.signingPIN))
-        test.servers.answer { recorded throws(CertificateProviderError) in
+        test.servers.answer { recorded throws(ProviderError) in
             guard ["/rps/v2/login", "/verify-signature"].contains(recorded.path) else { return nil }
-            throw CertificateProviderError(.unavailable, "", reason: .nothingSent)
+            throw ProviderError(.unavailable, "", reason: .nothingSent)
         }
         for _ in 0..<4 { #expect(await self.login(test, login) == .unavailable) }
         test.servers.answer { _ in nil }
         #expect(await self.login(test, login) == nil)
-        test.servers.answer { recorded throws(CertificateProviderError) in
+        test.servers.answer { recorded throws(ProviderError) in
             guard recorded.path == "/verify-signature" else { return nil }
-            throw CertificateProviderError(.unavailable, "", reason: .nothingSent)
+            throw ProviderError(.unavailable, "", reason: .nothingSent)
         }
         for _ in 0..<4 { #expect(try await sign(test, signing) == .unavailable) }
         test.servers.answer { $0.path == "/verify-signature" ? Self.notAsked : nil }
@@ -325,15 +325,15 @@ struct ConfiguredPINTests {
         let test = try await TestHost.enrolled()
         let source = try test.file("pin", TestHost.signingPIN)
         let numbers = Mutex<[String: Int]>([:])
-        test.servers.answer { recorded throws(CertificateProviderError) in
+        test.servers.answer { recorded throws(ProviderError) in
             guard recorded.path == "/verify-signature" else { return nil }
             let u = (try? recorded.signature())?.u ?? ""
             let number = numbers.withLock { numbers in
                 numbers[u, default: 0] += 1
                 return numbers[u]
             }
-            if number == 1 { throw CertificateProviderError(.unavailable, "") }
-            if second == 0 { throw CertificateProviderError(.unavailable, "", reason: .nothingSent) }
+            if number == 1 { throw ProviderError(.unavailable, "") }
+            if second == 0 { throw ProviderError(.unavailable, "", reason: .nothingSent) }
             if second == 200 { return (200, #"{"verified":false,"status":"InvalidSignature"}"#) }
             // After a refused token the signature is sent again.
             return second == 401 && number == 2 ? (401, "{}") : Self.notAsked
@@ -349,13 +349,13 @@ struct ConfiguredPINTests {
     func lostVerdict() async throws {
         let test = try await TestHost.enrolled()
         let isLost = Mutex(false)
-        test.servers.answer { recorded throws(CertificateProviderError) in
+        test.servers.answer { recorded throws(ProviderError) in
             guard recorded.path == "/verify-signature" else { return nil }
             let isFirst = isLost.withLock { isLost in
                 defer { isLost = true }
                 return !isLost
             }
-            if isFirst { throw CertificateProviderError(.unavailable, "") }
+            if isFirst { throw ProviderError(.unavailable, "") }
             return nil
         }
         #expect(try await sign(test, try test.file("pin", TestHost.signingPIN)) == nil)
@@ -414,8 +414,8 @@ struct ConfiguredPINTests {
         test.servers.answer { recorded in
             recorded.path == "/verify-signature" ? (200, #"{"verified":false,"status":"InvalidSignature"}"#) : nil
         }
-        func sign() async -> CertificateProviderError.Code? {
-            await CertificateProviderError.of { () throws(CertificateProviderError) in
+        func sign() async -> ProviderError.Code? {
+            await ProviderError.of { () throws(ProviderError) in
                 try await test.host([.signing: source]).sign([1], as: TestHost.user) { _ in true }
             }?.code
         }
@@ -432,31 +432,31 @@ private final class FullStorage: IdentityStorage {
 
     init(_ storage: any IdentityStorage) { self.storage = storage }
 
-    private func requireSpace(_ name: String) throws(CertificateProviderError) {
+    private func requireSpace(_ name: String) throws(ProviderError) {
         guard name.hasPrefix("pin-"), isFull.withLock(\.self) else { return }
-        throw CertificateProviderError(.storeWriteFailed, "No space left on device.")
+        throw ProviderError(.storeWriteFailed, "No space left on device.")
     }
 
     func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) {
+        named name: String, _ change: (SecretBytes?) throws(ProviderError) -> SecretBytes?
+    ) throws(ProviderError) {
         try requireSpace(name)
         try storage.updateRecord(named: name, change)
     }
 
-    func removeRecord(named name: String) throws(CertificateProviderError) {
+    func removeRecord(named name: String) throws(ProviderError) {
         try requireSpace(name)
         try storage.removeRecord(named: name)
     }
 
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? { try storage.record(named: name) }
-    func recordNames() throws(CertificateProviderError) -> [String] { try storage.recordNames() }
-    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+    func record(named name: String) throws(ProviderError) -> SecretBytes? { try storage.record(named: name) }
+    func recordNames() throws(ProviderError) -> [String] { try storage.recordNames() }
+    func leaseRecord(named name: String) throws(ProviderError) -> RecordLease? {
         try storage.leaseRecord(named: name)
     }
 
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? { nil }
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {}
-    func removeEntry(named name: String) throws(CertificateProviderError) {}
-    func entryNames() throws(CertificateProviderError) -> [String] { [] }
+    func entry(named name: String) throws(ProviderError) -> StoredIdentity? { nil }
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(ProviderError) {}
+    func removeEntry(named name: String) throws(ProviderError) {}
+    func entryNames() throws(ProviderError) -> [String] { [] }
 }

@@ -7,8 +7,8 @@ import Testing
 
 /// Enrolments, with an authority that lies or sends what is malformed.
 struct EnrolmentTests {
-    private func enrol(_ test: TestHost, companyID: String? = nil) async -> CertificateProviderError? {
-        await CertificateProviderError.of { () throws(CertificateProviderError) in
+    private func enrol(_ test: TestHost, companyID: String? = nil) async -> ProviderError? {
+        await ProviderError.of { () throws(ProviderError) in
             try await test.host(companyID: companyID).enrolLoginKey(code: SecretBytes(utf8: "code"))
         }
     }
@@ -43,7 +43,7 @@ struct EnrolmentTests {
             for isFirst in [true, false] {
                 let test = try TestHost()
                 let servers = test.servers
-                servers.answer { [unowned servers] recorded throws(CertificateProviderError) in
+                servers.answer { [unowned servers] recorded throws(ProviderError) in
                     if isFirst, recorded.path == "/rps/v2/dvsregister" {
                         return (200, try servers.registration(recorded, share: point))
                     }
@@ -62,12 +62,12 @@ struct EnrolmentTests {
         let test = try await TestHost.enrolled()
         let name = SplitKeyStore.name("https://authority.example", TestHost.user, .signing)
         let record = try #require(try test.storage.record(named: name)).withUnsafeBytes { Data($0) }
-        func replace(_ member: String, _ value: String) throws -> CertificateProviderError.Code? {
+        func replace(_ member: String, _ value: String) throws -> ProviderError.Code? {
             var members = try #require(try JSONSerialization.jsonObject(with: record) as? [String: Any])
             members[member] = value
             let data = try JSONSerialization.data(withJSONObject: members)
             try test.storage.updateRecord(named: name) { _ in SecretBytes(copying: data) }
-            do throws(CertificateProviderError) {
+            do throws(ProviderError) {
                 let key = try test.host().key(of: TestHost.user, .signing)
                 _ = try key.sign([UInt8](repeating: 1, count: 32), at: 1, with: try PIN(SecretBytes(utf8: "5806")))
                 return nil
@@ -85,7 +85,7 @@ struct EnrolmentTests {
     func otherCurve(name: String) async throws {
         let test = try TestHost()
         let servers = test.servers
-        servers.answer { [unowned servers] recorded throws(CertificateProviderError) in
+        servers.answer { [unowned servers] recorded throws(ProviderError) in
             guard recorded.path == "/rps/v2/dvsregister" else { return nil }
             return (200, try servers.registration(recorded, curve: name))
         }
@@ -98,7 +98,7 @@ struct EnrolmentTests {
     @Test(
         "A login key that says that it is for signatures, or can be read so, is refused",
         arguments: [
-            (#"{"userID":"a","scope":["dvs-auth"]}"#, CertificateProviderError.Code.protocolError),
+            (#"{"userID":"a","scope":["dvs-auth"]}"#, ProviderError.Code.protocolError),
             (#"{"userID":"a","scope":["auth","dvs-auth"]}"#, .malformedData),
             (#"{"userID":"a","scope":["auth"],"scope":["dvs-auth"]}"#, .malformedData),
             (#"{"scope":["dvs-auth"],"userID":"a","scope":["auth"]}"#, .malformedData),
@@ -108,10 +108,10 @@ struct EnrolmentTests {
             (#"{"userID":"a","userID":"b","scope":["auth"]}"#, .malformedData), ("[]", .malformedData),
             ("", .malformedData), (#"{"userID":"a","scope":["auth"]"#, .malformedData),
         ])
-    func ambiguousIdentity(identity: String, code: CertificateProviderError.Code) async throws {
+    func ambiguousIdentity(identity: String, code: ProviderError.Code) async throws {
         let test = try TestHost()
         let servers = test.servers
-        servers.answer { [unowned servers] recorded throws(CertificateProviderError) in
+        servers.answer { [unowned servers] recorded throws(ProviderError) in
             guard recorded.path == "/rps/v2/dvsregister" else { return nil }
             return (200, try servers.registration(recorded, identity: identity))
         }
@@ -126,11 +126,11 @@ struct EnrolmentTests {
         try requireNothing(test, "company")
         #expect(await enrol(test, companyID: "COMPANY") == nil)
         let servers = test.servers
-        servers.answer { [unowned servers] recorded throws(CertificateProviderError) in
+        servers.answer { [unowned servers] recorded throws(ProviderError) in
             guard recorded.path == "/rps/v2/dvsregister" else { return nil }
             return (200, try servers.registration(recorded, identity: FakeServers.identity("mallory", "dvs-auth")))
         }
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await test.host().enrolSigningKey(of: TestHost.user)
         }
         #expect(error?.code == .protocolError)
@@ -188,10 +188,10 @@ struct EnrolmentTests {
         let host = test.host()
         let error =
             isLogin
-            ? await CertificateProviderError.of { () throws(CertificateProviderError) in
+            ? await ProviderError.of { () throws(ProviderError) in
                 try await host.login(TestHost.user)
             }
-            : await CertificateProviderError.of { () throws(CertificateProviderError) in
+            : await ProviderError.of { () throws(ProviderError) in
                 try await host.enrolSigningKey(of: TestHost.user)
             }
         #expect(error?.code == .rejected && error?.message.contains("check the clock of this host") == true)
@@ -217,9 +217,9 @@ struct EnrolmentTests {
     @Test("A login key whose confirmation was lost is finished by its code, and not by another")
     func lostConfirmationByCode() async throws {
         let test = try TestHost()
-        test.servers.answer { recorded throws(CertificateProviderError) in
+        test.servers.answer { recorded throws(ProviderError) in
             guard recorded.path == "/rps/v2/dvsconfirm" else { return nil }
-            throw CertificateProviderError(.timedOut, "")
+            throw ProviderError(.timedOut, "")
         }
         #expect(await enrol(test)?.code == .timedOut)
         test.servers.answer { _ in nil }
@@ -230,8 +230,8 @@ struct EnrolmentTests {
     }
 
     private struct BrokenPairing: PairingComputing {
-        func multiple(of number: SecretScalar) async throws(CertificateProviderError) -> [UInt8] {
-            throw CertificateProviderError(.unavailable, "The helper cannot be run.")
+        func multiple(of number: SecretScalar) async throws(ProviderError) -> [UInt8] {
+            throw ProviderError(.unavailable, "The helper cannot be run.")
         }
     }
 
@@ -241,7 +241,7 @@ struct EnrolmentTests {
         let host = SplitKeyHost(
             test.store, Authority(test.servers.authority, test.servers), nil, pairing: BrokenPairing(),
             PINDesk([:], asking: test.person))
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await host.enrolLoginKey(code: SecretBytes(utf8: "code"))
         }
         #expect(error?.code == .unavailable && test.person.questions == [] && test.servers.paths() == [])
@@ -251,19 +251,19 @@ struct EnrolmentTests {
     func lostConfirmation() async throws {
         let test = try TestHost()
         let servers = test.servers
-        servers.answer { recorded throws(CertificateProviderError) in
+        servers.answer { recorded throws(ProviderError) in
             guard recorded.path == "/rps/v2/dvsconfirm" else { return nil }
-            throw CertificateProviderError(.timedOut, "")
+            throw ProviderError(.timedOut, "")
         }
         #expect(await enrol(test)?.code == .timedOut)
         #expect(try test.host().users().login == [])
         servers.answer { _ in nil }
         #expect(try await test.host().finishedLoginKey() == TestHost.user)
-        servers.answer { recorded throws(CertificateProviderError) in
+        servers.answer { recorded throws(ProviderError) in
             guard recorded.path == "/rps/v2/dvsconfirm" else { return nil }
-            throw CertificateProviderError(.timedOut, "")
+            throw ProviderError(.timedOut, "")
         }
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await test.host().enrolSigningKey(of: TestHost.user)
         }
         #expect(error?.code == .timedOut)
@@ -273,10 +273,10 @@ struct EnrolmentTests {
         #expect(try test.storage.recordNames().allSatisfy { $0.hasPrefix("key-") })
         // One that the authority does not know is removed, and the code is asked for.
         let other = try TestHost()
-        other.servers.answer { recorded throws(CertificateProviderError) in
+        other.servers.answer { recorded throws(ProviderError) in
             if recorded.path == "/rps/v2/login/challenge" { return (404, "{}") }
             guard recorded.path == "/rps/v2/dvsconfirm" else { return nil }
-            throw CertificateProviderError(.unavailable, "")
+            throw ProviderError(.unavailable, "")
         }
         #expect(await enrol(other)?.code == .unavailable)
         #expect(try await other.host().finishedLoginKey() == nil)
@@ -285,7 +285,7 @@ struct EnrolmentTests {
 
     @Test("PINs", arguments: ["123", "123456789", "12a4", "١٢٣٤", "", " 1234", "12 34", "+123", "-123"])
     func invalidPIN(text: String) async throws {
-        let error = #expect(throws: CertificateProviderError.self) { try PIN(SecretBytes(utf8: text)) }
+        let error = #expect(throws: ProviderError.self) { try PIN(SecretBytes(utf8: text)) }
         #expect(error?.code == .malformedData)
     }
 
@@ -309,7 +309,7 @@ struct EnrolmentTests {
             await Task.yield()
             let test = try TestHost()
             let servers = test.servers
-            servers.answer { [unowned servers] recorded throws(CertificateProviderError) in
+            servers.answer { [unowned servers] recorded throws(ProviderError) in
                 guard recorded.path == "/rps/v2/dvsregister" else { return nil }
                 if round.isMultiple(of: 2) {
                     let text = try servers.registration(recorded)

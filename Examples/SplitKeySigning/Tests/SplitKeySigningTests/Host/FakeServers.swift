@@ -14,7 +14,7 @@ final class FakePairing: PairingComputing {
     /// z by public key.
     let factors = Mutex<[[UInt8]: SecretScalar]>([:])
 
-    func multiple(of number: SecretScalar) async throws(CertificateProviderError) -> [UInt8] {
+    func multiple(of number: SecretScalar) async throws(ProviderError) -> [UInt8] {
         let group = try G1Group.bls12381.get()
         let bytes = try number.bytes(count: 32).withUnsafeBytes { Array($0) }
         let key = (0..<6).flatMap { SplitKeyScheme.hash($0, bytes) }
@@ -49,7 +49,7 @@ final class FakeServers: Exchange {
     struct State {
         var recorded: [Recorded] = []
         /// Answers instead of the servers, where it does.
-        var instead: (@Sendable (Recorded) throws(CertificateProviderError) -> (Int, String)?)?
+        var instead: (@Sendable (Recorded) throws(ProviderError) -> (Int, String)?)?
         var wrong: [String: Int] = [:]
         var accessTokens: Set<String> = []
         /// Whether a document needs an access token.
@@ -77,13 +77,13 @@ final class FakeServers: Exchange {
     func count(_ path: String) -> Int { paths().count { $0 == path } }
 
     /// Has a path answered otherwise: `nil` lets the servers answer.
-    func answer(_ body: @escaping @Sendable (Recorded) throws(CertificateProviderError) -> (Int, String)?) {
+    func answer(_ body: @escaping @Sendable (Recorded) throws(ProviderError) -> (Int, String)?) {
         state.withLock { $0.instead = body }
     }
 
     func response(
         to request: HTTPRequest, at server: ServerURL, token: SecretBytes?
-    ) async throws(CertificateProviderError) -> HTTPResponse {
+    ) async throws(ProviderError) -> HTTPResponse {
         let path = String(request.target.prefix { $0 != "?" })
         let recorded = Recorded(
             path: path, body: request.body,
@@ -112,7 +112,7 @@ final class FakeServers: Exchange {
     /// The answer to a registration.
     func registration(
         _ recorded: Recorded, identity: String? = nil, curve: String = "BLS12381", share: String? = nil
-    ) throws(CertificateProviderError) -> String {
+    ) throws(ProviderError) -> String {
         let content = try Self.members(recorded.body)
         let scope = content["token"] == "code" ? "auth" : "dvs-auth"
         let identity = Array((identity ?? Self.identity(userID, scope)).utf8)
@@ -124,11 +124,11 @@ final class FakeServers: Exchange {
             #"{"dvsClientSecretShare":"\#(first)","cs2url":"https://issuer.example/\#(second)","curve":"\#(curve)","dtas":"WyJkdGExIl0=","mpinId":"\#(DisplayText.hexadecimal(identity))"}"#
     }
 
-    private func a(_ identity: [UInt8], _ publicKey: [UInt8]) throws(CertificateProviderError) -> G1Point {
+    private func a(_ identity: [UInt8], _ publicKey: [UInt8]) throws(ProviderError) -> G1Point {
         try SplitKeyScheme(try G1Group.bls12381.get()).point(of: identity + publicKey)
     }
 
-    private func answer(to recorded: Recorded) throws(CertificateProviderError) -> (Int, String) {
+    private func answer(to recorded: Recorded) throws(ProviderError) -> (Int, String) {
         switch recorded.path {
         case "/rps/v2/dvsregister": return (200, try registration(recorded))
         case "/rps/v2/login/challenge":
@@ -166,7 +166,7 @@ final class FakeServers: Exchange {
     }
 
     /// 200, 401 or 410, as the authority says it.
-    private func verdict(_ recorded: Recorded) throws(CertificateProviderError) -> Int {
+    private func verdict(_ recorded: Recorded) throws(ProviderError) -> Int {
         guard let signature = try? recorded.signature(), let timestamp = Self.timestamp(recorded.body) else {
             return 400
         }
@@ -183,7 +183,7 @@ final class FakeServers: Exchange {
     }
 
     /// V = −z·(s₁ + s₂)·(U + y·A): what the pairing says, to one who knows z.
-    func isValid(_ signature: SignatureObject, at timestamp: UInt32) throws(CertificateProviderError) -> Bool {
+    func isValid(_ signature: SignatureObject, at timestamp: UInt32) throws(ProviderError) -> Bool {
         let group = try G1Group.bls12381.get()
         guard let identity = Hexadecimal.bytes(signature.mpinId),
             let publicKey = Hexadecimal.bytes(signature.publicKey),
@@ -197,7 +197,7 @@ final class FakeServers: Exchange {
 
     // MARK: - JSON
 
-    static func members(_ body: [UInt8]) throws(CertificateProviderError) -> [String: String] {
+    static func members(_ body: [UInt8]) throws(ProviderError) -> [String: String] {
         (try? JSONDecoder().decode([String: String].self, from: Data(body))) ?? [:]
     }
 

@@ -8,7 +8,7 @@ import Testing
 
 /// Answers that are lost on the way.
 struct LostAnswerTests {
-    private func confirm(_ server: LoopbackServer) async throws -> CertificateProviderError.Code? {
+    private func confirm(_ server: LoopbackServer) async throws -> ProviderError.Code? {
         let test = try await TestHost.enrolled()
         let key = try test.host().key(of: TestHost.user, .signing)
         let signed = try key.sign(
@@ -17,7 +17,7 @@ struct LostAnswerTests {
             trusting: ServerTrust(trustAnchors: .system), timeout: .seconds(60),
             transport: Transport(retryPolicy: RetryPolicy(sleep: { _ in }, draw: { 0 })))
         let authority = Authority(try #require(ServerURL("http://localhost:\(server.port)")), exchange)
-        return await CertificateProviderError.of { () throws(CertificateProviderError) in
+        return await ProviderError.of { () throws(ProviderError) in
             try await authority.confirm(signed, SecretBytes(utf8: "token"))
         }?.code
     }
@@ -30,7 +30,7 @@ struct LostAnswerTests {
         let exchange = NetworkExchange(trusting: ServerTrust(trustAnchors: .system), timeout: .seconds(1))
         let relyingParty = RelyingParty(try #require(ServerURL("http://localhost:\(server.port)")), exchange)
         let start = ContinuousClock.now
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await relyingParty.document([1], access: SecretBytes(utf8: "token"))
         }
         #expect(error?.code == .timedOut && ContinuousClock.now - start < .seconds(30), "\(String(describing: error))")
@@ -51,10 +51,10 @@ struct LostAnswerTests {
             transport: Transport(retryPolicy: RetryPolicy(sleep: { _ in }, draw: { 0 })))
         let server = try LoopbackServer { _ in nil }
         // A port below 1024, which no other test takes.
-        let cases: [(Int, CertificateProviderError.Reason?)] = [(1, .nothingSent), (Int(server.port), nil)]
+        let cases: [(Int, ProviderError.Reason?)] = [(1, .nothingSent), (Int(server.port), nil)]
         for (port, reason) in cases {
             let url = try #require(ServerURL("http://localhost:\(port)"))
-            let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+            let error = await ProviderError.of { () throws(ProviderError) in
                 try await exchange.response(to: HTTPRequest(target: "/", isRepeatable: true), at: url, token: nil)
             }
             #expect(error?.code == .unavailable && error?.reason == reason, "\(port)")

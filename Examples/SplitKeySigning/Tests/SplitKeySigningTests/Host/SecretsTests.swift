@@ -12,7 +12,7 @@ struct SecretsTests {
         let test = try TestHost()
         let shares = Mutex<[String]>([])
         let servers = test.servers
-        servers.answer { [unowned servers] recorded throws(CertificateProviderError) in
+        servers.answer { [unowned servers] recorded throws(ProviderError) in
             guard recorded.path == "/rps/v2/dvsregister" else {
                 if recorded.path.hasPrefix("/04") { shares.withLock { $0.append(String(recorded.path.dropFirst())) } }
                 return nil
@@ -31,7 +31,7 @@ struct SecretsTests {
         let wrong = try test.file("pin", "90417253")
         var messages: [String] = []
         for _ in 0..<2 {
-            let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+            let error = await ProviderError.of { () throws(ProviderError) in
                 try await test.host([.signing: wrong], isService: true).sign([1], as: TestHost.user) { _ in true }
             }
             messages.append("\(String(describing: error))")

@@ -11,7 +11,7 @@ struct SignTests {
     private static let document = Array("a document".utf8)
     private static var digest: String { DisplayText.hexadecimal(Array(SHA256.hash(data: document))) }
 
-    private func sign(_ host: SplitKeyHost) async throws(CertificateProviderError) -> SplitKeyHost.Signed {
+    private func sign(_ host: SplitKeyHost) async throws(ProviderError) -> SplitKeyHost.Signed {
         try await host.sign(Self.document, as: TestHost.user) { _ in true }
     }
 
@@ -48,7 +48,7 @@ struct SignTests {
         let test = try await TestHost.enrolled()
         if isStored { try await test.host().login(TestHost.user) }
         test.servers.answer { $0.path == "/document" ? (401, "{}") : nil }
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await sign(test.host())
         }
         #expect(error?.code == .rejected && test.servers.count("/rps/v2/login") == (isStored ? 2 : 1))
@@ -63,7 +63,7 @@ struct SignTests {
             guard recorded.path == "/document" else { return nil }
             return (200, #"{"hash":"\#(String(repeating: "00", count: 32))","timestamp":1700000000}"#)
         }
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await sign(test.host())
         }
         #expect(error?.code == .protocolError)
@@ -80,7 +80,7 @@ struct SignTests {
             guard recorded.path == "/document" else { return nil }
             return (200, #"{"hash":"\#(digest)","timestamp":\#(UInt32(time.timeIntervalSince1970))}"#)
         }
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await sign(test.host())
         }
         guard abs(seconds) > 600 else {
@@ -95,7 +95,7 @@ struct SignTests {
     func changedWhileReading() async throws {
         let test = try await TestHost.enrolled()
         let new = try test.file("new", "123456")
-        _ = try await test.host().sign(Self.document, as: TestHost.user) { _ throws(CertificateProviderError) in
+        _ = try await test.host().sign(Self.document, as: TestHost.user) { _ throws(ProviderError) in
             try await test.host().changePIN(of: TestHost.user, .signing, from: new)
             test.person.types("123456", as: .signing)
             return true
@@ -110,7 +110,7 @@ struct SignTests {
         let new = try test.file("new", "1234")
         let named = try await test.host([.signing: old]).changePIN(of: TestHost.user, .signing, from: new)
         #expect(named == old.description)
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await sign(test.host([.signing: old], isService: true))
         }
         #expect(error?.code == .pinIncorrect && test.servers.count("/verify-signature") == 0)
@@ -122,7 +122,7 @@ struct SignTests {
     func declined() async throws {
         let test = try await TestHost.enrolled()
         let host = test.host()
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await host.sign(Self.document, as: TestHost.user) { _ in false }
         }
         #expect(error?.code == .userCancelled)
@@ -133,18 +133,18 @@ struct SignTests {
     @Test(
         "The verdicts of the relying party",
         arguments: [
-            ("BadPin", CertificateProviderError.Code.pinIncorrect), ("UserBlocked", .pinLocked),
+            ("BadPin", ProviderError.Code.pinIncorrect), ("UserBlocked", .pinLocked),
             ("InvalidSignature", .rejected), ("MissingSignature", .protocolError), ("ValidSignature", .protocolError),
             ("Other\u{1b}[1m", .protocolError),
         ])
-    func verdicts(status: String, code: CertificateProviderError.Code) async throws {
+    func verdicts(status: String, code: ProviderError.Code) async throws {
         let test = try await TestHost.enrolled()
         let text = String(decoding: try JSONEncoder().encode(status), as: UTF8.self)
         test.servers.answer { recorded in
             // A word of validity beside "verified": false is none.
             recorded.path == "/verify-signature" ? (200, #"{"verified":false,"status":\#(text)}"#) : nil
         }
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await sign(test.host())
         }
         #expect(error?.code == code && error?.message.contains("\u{1b}") == false)
@@ -160,7 +160,7 @@ struct SignTests {
             guard ["/document", "/verify-signature"].contains(recorded.path) else { return nil }
             return (status, #"{"message":"It is broken. Look for the reason in its log."}"#)
         }
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await sign(test.host())
         }
         #expect(error?.code == .unavailable)
@@ -172,16 +172,16 @@ struct SignTests {
         let test = try await TestHost.enrolled()
         _ = try await sign(test.host())
         test.person.types("5807", as: .signing)
-        var codes: [CertificateProviderError.Code?] = []
+        var codes: [ProviderError.Code?] = []
         for _ in 0..<3 {
             codes.append(
-                await CertificateProviderError.of { () throws(CertificateProviderError) in
+                await ProviderError.of { () throws(ProviderError) in
                     try await sign(test.host())
                 }?.code)
         }
         test.person.types(TestHost.signingPIN, as: .signing)
         codes.append(
-            await CertificateProviderError.of { () throws(CertificateProviderError) in
+            await ProviderError.of { () throws(ProviderError) in
                 try await sign(test.host())
             }?.code)
         #expect(codes == [.pinIncorrect, .pinIncorrect, .pinLocked, .pinLocked])
@@ -192,7 +192,7 @@ struct SignTests {
         let test = try await TestHost.enrolled()
         _ = try await sign(test.host())
         test.person.types(pin, as: .signing)
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await sign(test.host())
         }
         #expect(error?.code == .pinIncorrect)
@@ -213,7 +213,7 @@ struct SignTests {
         test.servers.answer { recorded in
             recorded.path == "/authzurl" ? (200, #"{"authorizeURL":"https://shop.example/oidc/authorize?x=1"}"#) : nil
         }
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await test.host().login(TestHost.user)
         }
         #expect(error?.code == .protocolError)
@@ -229,7 +229,7 @@ struct SignTests {
         ]
         for location in others {
             test.servers.answer { $0.path == "/oidc/authorize" ? (302, location) : nil }
-            let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+            let error = await ProviderError.of { () throws(ProviderError) in
                 try await test.host().login(TestHost.user)
             }
             #expect(error?.code == .protocolError, "\(location)")
@@ -241,7 +241,7 @@ struct SignTests {
     func accessTokens(token: String) async throws {
         let test = try await TestHost.enrolled()
         test.servers.answer { $0.path == "/authtoken" ? (200, #"{"access_token":"\#(token)"}"#) : nil }
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await test.host().login(TestHost.user)
         }
         #expect(error?.code == .protocolError)
@@ -265,7 +265,7 @@ struct SignTests {
         let test = try await TestHost.enrolled()
         let new = try test.file("new", "0012345\n")
         test.person.types("1111", as: .signing)
-        let error = await CertificateProviderError.of { () throws(CertificateProviderError) in
+        let error = await ProviderError.of { () throws(ProviderError) in
             try await test.host().changePIN(of: TestHost.user, .signing, from: new)
         }
         #expect(error?.code == .pinIncorrect)

@@ -17,8 +17,8 @@ struct StoreTests {
         let test = try await TestHost.enrolled()
         try await test.host().login(TestHost.user)
         let wrong = try test.file("pin", "0000")
-        func sign() async -> CertificateProviderError? {
-            await CertificateProviderError.of { () throws(CertificateProviderError) in
+        func sign() async -> ProviderError? {
+            await ProviderError.of { () throws(ProviderError) in
                 try await test.host([.signing: wrong], isService: true).sign([1], as: TestHost.user) { _ in true }
             }
         }
@@ -31,14 +31,14 @@ struct StoreTests {
         #expect(error?.code == .storeReadFailed && error?.message.contains("is of format 2") == true)
         if prefix == "key-" {
             let sent = test.servers.count("/rps/v2/dvsconfirm")
-            let enrolment = await CertificateProviderError.of { () throws(CertificateProviderError) in
+            let enrolment = await ProviderError.of { () throws(ProviderError) in
                 try await test.host().enrolLoginKey(code: SecretBytes(utf8: "code"))
             }
             // The code is not used up.
             #expect(enrolment?.code == .storeReadFailed && test.servers.count("/rps/v2/dvsconfirm") == sent)
         }
         if prefix == "access-" {
-            let login = await CertificateProviderError.of { () throws(CertificateProviderError) in
+            let login = await ProviderError.of { () throws(ProviderError) in
                 try await test.host().login(TestHost.user)
             }
             #expect(login?.code == .storeReadFailed)
@@ -75,7 +75,7 @@ struct StoreTests {
         try await test.host().enrolSigningKey(of: TestHost.user)
         let changed = try old.changing(
             PIN(SecretBytes(utf8: TestHost.signingPIN)), to: PIN(SecretBytes(utf8: "1234")))
-        let error = #expect(throws: CertificateProviderError.self) { try test.store.save(changed, insteadOf: old) }
+        let error = #expect(throws: ProviderError.self) { try test.store.save(changed, insteadOf: old) }
         #expect(error?.reason == .busy)
         _ = try await test.host().sign([1], as: TestHost.user) { _ in true }
     }
@@ -83,7 +83,7 @@ struct StoreTests {
     @Test("Who has no key cannot be forgotten")
     func forgetUnknown() async throws {
         let test = try await TestHost.enrolled()
-        let error = #expect(throws: CertificateProviderError.self) {
+        let error = #expect(throws: ProviderError.self) {
             try test.store.forget("bob", at: Self.authority)
         }
         #expect(error?.code == .notFound)

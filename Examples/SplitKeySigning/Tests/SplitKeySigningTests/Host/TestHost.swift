@@ -86,22 +86,22 @@ final class Person: UserInteraction {
 
     func types(_ pin: String, as scope: MPinID.Scope) { state.withLock { $0.pins[scope] = pin } }
 
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+    func requestSecret(_ prompt: String) async throws(ProviderError) -> SecretBytes {
         state.withLock { state in
             state.questions.append(prompt)
             return SecretBytes(utf8: state.pins[prompt.contains("login") ? .login : .signing] ?? "")
         }
     }
 
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { true }
+    func confirm(_ question: String) async throws(ProviderError) -> Bool { true }
 }
 
-extension CertificateProviderError {
+extension ProviderError {
     /// The error of a call; `nil` if it has none.
     static func of(
-        _ body: () async throws(CertificateProviderError) -> some Any
-    ) async -> CertificateProviderError? {
-        do throws(CertificateProviderError) {
+        _ body: () async throws(ProviderError) -> some Any
+    ) async -> ProviderError? {
+        do throws(ProviderError) {
             _ = try await body()
             return nil
         } catch {

@@ -1,4 +1,4 @@
-extension CertificateProviderError {
+extension ProviderError {
     /// The part of an error that a caller may decide by, beside the code. Open, as ``Code`` is; plugins can use those below.
     public struct Reason: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
         public let rawValue: String

@@ -2,7 +2,7 @@ public import CertificateProviding
 import NIOCore
 import NIOSSL
 
-extension CertificateProviderError {
+extension ProviderError {
     /// Creates the error for a TLS failure from the error of a channel's pipeline or of an HTTP client.
     ///
     /// - `rejected`: the peer refused our certificate. `nativeCode` is the number of its ``TLSAlert``.
@@ -18,7 +18,7 @@ extension CertificateProviderError {
         func problem(_ text: String, _ code: Code = .protocolError) -> Self {
             Self(code, "\(peer) \(text).", underlying: error)
         }
-        if let error = error as? CertificateProviderError {
+        if let error = error as? ProviderError {
             self = error
         } else if let alert = TLSAlert(receivedIn: error) {
             if alert == .certificateRequired {

@@ -1,6 +1,6 @@
 package import CertificateProviding
 
-extension CertificateProviderError {
+extension ProviderError {
     /// An error of the other side.
     ///
     /// - Parameter request: The request that it answers; `nil` for an error within an answer.
@@ -25,7 +25,7 @@ extension CertificateProviderError {
     }
 }
 
-extension CertificateProviderError.Code {
+extension ProviderError.Code {
     /// The other side does not know a request. Not for users: the host turns it into another error.
     package static let unsupportedRequest = Self(rawValue: WireError.unsupported)
 

@@ -1,6 +1,6 @@
 public import CertificateProviding
 
-extension CertificateProviderError.Reason {
+extension ProviderError.Reason {
     /// The server has refused a password that was sent, by the status 401. Note the password by
     /// ``/CertificateProviding/ProviderEnvironment/noteOutcome(of:for:isRejected:)`` then, so that it is not sent again by itself.
     public static let rejectedPassword = Self(rawValue: "rejectedPassword")

@@ -1,7 +1,7 @@
 /// The public error of the framework: what failed, in which provider, and what to do next.
 ///
 /// Compare ``code``; show ``message``. Neither ever holds a secret.
-public struct CertificateProviderError: Error, Sendable {
+public struct ProviderError: Error, Sendable {
     /// The kind of failure. Open: a provider may define codes of its own.
     public struct Code: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
         public let rawValue: String
@@ -50,7 +50,7 @@ public struct CertificateProviderError: Error, Sendable {
     }
 }
 
-extension CertificateProviderError: CustomStringConvertible {
+extension ProviderError: CustomStringConvertible {
     public var description: String {
         // Messages about plugins begin with their names.
         let origin = provider.map { message.hasPrefix("The plugin '\($0)'") ? "" : "\($0): " } ?? ""
@@ -58,7 +58,7 @@ extension CertificateProviderError: CustomStringConvertible {
     }
 }
 
-extension CertificateProviderError.Code {
+extension ProviderError.Code {
     // Data
     /// The data is damaged, truncated or of another format.
     public static let malformedData = Self(rawValue: "malformedData")
