@@ -476,7 +476,9 @@ let package = Package(
         // Real servers, by the command that is built beside it.
         .testTarget(
             name: "ACMEServerTests",
-            dependencies: ["ACMEProvider", "CertificateProviding", "TestPlugin", "TestSupport", "certprov"]),
+            dependencies: [
+                "ACMEProvider", "CertificateProviding", "PluginHost", "TestPlugin", "TestSupport", "certprov",
+            ]),
         .testTarget(
             name: "NamedKeysTests",
             dependencies: [
@@ -573,8 +575,8 @@ let package = Package(
         .executableTarget(
             name: "TestPlugin",
             dependencies: [
-                "CertificateProviding", "IdentityStore", "PKCS11TokenProvider", "PluginKit", "RemoteMDMProvider",
-                "TestSupport", .product(name: "Logging", package: "swift-log"),
+                "ACMEProvider", "CertificateProviding", "IdentityStore", "PKCS11TokenProvider", "PluginKit",
+                "RemoteMDMProvider", "TestSupport", .product(name: "Logging", package: "swift-log"),
             ], path: "Tests/TestPlugin"),
         .testTarget(
             name: "PluginHostTests",

@@ -14,6 +14,7 @@ public struct ProviderConformance: Sendable {
     private let timeout: Duration
     private let environment: @Sendable () throws -> ProviderEnvironment
     private var ignoredCancellation: @Sendable () -> String? = { nil }
+    private var unsupported: @Sendable () -> String? = { nil }
 
     /// Creates the suite.
     ///
@@ -34,16 +35,21 @@ public struct ProviderConformance: Sendable {
         (self.secrets, self.timeout, self.environment) = (secrets, timeout, environment)
     }
 
-    /// Returns a suite for a provider in a process of its own, whose end hides that it ignores a cancellation.
+    /// Returns a suite for a provider in a process of its own, whose host goes on after some of its mistakes.
     ///
-    /// - Parameter request: Returns what it was ended for; `nil` if it was not.
-    package func noting(ignoredCancellation request: @escaping @Sendable () -> String?) -> ProviderConformance {
+    /// - Parameters:
+    ///   - request: Returns the request that it was ended for, since it ignored a cancellation; `nil` if it was not.
+    ///   - message: Returns the last request that it does not support; `nil` if there is none.
+    package func noting(
+        ignoredCancellation request: @escaping @Sendable () -> String?,
+        unsupported message: @escaping @Sendable () -> String?
+    ) -> ProviderConformance {
         var suite = self
-        suite.ignoredCancellation = request
+        (suite.ignoredCancellation, suite.unsupported) = (request, message)
         return suite
     }
 
-    /// Runs all checks. Gets identities and forgets them: use a source and a store that are made for it.
+    /// Runs all checks. Gets identities, has one revoked if the provider can, and forgets them: use a source and a store that are made for it.
     ///
     /// - Parameter progress: Gets each result as soon as it is known.
     public func run(
@@ -205,6 +211,7 @@ public struct ProviderConformance: Sendable {
             try provider.deleteStoredCertificate()
             await provider.shutdown()
         }
+        await checkRevocation(&report)
     }
 
     /// Left out where no parameter with another value can be tried.
@@ -250,17 +257,51 @@ public struct ProviderConformance: Sendable {
         }.first { (try? make($0)) != nil }
     }
 
-    /// Left out for a provider with neither ability.
+    /// Left out for a provider with none of these abilities.
     private func checkAbilities(_ report: inout ConformanceReport) async {
-        guard let provider = try? make(), provider.deletions != nil || provider.replacement != nil else { return }
+        guard let provider = try? make(),
+            provider.deletions != nil || provider.replacement != nil || provider.advice != nil
+        else { return }
         await report.check(
             "abilities",
-            "A provider that announces deletions, or discards what a new identity replaces, does so when it is asked."
+            "A provider that announces deletions, discards what a new identity replaces, or advises on renewal, does so when it is asked."
         ) {
             let stored = try require(try provider.getStoredCertificate(), "No identity is stored.")
             let sentences = try await provider.deletions?.announcedDeletions() ?? []
             try hasNoSecret("\(sentences)", "The announcement of a deletion")
             try await provider.replacement?.discardReplaced(by: stored, interaction)
+            if let advice = provider.advice {
+                _ = await advice.refreshAdvice(on: stored)
+                let known = advice.advice(on: stored)
+                // A service asks often; the answer must not be another one each time.
+                _ = await advice.refreshAdvice(on: stored)
+                try require(advice.advice(on: stored) == known, "An advice that was just given is another one now.")
+            }
+            if let message = unsupported() { throw Failure(reason: message) }
+        }
+        await provider.shutdown()
+    }
+
+    /// Left out for a provider that does not revoke. Does not close its account: a server may permit no second one.
+    private func checkRevocation(_ report: inout ConformanceReport) async {
+        guard let provider = try? make(), provider.revocation != nil else { return }
+        await report.check(
+            "revocation", "A provider that revokes does so once a certificate is stored, and else says 'notFound'."
+        ) {
+            let revocation = try require(provider.revocation, "The provider cannot revoke now.")
+            try provider.deleteStoredCertificate()
+            // A stored entry stays if it is the source itself.
+            if try provider.getStoredCertificate() == nil {
+                try await refuses([.notFound], "a revocation without a stored certificate") {
+                    try await revocation.revokeStoredCertificate(.superseded, interaction)
+                }
+            }
+            let identity = try await provider.getCertificate(interaction)
+            try await revocation.revokeStoredCertificate(.superseded, interaction)
+            try require(
+                try provider.getStoredCertificate()?.certificate == identity.certificate,
+                "The identity whose certificate was revoked is not in the store any more.")
+            try provider.deleteStoredCertificate()
         }
         await provider.shutdown()
     }

@@ -142,7 +142,7 @@ public final class PluginHost: ProviderSource {
             let instance = self.instance(
                 plugin, options, environment, scheme: nil, texts: texts, sources: sources,
                 stores: usable)
-            return PluginProvider(instance, provider, stores: usable)
+            return PluginProvider(instance, provider, stores: usable, logger: environment.logger)
         }
     }
 

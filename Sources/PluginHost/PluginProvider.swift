@@ -1,5 +1,6 @@
 import CertificateProviding
 import FoundationEssentials
+import Logging
 import PluginProtocol
 
 /// The provider of a plugin.
@@ -11,12 +12,14 @@ final class PluginProvider: CertificateProvider {
     private let stores: UsableKeyStores
     /// The leaf whose key has signed.
     private let proven = BlockingMutex<[UInt8]>([])
+    private let adviser: PluginAdviser
 
     init(
-        _ instance: PluginInstance, _ description: PluginDescription.Provider, stores: UsableKeyStores
+        _ instance: PluginInstance, _ description: PluginDescription.Provider, stores: UsableKeyStores,
+        logger: Logger
     ) {
         (id, can) = (instance.id, Set(description.can))
-        (self.instance, self.stores) = (instance, stores)
+        (self.instance, self.stores, adviser) = (instance, stores, PluginAdviser(instance, logger))
         keyStore = description.keyStore.map { RemoteKeyStore(ofProviderWith: $0.details, source: instance) }
     }
 
@@ -71,6 +74,8 @@ final class PluginProvider: CertificateProvider {
     var deletions: (any DeletionAnnouncing)? { can.contains("announceDeletions") ? self : nil }
     var updates: (any UpdateAnnouncing)? { can.contains("updated") ? self : nil }
     var replacement: (any ReplacedIdentityDiscarding)? { can.contains("discardReplaced") ? self : nil }
+    var advice: (any RenewalAdvising)? { can.contains("advice") ? adviser : nil }
+    var revocation: (any IdentityRevoking)? { can.contains("revoke") ? self : nil }
 
     // MARK: - Identities
 
@@ -256,13 +261,34 @@ extension PluginProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityD
     func discardReplaced(
         by identity: Identity, _ interaction: any UserInteraction
     ) async throws(ProviderError) {
+        try await perform(
+            "discardReplaced",
+            DiscardReplaced(
+                chain: identity.certificateChain.map { Data($0.derRepresentation) }, mayAsk: interaction.canAsk),
+            interaction)
+    }
+}
+
+extension PluginProvider: IdentityRevoking {
+    func revokeStoredCertificate(
+        _ reason: RevocationReason, _ interaction: any UserInteraction
+    ) async throws(ProviderError) {
+        try await perform("revoke", Revoke(reason: reason.rawValue, mayAsk: interaction.canAsk), interaction)
+    }
+
+    func closeAccount(_ interaction: any UserInteraction) async throws(ProviderError) {
+        try await perform("closeAccount", MayAsk(interaction.canAsk), interaction)
+    }
+
+    /// Sends a request that may ask the user, and has an empty answer.
+    private func perform(
+        _ request: String, _ fields: some Encodable & Sendable, _ interaction: any UserInteraction
+    ) async throws(ProviderError) {
         do throws(ProviderError) {
             let _: Nothing = try await instance.withReadyPeer { peer throws(ProviderError) in
                 try await peer.request(
-                    "discardReplaced",
-                    DiscardReplaced(
-                        chain: identity.certificateChain.map { Data($0.derRepresentation) }, mayAsk: interaction.canAsk),
-                    .silence(instance.timeout, mayAsk: interaction.canAsk), RequestContext(interaction))
+                    request, fields, .silence(instance.timeout, mayAsk: interaction.canAsk),
+                    RequestContext(interaction))
             }
         } catch { throw instance.describing(error) }
     }

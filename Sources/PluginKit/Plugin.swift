@@ -20,7 +20,27 @@ public struct Plugin: Sendable {
     private let provider: ProviderDescriptor?
     private let keyStores: [KeyStoreDescriptor]
     private let concurrency: Int
-    private let announcesUpdates: Bool
+    private let abilities: Abilities
+
+    /// The abilities of a provider that the host uses only if the plugin's description names them. The others, such as
+    /// ``/CertificateProviding/CertificateProvider/listing``, need not be named.
+    public struct Abilities: OptionSet, Sendable {
+        public let rawValue: Int
+        public init(rawValue: Int) { self.rawValue = rawValue }
+
+        /// ``/CertificateProviding/CertificateProvider/updates``. The process runs as long as a service follows them.
+        public static let updates = Self(rawValue: 1)
+        /// ``/CertificateProviding/CertificateProvider/advice``. A service asks for it several times a day.
+        public static let advice = Self(rawValue: 2)
+        /// ``/CertificateProviding/CertificateProvider/revocation``.
+        public static let revocation = Self(rawValue: 4)
+
+        /// As the description names them.
+        fileprivate var words: [String] {
+            let words: [(Self, String)] = [(.updates, "updated"), (.advice, "advice"), (.revocation, "revoke")]
+            return words.filter { contains($0.0) }.map(\.1)
+        }
+    }
 
     /// Creates a plugin with a provider.
     ///
@@ -30,20 +50,19 @@ public struct Plugin: Sendable {
     ///     if it has one.
     ///   - version: The plugin's own version, for people.
     ///   - concurrency: How many requests it takes at a time.
-    ///   - announcesUpdates: Whether the provider has ``/CertificateProviding/CertificateProvider/updates``. Its process then
-    ///     runs as long as someone follows them.
+    ///   - abilities: Those of the provider that must be named.
     public init(
         _ provider: ProviderDescriptor, keyStores: [KeyStoreDescriptor] = [], version: String? = nil,
-        concurrency: Int = 64, announcesUpdates: Bool = false
+        concurrency: Int = 64, abilities: Abilities = []
     ) {
         (id, self.version, self.provider) = (provider.id, version, provider)
-        (self.keyStores, self.concurrency, self.announcesUpdates) = (keyStores, concurrency, announcesUpdates)
+        (self.keyStores, self.concurrency, self.abilities) = (keyStores, concurrency, abilities)
     }
 
-    /// Creates a plugin with key stores only. The parameters are those of ``init(_:keyStores:version:concurrency:announcesUpdates:)``.
+    /// Creates a plugin with key stores only. The parameters are those of ``init(_:keyStores:version:concurrency:abilities:)``.
     public init(id: ProviderID, keyStores: [KeyStoreDescriptor], version: String? = nil, concurrency: Int = 64) {
         (self.id, self.version, provider) = (id, version, nil)
-        (self.keyStores, self.concurrency, announcesUpdates) = (keyStores, concurrency, false)
+        (self.keyStores, self.concurrency, abilities) = (keyStores, concurrency, [])
     }
 
     /// Serves the host until it closes the connection. Call it once, at the start of the program; the program ends afterwards.
@@ -83,7 +102,7 @@ public struct Plugin: Sendable {
                 Hello.Provider(
                     displayName: provider.displayName, summary: provider.summary,
                     parameters: provider.ownParameters.map(WireParameter.init),
-                    can: ["list", "announceDeletions", "discardReplaced"] + (announcesUpdates ? ["updated"] : []),
+                    can: ["list", "announceDeletions", "discardReplaced"] + abilities.words,
                     keyStore: keyStores.first?.scheme)
             },
             keyStores: keyStores.map { store in

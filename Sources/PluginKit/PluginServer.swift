@@ -119,18 +119,43 @@ final class PluginServer: PeerServices {
         case "discardReplaced":
             perform(request, peer) {
                 [executor] (provider, fields: DiscardReplaced, _) async throws(ProviderError) in
-                guard let replacement = provider.replacement else { return Nothing() }
-                let chain = try fields.chain.certificates()
-                let stored = try await executor.run { () throws(ProviderError) in
-                    try provider.getStoredCertificate()
-                }
-                // The host says which identity is in use; the provider has that, or another one by now.
-                guard let stored, stored.certificateChain.first?.derRepresentation == chain.first?.derRepresentation
-                else {
-                    return Nothing()
-                }
+                guard let replacement = provider.replacement,
+                    let stored = try await provider.stored(fields.chain, executor)
+                else { return Nothing() }
                 try await replacement.discardReplaced(
                     by: stored, RemoteInteraction(peer, request: request.id, canAsk: fields.mayAsk ?? false))
+                return Nothing()
+            }
+        case "advice":
+            perform(request, peer) { [executor] (provider, fields: AdviceRequest, _) async throws(ProviderError) in
+                guard let advice = provider.advice, let stored = try await provider.stored(fields.chain, executor)
+                else { return AdviceAnswer(window: nil) }
+                _ = await advice.refreshAdvice(on: stored)
+                let known = try await executor.run { () throws(ProviderError) in advice.advice(on: stored) }
+                return AdviceAnswer(
+                    window: known.map {
+                        .init(
+                            start: $0.window.lowerBound.timeIntervalSince1970,
+                            end: $0.window.upperBound.timeIntervalSince1970)
+                    })
+            }
+        case "revoke":
+            perform(request, peer) { (provider, fields: Revoke, _) async throws(ProviderError) in
+                guard let revocation = provider.revocation else {
+                    throw ProviderError(
+                        .operationNotAllowed,
+                        "The provider '\(provider.id)' cannot revoke a certificate with this configuration; ask its issuer."
+                    )
+                }
+                try await revocation.revokeStoredCertificate(
+                    RevocationReason(rawValue: fields.reason),
+                    RemoteInteraction(peer, request: request.id, canAsk: fields.mayAsk ?? false))
+                return Nothing()
+            }
+        case "closeAccount":
+            perform(request, peer) { (provider, fields: MayAsk, _) async throws(ProviderError) in
+                try await provider.revocation?.closeAccount(
+                    RemoteInteraction(peer, request: request.id, canAsk: fields.mayAsk ?? false))
                 return Nothing()
             }
         case "shutdown":
@@ -233,6 +258,18 @@ final class PluginServer: PeerServices {
             state.places[name] = new
             return new
         }
+    }
+}
+
+extension CertificateProvider {
+    /// Returns the stored identity if it is the one with this chain. The host names the one in use; the provider may have another
+    /// one by now.
+    fileprivate func stored(
+        _ chain: [Data], _ executor: BlockingExecutor
+    ) async throws(ProviderError) -> Identity? {
+        let leaf = try chain.certificates().first
+        let stored = try await executor.run { () throws(ProviderError) in try getStoredCertificate() }
+        return stored?.certificate == leaf ? stored : nil
     }
 }
 

@@ -17,7 +17,7 @@ package struct Hello: Codable, Sendable {
         package var displayName: String
         package var summary: String
         package var parameters: [WireParameter]?
-        /// `list`, `announceDeletions`, `discardReplaced`.
+        /// `list`, `announceDeletions`, `discardReplaced`, `updated`, `advice`, `revoke`.
         package var can: [String]?
         /// The scheme of the key store of its identities, which requests without `store` mean.
         package var keyStore: String?
@@ -240,6 +240,35 @@ package struct DiscardReplaced: Codable, Sendable {
     package var chain: [Data]
     package var mayAsk: Bool?
     package init(chain: [Data], mayAsk: Bool) { (self.chain, self.mayAsk) = (chain, mayAsk) }
+}
+
+/// `advice`: the identity in use.
+package struct AdviceRequest: Codable, Sendable {
+    package var chain: [Data]
+    package init(chain: [Data]) { self.chain = chain }
+}
+
+/// The answer to `advice`.
+package struct AdviceAnswer: Codable, Sendable {
+    /// In seconds since 1970-01-01T00:00:00Z.
+    package struct Window: Codable, Sendable {
+        package var start: Double
+        package var end: Double
+        package init(start: Double, end: Double) { (self.start, self.end) = (start, end) }
+    }
+    /// Missing if the issuer does not say.
+    package var window: Window?
+    /// How long the answer holds, in seconds.
+    package var askAgain: Double?
+    package init(window: Window?) { self.window = window }
+}
+
+/// `revoke`.
+package struct Revoke: Codable, Sendable {
+    /// A number of RFC 5280, section 5.3.1.
+    package var reason: Int
+    package var mayAsk: Bool?
+    package init(reason: Int, mayAsk: Bool) { (self.reason, self.mayAsk) = (reason, mayAsk) }
 }
 
 /// A request that may ask the user.

@@ -2,6 +2,7 @@ import ACMEProvider
 import CertificateProviding
 import Foundation
 import Glibc
+import PluginHost
 import TestSupport
 import Testing
 
@@ -217,6 +218,35 @@ struct PebbleEnrolmentTests {
         #expect(status.status == "Revoked" && status.reason == 4)
         let again = try host.certprov("delete", "--yes", "--revoke")
         #expect(again.status != 0 && again.stderr.contains("No identity is stored"), "\(again)")
+    }
+
+    @Test("The provider in a plugin enrols, revokes and closes its account")
+    func inAPlugin() async throws {
+        let (server, person) = (try await Pebble.start(), NoUserInteraction())
+        try host.directory.install(
+            "plugins/certprov-plugin-acme", "#!/bin/sh\nexec '\(Host.program("TestPlugin"))' acme\n".utf8)
+        let plugins = PluginHost(
+            PluginDirectories([host.directory["plugins"]]), logger: ProviderEnvironment.testing().logger)
+        let parameters = ProviderParameters(
+            [
+                "directory": server.directoryURL, "trust-anchors": server.serverCA, "agree-terms": "true",
+                "proxy": "none", "identifiers": "dns:web.example.test", "http-listen": "\(http)", "timeout": "60",
+            ].mapValues { .init($0) })
+        let provider = try #require(try plugins.provider(ProviderID("acme"), parameters)).makeProvider(
+            .testing(), parameters)
+        let revocation = try #require(provider.revocation)
+        #expect(await failure { try await revocation.revokeStoredCertificate(.superseded, person) }?.code == .notFound)
+        let identity = try await provider.getCertificate(person)
+        // This server has no renewal information.
+        #expect(await provider.advice?.refreshAdvice(on: identity) == true)
+        #expect(provider.advice?.advice(on: identity) == nil)
+        try await revocation.revokeStoredCertificate(.superseded, person)
+        let serial = identity.certificate.serialNumberText.replacing(":", with: "")
+        let status = try server.status(ofSerial: serial)
+        #expect(status.status == "Revoked" && status.reason == 4)
+        try await revocation.closeAccount(person)
+        try await revocation.closeAccount(person)
+        await plugins.shutdown()
     }
 
     @Test("A closed account is an error, whose next step makes another one")

@@ -191,13 +191,16 @@ import Testing
         // With an ability, whose check is left out otherwise.
         try install(
             "files",
-            try files().replacing(#""provider": {"#, with: #""provider": {"can": ["announceDeletions"],"#).replacing(
-                #"    if request == "forget":"#,
-                with: """
-                        if request == "announceDeletions":
-                            return {"sentences": []}
-                        if request == "forget":
-                    """))
+            try files().replacing(#""provider": {"#, with: #""provider": {"can": ["announceDeletions", "revoke"],"#)
+                .replacing(
+                    #"    if request == "forget":"#,
+                    with: """
+                            if request == "announceDeletions":
+                                return {"sentences": []}
+                            if request == "revoke":
+                                return {}
+                            if request == "forget":
+                        """))
         var checked: Set<String> = []
         for arguments in [
             [sandbox.path + "/plugins/certprov-plugin-files", "--set", "directory=\(sandbox.path)/identity"], [keys],
@@ -236,7 +239,7 @@ import Testing
         try install(
             "files",
             try files().replacing(
-                #""provider": {"#, with: #""shutdown": True, "provider": {"can": ["announceDeletions"],"#
+                #""provider": {"#, with: #""shutdown": True, "provider": {"can": ["announceDeletions", "revoke"],"#
             ).replacing(
                 #""parameters": ["#, with: #""parameters": [{"name": "extra", "type": "file", "summary": "A file."},"#
             ).replacing(
@@ -255,10 +258,21 @@ import Testing
         let failed = try failures([
             sandbox.path + "/plugins/certprov-plugin-files", "--set", "directory=\(sandbox.path)/identity",
         ])
-        #expect(Set(failed.keys) == ["hello", "shutdown", "cancellation", "abilities"], "\(failed)")
+        #expect(Set(failed.keys) == ["hello", "shutdown", "cancellation", "abilities", "revocation"], "\(failed)")
         #expect(failed["hello"]?.contains("'extra' has the unknown type 'file'; the types are string, ") == true)
         #expect(failed["cancellation"]?.contains("'obtain' was not answered") == true, "\(failed)")
         #expect(failed["abilities"]?.contains("does not support the request 'announceDeletions'") == true, "\(failed)")
+        #expect(failed["revocation"]?.contains("does not support the request 'revoke'") == true, "\(failed)")
+    }
+
+    @Test("A plugin that says that it gives advice, and does not, fails its verification")
+    func adviceIsChecked() throws {
+        try install("files", try files().replacing(#""provider": {"#, with: #""provider": {"can": ["advice"],"#))
+        let failed = try failures([
+            sandbox.path + "/plugins/certprov-plugin-files", "--set", "directory=\(sandbox.path)/identity",
+        ])
+        #expect(Set(failed.keys) == ["abilities"], "\(failed)")
+        #expect(failed["abilities"]?.contains("does not support the request 'advice'") == true, "\(failed)")
     }
 
     /// The command's key store as a plugin, in whose input a request has another name.

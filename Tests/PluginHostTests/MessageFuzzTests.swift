@@ -37,6 +37,7 @@ import Testing
         #"{"id":2,"request":"configure","params":{"parameters":{"a":"b"},"timeout":20}}"#,
         #"{"id":3,"request":"obtain","params":{"mayAsk":true}}"#, #"{"id":4,"request":"stored","params":{}}"#,
         #"{"id":5,"request":"discardReplaced","params":{"chain":["AAEC"],"mayAsk":false}}"#,
+        #"{"id":6,"result":{"window":{"start":1767225600,"end":1767312000},"askAgain":60}}"#,
         #"{"id":6,"request":"key.storeChain","params":{"store":"store:","key":{"uri":"a","publicKey":"AA=="},"chain":["AA=="]}}"#,
         #"{"id":7,"request":"remember","params":{"for":1,"key":{"uri":"a","publicKey":"AAEC"}}}"#,
         #"{"id":8,"request":"shutdown"}"#,

@@ -58,7 +58,9 @@ struct TranscriptTests {
             "obtain": (MayAsk.self, IdentityAnswer.self), "stored": (Nothing.self, IdentityAnswer.self),
             "forget": (Nothing.self, Nothing.self), "list": (Nothing.self, WireList.self),
             "announceDeletions": (Nothing.self, Sentences.self),
-            "discardReplaced": (DiscardReplaced.self, Nothing.self), "shutdown": (Nothing.self, Nothing.self),
+            "discardReplaced": (DiscardReplaced.self, Nothing.self), "advice": (AdviceRequest.self, AdviceAnswer.self),
+            "revoke": (Revoke.self, Nothing.self), "closeAccount": (MayAsk.self, Nothing.self),
+            "shutdown": (Nothing.self, Nothing.self),
             "prompt": (Prompt.self, PromptAnswer.self), "secret": (SecretRequest.self, SecretAnswer.self),
             "record.read": (StorageRequest.self, RecordAnswer.self),
             "record.write": (StorageRequest.self, WriteAnswer.self),
@@ -194,13 +196,14 @@ struct TranscriptTests {
 /// The page is replayed: by the host with a scripted plugin, and by a plugin of PluginKit with a scripted host.
 @Suite(.enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(20))) struct TranscriptReplayTests {
     private static let helper = Transcript.root.appending(path: "Tests/PluginHostTests/transcript.py").path
-    /// The differences of PluginKit: it asks nothing without a user, sends no unknown messages, and describes itself so that
-    /// `key.open` follows.
-    private static let notOfPluginKit: Set = ["unknown-to-host", "no-user", "keys-of-card"]
+    /// The differences of PluginKit: it asks nothing without a user, sends no unknown messages, does not say how long an advice
+    /// holds, and describes itself so that `key.open` follows.
+    private static let notOfPluginKit: Set = ["unknown-to-host", "no-user", "keys-of-card", "no-advice"]
     private static let sessions = [
         "obtain", "obtain-own-key", "stored", "updated", "errors", "unknown-to-plugin", "unknown-to-host", "questions",
         "no-user", "secret", "records", "entries", "leases", "obtain-key-of-host", "other-keys-of-host",
         "keys-of-plugin", "other-keys-of-plugin", "keys-of-provider", "keys-of-card", "cancel",
+        "advice", "no-advice",
     ]
 
     @Test func eachSessionIsPlayed() throws {
@@ -261,6 +264,23 @@ struct TranscriptTests {
             #expect(try provider.getStoredCertificate() == nil)
             let choice = await provider.listing?.listIdentities().choice
             #expect(failure { _ = try choice?.get() }?.code == .notFound)
+        case "advice":
+            let provider = try stage.provider()
+            let identity = try #require(try provider.getStoredCertificate())
+            let advice = try #require(provider.advice)
+            #expect(advice.advice(on: identity) == nil)
+            #expect(await advice.refreshAdvice(on: identity))
+            let window = Date(timeIntervalSince1970: 1_767_225_600)...Date(timeIntervalSince1970: 1_767_312_000)
+            #expect(advice.advice(on: identity) == RenewalAdvice(window: window))
+            #expect(await !advice.refreshAdvice(on: identity), "it holds for an hour")
+            try await provider.revocation?.revokeStoredCertificate(.superseded, none)
+            try await provider.revocation?.closeAccount(none)
+        case "no-advice":
+            let provider = try stage.provider()
+            let identity = try #require(try provider.getStoredCertificate())
+            #expect(await provider.advice?.refreshAdvice(on: identity) == true)
+            #expect(provider.advice?.advice(on: identity) == nil)
+            #expect(await provider.advice?.refreshAdvice(on: identity) == false)
         case "updated":
             let provider = try stage.provider()
             var updates = try #require(provider.updates).announcements().makeAsyncIterator()

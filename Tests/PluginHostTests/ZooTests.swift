@@ -190,7 +190,7 @@ import Testing
                 guard let identity = try provider.getStoredCertificate() else { return }
                 try await provider.replacement?.discardReplaced(by: identity, NoUserInteraction())
             }
-        ),
+        ), ("revoke", { try await $0.revocation?.revokeStoredCertificate(.unspecified, NoUserInteraction()) }),
     ]
 
     /// The other requests of the host, one call each.
@@ -209,6 +209,17 @@ import Testing
             await zoo.host.shutdown()
             #expect(zoo.processes.isEmpty)
         }
+    }
+
+    /// It must not keep a service from renewing by the certificate's lifetime.
+    @Test(arguments: ["hangs at advice", "crashes at advice", "a window that ends before it begins"])
+    func anAdviceThatCannotBeHadChangesNothing(behaviour: String) async throws {
+        let zoo = try Zoo(behaviour)
+        let provider = try zoo.provider(["timeout": "2"])
+        let (identity, advice) = (try #require(try provider.getStoredCertificate()), try #require(provider.advice))
+        #expect(await advice.refreshAdvice(on: identity) && advice.advice(on: identity) == nil)
+        #expect(await !advice.refreshAdvice(on: identity), "a failure is not repeated at once")
+        await provider.shutdown()
     }
 
     @Test("A plugin that changes the trust bundle only is one update for a running service")

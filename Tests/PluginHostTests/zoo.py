@@ -119,9 +119,12 @@ def hello():
     if BEHAVIOUR == "a scheme that is not its own":
         stores.append({"scheme": "aquarium", "displayName": "Aquarium", "summary": "Fish.", "parameters": [],
                        "makes": {"p256": ["sign"]}})
+    if BEHAVIOUR == "has a key store":
+        stores.append({"scheme": "zoo", "displayName": "Zoo", "summary": "Keys.", "parameters": [], "makes": {"p256": ["sign"]}})
     return {"keyStores": stores, "version": 99 if BEHAVIOUR == "an unknown version" else 1,
             "id": "other" if BEHAVIOUR == "another plugin's id" else ID, "pluginVersion": "1.0",
-            "provider": {"displayName": "Zoo", "summary": "Misbehaves.", "parameters": parameters, "can": ["list", "updated", "announceDeletions", "discardReplaced"]},
+            "provider": {"displayName": "Zoo", "summary": "Misbehaves.", "parameters": parameters, "can": ["list", "updated", "announceDeletions", "discardReplaced", "advice", "revoke"],
+                         "keyStore": stores[0]["scheme"] if stores else None},
             "concurrency": 4, "fieldOfALaterVersion": {"a": [1]}}
 
 
@@ -160,7 +163,9 @@ def result(number, name, params):
         return listed()
     if name == "announceDeletions":
         return {"sentences": ["Nothing is lost."]}
-    if name == "discardReplaced":
+    if name == "advice":
+        return {"window": {"start": 2, "end": 1} if BEHAVIOUR == "a window that ends before it begins" else {"start": 1, "end": 2}}
+    if name in ("discardReplaced", "revoke", "closeAccount"):
         return {}
     if name == "key.sign":
         return sign(params)

@@ -1,3 +1,4 @@
+import ACMEProvider
 import CertificateProviding
 import IdentityStore
 import PKCS11TokenProvider
@@ -8,6 +9,7 @@ import RemoteMDMProvider
 @main struct TestPlugin {
     static func main() async {
         switch CommandLine.arguments.dropFirst().first {
+        case "acme": await Plugin(ACMEProvider.descriptor, abilities: [.advice, .revocation]).run()
         case "guarded": await Plugin(GuardedProvider.descriptor).run()
         case "large": await Plugin(LargeDataProvider.descriptor).run()
         case "mdm": await Plugin(RemoteMDMProvider.descriptor).run()

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Foundation
 import Logging
 import PluginKit
 import Synchronization
@@ -26,7 +27,8 @@ final class TranscriptProvider: CertificateProvider {
             return try TranscriptProvider(
                 session, environment, hostStore: parameters[keyParameter], keyStore: own.store("vault:"))
         }
-        return Plugin(provider, keyStores: [store], version: "1.0", concurrency: 4, announcesUpdates: true)
+        return Plugin(
+            provider, keyStores: [store], version: "1.0", concurrency: 4, abilities: [.updates, .advice, .revocation])
     }
 
     let id = ProviderID("vault")
@@ -41,7 +43,7 @@ final class TranscriptProvider: CertificateProvider {
         _ session: String, _ environment: ProviderEnvironment, hostStore: any KeyStore, keyStore: any KeyStore
     ) throws(ProviderError) {
         (self.session, self.environment, self.hostStore, self.keyStore) = (session, environment, hostStore, keyStore)
-        stored = Mutex(session == "stored" ? try Self.identity() : nil)
+        stored = Mutex(["stored", "advice"].contains(session) ? try Self.identity() : nil)
     }
 
     // MARK: - Identities
@@ -204,6 +206,26 @@ private struct WrappedKey: IdentityKey {
 }
 
 // MARK: - Abilities
+
+extension TranscriptProvider: RenewalAdvising, IdentityRevoking {
+    var advice: (any RenewalAdvising)? { self }
+    var revocation: (any IdentityRevoking)? { self }
+
+    func advice(on identity: Identity) -> RenewalAdvice? {
+        let window = Date(timeIntervalSince1970: 1_767_225_600)...Date(timeIntervalSince1970: 1_767_312_000)
+        return RenewalAdvice(window: window)
+    }
+
+    func refreshAdvice(on identity: Identity) async -> Bool { true }
+
+    func revokeStoredCertificate(
+        _ reason: RevocationReason, _ interaction: any UserInteraction
+    ) async throws(ProviderError) {
+        guard reason == .superseded else { throw ProviderError(.internal, "The reason is \(reason.rawValue).") }
+    }
+
+    func closeAccount(_ interaction: any UserInteraction) async throws(ProviderError) {}
+}
 
 extension TranscriptProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityDiscarding, UpdateAnnouncing {
     var listing: (any IdentityListing)? { self }

@@ -253,7 +253,10 @@ private final class Verification: Sendable {
             let made = try provider.makeProvider(try surroundings(), own)
             await made.shutdown()
             _ = await ProviderConformance(provider, own, interaction: TerminalInteraction()) { try surroundings() }
-                .noting { [host] in host.ignoredCancellation }.run { [self] in note($0, "provider") }
+                .noting(
+                    ignoredCancellation: { [host] in host.ignoredCancellation },
+                    unsupported: { [host] in host.takeUnsupported() }
+                ).run { [self] in note($0, "provider") }
             if made.keyStore != nil {
                 // Requests without 'store' mean it.
                 _ = await KeyStoreConformance(interaction: TerminalInteraction()) {
