@@ -1,5 +1,4 @@
 import CertificateProviding
-import FoundationEssentials
 
 /// The stored URL of the account. A server that wants an external account for each new one may want it for a look-up by key, too; the
 /// URL needs none.
@@ -12,10 +11,9 @@ struct AccountPlace: Sendable {
         recordName = "url-\(settings.accountName)"
     }
 
-    /// JSON.
     private struct Contents: Codable {
-        static let version = 1
-        var version = Self.version
+        static let format = VersionedRecord<Self>(
+            of: "the account's URL in the store", ifDamaged: "the server is asked for it")
         /// The thumbprint of the account's key: another key has another account.
         let key: String
         let url: String
@@ -25,19 +23,11 @@ struct AccountPlace: Sendable {
     ///
     /// - Throws: `storeReadFailed` for a record that a newer version has written. A damaged one names nothing.
     func url(ofKey thumbprint: String) throws(ProviderError) -> String? {
-        struct Version: Decodable { let version: Int }
         var stored: SecretBytes?
         try environment.toleratingDamage(warns: false) { () throws(ProviderError) in
             stored = try environment.storage.record(named: recordName)
         }
-        guard let stored else { return nil }
-        let data = stored.withUnsafeBytes { Data($0) }
-        if let found = try? JSONDecoder().decode(Version.self, from: data), found.version > Contents.version {
-            throw ProviderError(
-                .storeReadFailed,
-                "The record of the account's URL in the store was written by a newer certprov; update certprov.")
-        }
-        guard let known = try? JSONDecoder().decode(Contents.self, from: data), known.key == thumbprint else {
+        guard let stored, let known = try Contents.format.undamagedContent(of: stored), known.key == thumbprint else {
             return nil
         }
         return known.url
@@ -46,7 +36,7 @@ struct AccountPlace: Sendable {
     /// Blocks.
     func store(_ url: String, ofKey thumbprint: String) throws(ProviderError) {
         guard try self.url(ofKey: thumbprint) != url else { return }
-        let encoded = SecretBytes(copying: try JSONText.encode(Contents(key: thumbprint, url: url)))
+        let encoded = try Contents.format.record(of: Contents(key: thumbprint, url: url))
         // A damaged one cannot be updated.
         try environment.storage.removeRecord(named: recordName)
         try environment.storage.updateRecord(named: recordName) { _ in encoded }

@@ -107,7 +107,7 @@ public final class PEMFileProvider: CertificateProvider {
             }
             try await identity.verifyPossession()
             try await environment.executor.run { [self] () throws(ProviderError) in
-                let record = try InUseRecord(certificate: source.certificate).encoded()
+                let record = try InUseRecord.format.record(of: InUseRecord(certificate: source.certificate))
                 try environment.storage.updateRecord(named: recordName) { _ in record }
             }
             watch.use(contents.stamps)
@@ -128,7 +128,7 @@ public final class PEMFileProvider: CertificateProvider {
     public func getStoredCertificate() throws(ProviderError) -> Identity? {
         do throws(ProviderError) {
             guard let record = try environment.storage.record(named: recordName) else { return nil }
-            try InUseRecord.check(record)
+            _ = try InUseRecord.format.content(of: record)
             let contents = try source.read()
             let identity = try unattended(contents)
             watch.use(contents.stamps)

@@ -8,10 +8,9 @@ extension EnrollingProvider: RenewalAdvising {
     /// The name of the record with the server's last advice.
     var adviceRecordName: String { "advice-\(plan.storageName)" }
 
-    /// JSON. Not secret.
+    /// Not secret.
     private struct Record: Codable {
-        static let version = 1
-        var version = Self.version
+        static let format = VersionedRecord<Self>(of: "the issuer's advice", ifDamaged: "the server is asked again")
         /// The fingerprint of the certificate that it is about.
         let leaf: [UInt8]
         /// The window; `nil` if the server does not say.
@@ -57,7 +56,7 @@ extension EnrollingProvider: RenewalAdvising {
         }
         record = next
         do throws(ProviderError) {
-            let encoded = try Self.encoded(next)
+            let encoded = try Record.format.record(of: next)
             try await environment.executor.run { [self] () throws(ProviderError) in
                 try environment.storage.updateRecord(named: adviceRecordName) { _ in encoded }
             }
@@ -70,17 +69,9 @@ extension EnrollingProvider: RenewalAdvising {
 
     /// Returns the record; `nil` for another certificate, and for one that cannot be read: the server is then asked again.
     private func adviceRecord(on identity: Identity) -> Record? {
-        guard let record = try? environment.storage.record(named: adviceRecordName) else { return nil }
-        let data = record.withUnsafeBytes { Data($0) }
-        guard let known = try? JSONDecoder().decode(Record.self, from: data), known.version == Record.version,
-            known.leaf == identity.certificate.sha256Fingerprint
+        guard let record = try? environment.storage.record(named: adviceRecordName),
+            let known = try? Record.format.content(of: record), known.leaf == identity.certificate.sha256Fingerprint
         else { return nil }
         return known
-    }
-
-    private static func encoded(_ record: Record) throws(ProviderError) -> SecretBytes {
-        do { return SecretBytes(copying: try JSONEncoder().encode(record)) } catch {
-            throw ProviderError(.internal, "The renewal information cannot be encoded.", underlying: error)
-        }
     }
 }

@@ -305,8 +305,8 @@ final class DescriptionCache: Sendable {
     private static let record = "descriptions"
 
     private struct Contents: Codable {
-        static let version = 2
-        var version = Self.version
+        static let format = VersionedRecord<Self>(
+            of: "descriptions of plugins", ifDamaged: "each plugin is asked again")
         /// Most recent last.
         var entries: [Entry] = []
         struct Entry: Codable {
@@ -344,22 +344,18 @@ final class DescriptionCache: Sendable {
                 guard var contents = Self.contents(record) else { return nil }
                 contents.entries.removeAll { $0.digest == digest }
                 contents.entries = contents.entries.suffix(Self.maximum - 1) + [.init(digest: digest, hello: newValue)]
-                return (try? JSONEncoder().encode(contents)).map { SecretBytes(copying: $0) }
+                return try? Contents.format.record(of: contents)
             }
         }
     }
 
     /// Returns `nil` for a record of a newer version, which is not rewritten.
     private static func contents(_ record: SecretBytes?) -> Contents? {
-        guard let data = record.map({ $0.withUnsafeBytes { Data($0) } }) else { return Contents() }
-        if let contents = try? JSONDecoder().decode(Contents.self, from: data), contents.version == Contents.version {
-            return contents
+        guard let record else { return Contents() }
+        do throws(ProviderError) { return try Contents.format.undamagedContent(of: record) ?? Contents() } catch {
+            return nil
         }
-        let version = try? JSONDecoder().decode(Version.self, from: data).version
-        return version.map { $0 > Contents.version } == true ? nil : Contents()
     }
-
-    private struct Version: Decodable { let version: Int }
 }
 
 /// The storage of a plugin that is only asked for its description.

@@ -179,7 +179,7 @@ import Testing
         for error in [
             await #expect(throws: ProviderError.self) { try await enrol(host) },
             #expect(throws: ProviderError.self) { try host.keys.destroyAllStored(and: nil) },
-        ] { #expect(error?.code == .storeReadFailed && error?.message.contains("newer version") == true) }
+        ] { #expect(error?.code == .storeReadFailed && error?.message.contains("newer certprov") == true) }
         #expect(try host.memory.record(named: "keys") == newer)
     }
 

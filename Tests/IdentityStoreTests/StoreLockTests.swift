@@ -100,6 +100,15 @@ import Testing
         _ = try StoreLock(in: root, timeout: .seconds(600), FileSystem())
     }
 
+    @Test("The holder of a lock is named on a host with hundreds of locks")
+    func theHolderIsFoundAmongMany() throws {
+        let directory = try TemporaryDirectory()
+        let files = (0..<300).map { open(directory["\($0)"], O_RDWR | O_CREAT | O_CLOEXEC, 0o600) }
+        defer { for file in files { close(file) } }
+        for file in files { try #require(file >= 0 && flock(file, LOCK_EX) == 0) }
+        #expect(files.allSatisfy { LockHolder(of: $0)?.description == "another operation of this process" })
+    }
+
     @Test("A writer that waited in a directory which was removed is refused")
     func aRemovedDirectoryIsNotWrittenTo() throws {
         let directory = try TemporaryDirectory()

@@ -321,9 +321,10 @@ import Testing
         let provider = try PEMFileProvider.testing(["certificate": directory.path], environment)
         _ = try await provider.fetch()
         try directory.rename(try two.keyPEM, to: "tls.key")
+        now.withLock { $0 = Date() }
         let error = failure { try provider.getStoredCertificate() }
         #expect(error?.code == .pending && error?.retryAfter != nil)
-        now.withLock { $0 += 120 }
+        now.withLock { $0 = Date() + 120 }
         #expect(failure { try provider.getStoredCertificate() }?.code == .keyMismatch)
         try directory.rename(two.chainPEM, to: "tls.crt")
         #expect(try provider.getStoredCertificate()?.certificate == two.certificate)

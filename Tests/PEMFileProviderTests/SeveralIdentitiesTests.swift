@@ -121,13 +121,14 @@ import X509
         let watched = try PEMFileProvider.testing(["certificate": directory.path], environment)
         _ = try await watched.fetch()
         try fault.apply(directory)
+        now.withLock { $0 = Date() }
         // Before the first use, a mistake is a mistake.
         let fresh = try PEMFileProvider.testing(["certificate": directory.path])
         #expect(await code { try await fresh.fetch() } == fault.code)
         let error = failure { try watched.getStoredCertificate() }
         #expect(error?.code == .pending && error?.retryAfter != nil, "\(String(describing: error))")
         #expect(await code { try await watched.fetch() } == .pending)
-        now.withLock { $0 += 120 }
+        now.withLock { $0 = Date() + 120 }
         #expect(failure { try watched.getStoredCertificate() }?.code == fault.code)
         #expect(await code { try await watched.fetch() } == fault.code)
     }

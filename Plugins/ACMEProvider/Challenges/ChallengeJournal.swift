@@ -1,6 +1,5 @@
 import CertificateProviding
 import Enrolment
-import FoundationEssentials
 import IdentityStore
 import Logging
 
@@ -23,8 +22,8 @@ struct ChallengeJournal: Sendable {
     }
 
     private struct Contents: Codable {
-        static let version = 1
-        var version = Self.version
+        static let format = VersionedRecord<Self>(
+            of: "challenges in the store", ifDamaged: "remove what a hook has published")
         var remains: [Remains]
     }
 
@@ -47,25 +46,13 @@ struct ChallengeJournal: Sendable {
 
     /// - Throws: `storeReadFailed` for a record that a newer version has written. A damaged one names nothing.
     private func remains() throws(ProviderError) -> [Remains] {
-        struct Version: Decodable { let version: Int }
         guard let record = try environment.storage.record(named: recordName) else { return [] }
-        let data = record.withUnsafeBytes { Data($0) }
-        if let found = try? JSONDecoder().decode(Version.self, from: data), found.version > Contents.version {
-            throw ProviderError(
-                .storeReadFailed,
-                "The record of challenges in the store was written by a newer certprov; update certprov.")
-        }
-        return (try? JSONDecoder().decode(Contents.self, from: data))?.remains ?? []
+        return try Contents.format.undamagedContent(of: record)?.remains ?? []
     }
 
     private func store(_ remains: [Remains]) throws(ProviderError) {
-        let encoded: SecretBytes
-        do {
-            encoded = SecretBytes(
-                copying: remains.isEmpty ? Data() : try JSONEncoder().encode(Contents(remains: remains)))
-        } catch {
-            throw ProviderError(.internal, "The challenges cannot be encoded.", underlying: error)
-        }
+        let encoded =
+            remains.isEmpty ? SecretBytes(copying: []) : try Contents.format.record(of: Contents(remains: remains))
         try environment.storage.updateRecord(named: recordName) { _ in encoded }
     }
 

@@ -33,13 +33,11 @@ struct PINRecord: Codable {
         var logins: UInt8 = 0
     }
 
-    private struct Version: Decodable { let version: Int }
-
-    private static let format = 1
+    private static let format = VersionedRecord<Self>(
+        of: "earlier PINs", ifDamaged: "restore it from a backup, or enter the PIN at a terminal")
     /// More are forgotten, the oldest first: a service that is restarted for weeks must not fill the store.
     private static let maximumCount = 32
 
-    private var version = format
     /// Of the hashes; random.
     private let key: Data
     private var tokens: [Token] = []
@@ -49,23 +47,22 @@ struct PINRecord: Codable {
     init() { key = SymmetricKey(size: .bits256).withUnsafeBytes { Data($0) } }
 
     init(_ record: SecretBytes) throws(ProviderError) {
-        let data = record.withUnsafeBytes { Data($0) }
-        if let found = try? JSONDecoder().decode(Version.self, from: data), found.version > Self.format {
-            throw Self.unreadable("was written by a newer certprov; update certprov")
+        do throws(ProviderError) {
+            self = try Self.format.content(of: record)
+            guard entries.allSatisfy({ $0.standing != .unanswered || $0.unanswered.count > 0 }) else {
+                throw Self.format.damage
+            }
+        } catch {
+            // Not as damage, after which a caller might go on.
+            throw ProviderError(.storeReadFailed, "No configured PIN is sent to the token. \(error.message)")
         }
-        guard let read = try? JSONDecoder().decode(Self.self, from: data),
-            read.entries.allSatisfy({ $0.standing != .unanswered || $0.unanswered.count > 0 })
-        else { throw Self.unreadable("is damaged") }
-        self = read
     }
 
     /// - Throws: `internal`.
     func encoded() throws(ProviderError) -> SecretBytes {
         var record = self
         (record.tokens, record.entries) = (tokens.suffix(Self.maximumCount), entries.suffix(Self.maximumCount))
-        do { return SecretBytes(copying: try JSONEncoder().encode(record)) } catch {
-            throw ProviderError(.internal, "The record of PINs cannot be encoded.", underlying: error)
-        }
+        return try Self.format.record(of: record)
     }
 
     /// Returns the stored outcome of a PIN on a token.
@@ -153,12 +150,6 @@ struct PINRecord: Codable {
     }
 
     private func tag(of pin: SecretBytes) -> UInt8? { hash(of: pin).withUnsafeBytes { $0.first } }
-
-    private static func unreadable(_ why: String) -> ProviderError {
-        ProviderError(
-            .storeReadFailed,
-            "No configured PIN is sent to the token: the record of earlier PINs \(why).")
-    }
 }
 
 extension Slot.Identity {

@@ -16,15 +16,13 @@ struct PendingKeys: Sendable {
     let logger: Logger
     let now: @Sendable () -> Date
 
-    private static let format = 1
     /// How long after the first look a pair may still come: longer than any card takes for one.
     private static let timeout: TimeInterval = 600
     /// The number of key pairs that all processes make at a time on one token.
     private static let maximum = 16
 
-    /// The content of a record, as JSON.
     private struct Content: Codable {
-        var version = PendingKeys.format
+        static let format = VersionedRecord<Self>(of: "a pending key pair", ifDamaged: "restore it from a backup")
         let id: Data
         var firstLook: Date?
     }
@@ -57,13 +55,7 @@ struct PendingKeys: Sendable {
         }
 
         fileprivate func write(firstLook: Date? = nil) throws(ProviderError) {
-            let record: SecretBytes
-            do {
-                record = SecretBytes(copying: try JSONEncoder().encode(Content(id: Data(id), firstLook: firstLook)))
-            } catch {
-                throw ProviderError(
-                    .internal, "The record of a pending key pair cannot be encoded.", underlying: error)
-            }
+            let record = try Content.format.record(of: Content(id: Data(id), firstLook: firstLook))
             try storage.updateRecord(named: name) { _ in record }
         }
     }
@@ -131,12 +123,6 @@ struct PendingKeys: Sendable {
     }
 
     private func content(of name: String) throws(ProviderError) -> Content? {
-        guard let data = try storage.record(named: name).map({ $0.withUnsafeBytes { Data($0) } }) else { return nil }
-        guard let content = try? JSONDecoder().decode(Content.self, from: data), content.version == Self.format else {
-            throw ProviderError(
-                .storeReadFailed,
-                "The record of a pending key pair is damaged, or was written by a newer certprov; update certprov.")
-        }
-        return content
+        try storage.record(named: name).map { record throws(ProviderError) in try Content.format.content(of: record) }
     }
 }

@@ -184,14 +184,12 @@ public struct OwnedKeys: Sendable {
 
     // MARK: - The record
 
-    /// JSON: `{"version":1,"keys":[…]}`, with a ``KeyReference`` for each key. No record without a key.
+    /// `{"version":1,"keys":[…]}`, with a ``KeyReference`` for each key. No record without a key.
     private struct Contents: Codable {
-        static let version = 1
-        var version = Self.version
+        static let format = VersionedRecord<Self>(
+            of: "the provider's keys", ifDamaged: "delete the identity to discard it")
         var keys: [KeyReference]
     }
-
-    private struct Version: Decodable { let version: Int }
 
     /// Returns all keys to delete, those that are not in use first.
     private func all(
@@ -209,27 +207,12 @@ public struct OwnedKeys: Sendable {
         try environment.storage.updateRecord(named: recordName) { record throws(ProviderError) in
             var keys = try Self.named(in: record)
             change(&keys)
-            if keys.isEmpty { return SecretBytes(copying: []) }
-            do { return SecretBytes(copying: try JSONEncoder().encode(Contents(keys: keys))) } catch {
-                throw ProviderError(.internal, "The record of keys cannot be encoded.", underlying: error)
-            }
+            return keys.isEmpty ? SecretBytes(copying: []) : try Contents.format.record(of: Contents(keys: keys))
         }
     }
 
     private static func named(in record: SecretBytes?) throws(ProviderError) -> [KeyReference] {
-        guard let record else { return [] }
-        let data = record.withUnsafeBytes { Data($0) }
-        if let found = try? JSONDecoder().decode(Version.self, from: data), found.version > Contents.version {
-            throw ProviderError(
-                .storeReadFailed,
-                "The record of the provider's keys was written by a newer version of certprov; update certprov.")
-        }
-        guard let contents = try? JSONDecoder().decode(Contents.self, from: data) else {
-            throw ProviderError(
-                .storeReadFailed, "The record of the provider's keys is damaged; delete the identity to discard it.",
-                reason: .damaged)
-        }
-        return contents.keys
+        try record.map { record throws(ProviderError) in try Contents.format.content(of: record).keys } ?? []
     }
 }
 

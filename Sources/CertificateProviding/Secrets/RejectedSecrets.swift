@@ -45,7 +45,6 @@ extension ProviderEnvironment {
 /// The calls read and write small local files: they block for a short, bounded time and may be made from any thread.
 package struct RejectedSecrets: Sendable {
     package static let recordName = "rejected-secrets"
-    private static let version = 1
     /// More are forgotten, the oldest first.
     private static let maximumCount = 32
 
@@ -84,7 +83,9 @@ package struct RejectedSecrets: Sendable {
     }
 
     private struct Content: Codable {
-        var version = RejectedSecrets.version
+        static let format = VersionedRecord<Self>(
+            of: "rejected passwords",
+            ifDamaged: "remove its file from the state directory: records/*/\(RejectedSecrets.recordName)")
         var key = SecretHashKey()
         /// The oldest first.
         var hashes: [Data] = []
@@ -92,25 +93,14 @@ package struct RejectedSecrets: Sendable {
         init() {}
 
         init(_ record: SecretBytes?) throws(ProviderError) {
-            guard let data = record?.withUnsafeBytes({ Data($0) }) else { return }
-            guard let content = try? JSONDecoder().decode(Self.self, from: data),
-                content.version == RejectedSecrets.version
-            else {
-                throw ProviderError(
-                    .storeReadFailed,
-                    "No configured password is sent: the record of rejected passwords is damaged, or was written by a newer certprov; "
-                        + "update certprov, or remove its file from the state directory: records/*/\(RejectedSecrets.recordName)"
-                )
+            guard let record else { return }
+            do throws(ProviderError) { self = try Self.format.content(of: record) } catch {
+                // Not as damage, after which a caller might go on.
+                throw ProviderError(.storeReadFailed, "No configured password is sent. \(error.message)")
             }
-            self = content
         }
 
-        func encoded() throws(ProviderError) -> SecretBytes {
-            do { return SecretBytes(copying: try JSONEncoder().encode(self)) } catch {
-                throw ProviderError(
-                    .internal, "The record of rejected passwords cannot be encoded.", underlying: error)
-            }
-        }
+        func encoded() throws(ProviderError) -> SecretBytes { try Self.format.record(of: self) }
 
         func contains(_ secret: SecretBytes, _ account: String) -> Bool {
             hashes.contains { key.isHash($0, of: secret, for: account) }

@@ -2,15 +2,15 @@ import CertificateProviding
 import FoundationEssentials
 import IdentityStore
 
-/// The vault's record of the registration: JSON, in a part of the application's store that no provider has. Written before the
+/// The vault's record of the registration, in a part of the application's store that no provider has. Written before the
 /// first request, and complete when the vault is created, which takes it in. So the application is registered exactly when
 /// there is a vault.
 struct ConnectionRecord: Codable, Sendable {
     private static let provider = ProviderID("registration_")
     private static let name = "connection"
-    private static let currentVersion = 1
+    private static let format = VersionedRecord<Self>(
+        of: "the registration", ifDamaged: "restore the vault from a backup")
 
-    var version = currentVersion
     /// The connection's id: the one to ask for, or while registered the server's.
     var connectionID: String
     /// The user whom the id was chosen for: the certificate's subject and issuer, or the user's name.
@@ -55,16 +55,7 @@ struct ConnectionRecord: Codable, Sendable {
 
     private static func decoded(_ record: SecretBytes?) throws(ProviderError) -> ConnectionRecord? {
         guard let record else { return nil }
-        let data = record.withUnsafeBytes { Data($0) }
-        guard let content = try? JSONDecoder().decode(ConnectionRecord.self, from: data),
-            content.version <= currentVersion
-        else {
-            throw ProviderError(
-                .storeReadFailed,
-                "The record of the registration is damaged, or was written by a newer certprov; update certprov, or restore the vault "
-                    + "from a backup. \(withoutBackup)")
-        }
-        return content
+        return try format.content(of: record)
     }
 
     /// Replaces the record. It is on disk when the function returns.
@@ -95,12 +86,7 @@ struct ConnectionRecord: Codable, Sendable {
         }
     }
 
-    private func encoded() throws(ProviderError) -> SecretBytes {
-        guard let data = try? JSONEncoder().encode(self) else {
-            throw ProviderError(.internal, "The record of the registration cannot be encoded.")
-        }
-        return SecretBytes(copying: data)
-    }
+    private func encoded() throws(ProviderError) -> SecretBytes { try Self.format.record(of: self) }
 
     // MARK: - Passwords
 

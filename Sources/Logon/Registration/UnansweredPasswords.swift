@@ -4,7 +4,8 @@ import FoundationEssentials
 /// How often passwords were sent that the platform server has neither accepted nor rejected: the connection was closed, a gateway
 /// answered, or the process was killed. They may be wrong, and each time may have counted.
 struct UnansweredPasswords: Codable {
-    private static let currentVersion = 1
+    private static let format = VersionedRecord<Self>(
+        of: "passwords without an answer", ifDamaged: "it counts none then")
     /// As of rejected ones.
     private static let maximum = 4
 
@@ -25,7 +26,6 @@ struct UnansweredPasswords: Codable {
         }
     }
 
-    private var version = currentVersion
     private var key = SecretHashKey()
     private var all: [Tries] = []
 
@@ -33,15 +33,7 @@ struct UnansweredPasswords: Codable {
     ///
     /// - Throws: `storeReadFailed` for a record of a newer version.
     init(_ record: SecretBytes?, now: Date = .distantFuture) throws(ProviderError) {
-        let former = record.flatMap { record in
-            try? JSONDecoder().decode(Self.self, from: record.withUnsafeBytes { Data($0) })
-        }
-        guard let former else { return }
-        guard former.version <= Self.currentVersion else {
-            throw ProviderError(
-                .storeReadFailed,
-                "The record of passwords without an answer was written by a newer certprov; update certprov.")
-        }
+        guard let record, let former = try Self.format.undamagedContent(of: record) else { return }
         self = former
         // The clock was set back.
         for index in all.indices { all[index].last = min(all[index].last, now) }
@@ -71,12 +63,5 @@ struct UnansweredPasswords: Codable {
         all.firstIndex { key.isHash($0.hash, of: password, for: "") }
     }
 
-    func encoded() throws(ProviderError) -> SecretBytes {
-        let encoder = JSONEncoder()
-        encoder.outputFormatting = .sortedKeys
-        guard let data = try? encoder.encode(self) else {
-            throw ProviderError(.internal, "The record of a password cannot be encoded.")
-        }
-        return SecretBytes(copying: data)
-    }
+    func encoded() throws(ProviderError) -> SecretBytes { try Self.format.record(of: self) }
 }

@@ -6,9 +6,7 @@ extension ContractQueue {
 
     /// The state as it is stored.
     private struct StateRecord: Codable {
-        static let version = 1
-
-        var version = Self.version
+        static let format = VersionedRecord<Self>(named: stateRecord)
         var state: QueueState
     }
 
@@ -31,16 +29,14 @@ extension ContractQueue {
             let old = try Self.state(of: record)
             new = old
             try body(&new)
-            return new == old ? nil : try RecordCoding.encode(StateRecord(state: new))
+            return new == old ? nil : try StateRecord.format.record(of: StateRecord(state: new))
         }
         return new
     }
 
     private static func state(of record: SecretBytes?) throws(ProviderError) -> QueueState {
         guard let record else { return QueueState() }
-        return try RecordCoding.decode(
-            StateRecord.self, record, named: stateRecord, version: StateRecord.version
-        ).state
+        return try StateRecord.format.content(of: record).state
     }
 
     // MARK: - Leases

@@ -282,7 +282,7 @@ public struct ContractQueue: Sendable {
                 "The contract \(contract.id) names the document \(document.sha256), which is not here; it was not stored."
             )
         }
-        return try RecordCoding.encode(record)
+        return try VersionedRecord(named: ContractRecord.prefix + contract.id).record(of: record)
     }
 
     // MARK: - Records
@@ -311,8 +311,7 @@ public struct ContractQueue: Sendable {
     }
 
     func record(_ id: String, _ record: SecretBytes) throws(ProviderError) -> ContractRecord {
-        try RecordCoding.decode(
-            ContractRecord.self, record, named: ContractRecord.prefix + id, version: ContractRecord.version)
+        try VersionedRecord<ContractRecord>(named: ContractRecord.prefix + id).content(of: record)
     }
 }
 

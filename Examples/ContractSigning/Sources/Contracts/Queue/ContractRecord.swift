@@ -4,8 +4,6 @@ import FoundationEssentials
 /// The record of a contract, as it is stored. The contents of its versions are documents, since a record holds 1 MiB.
 struct ContractRecord: Codable {
     static let prefix = "contract-"
-    /// The version of the format.
-    static let version = 1
 
     private struct Version: Codable {
         var state: ContractState
@@ -17,7 +15,6 @@ struct ContractRecord: Codable {
         var version: Version?
     }
 
-    private var version = Self.version
     private var current: Version
     private var received: Date
     private var revision: Int?
@@ -79,39 +76,9 @@ struct ContractRecord: Codable {
     }
 }
 
-/// JSON of records.
-enum RecordCoding {
-    private struct Version: Decodable { let version: Int }
-
-    static func encode(_ value: some Encodable) throws(ProviderError) -> SecretBytes {
-        do {
-            return SecretBytes(copying: try JSONEncoder().encode(value))
-        } catch {
-            throw ProviderError(.internal, "A record cannot be written: \(error).", underlying: error)
-        }
-    }
-
-    /// - Throws: `storeReadFailed`, with the reason `damaged` for a record that is.
-    static func decode<Value: Decodable>(
-        _ type: Value.Type, _ record: SecretBytes, named name: String, version: Int
-    ) throws(ProviderError) -> Value {
-        do {
-            let data = record.withUnsafeBytes { Data($0) }
-            let decoder = JSONDecoder()
-            let found = try decoder.decode(Version.self, from: data).version
-            guard found <= version else {
-                throw ProviderError(
-                    .storeReadFailed,
-                    "The record \(name) of the contracts is of format \(found); this version reads \(version). Use the newer version of contracts that has written it."
-                )
-            }
-            return try decoder.decode(type, from: data)
-        } catch let error as ProviderError {
-            throw error
-        } catch {
-            throw ProviderError(
-                .storeReadFailed, "The record \(name) of the contracts is damaged; restore it from a backup.",
-                reason: .damaged, underlying: error)
-        }
+extension VersionedRecord {
+    /// The format of a record of the contracts.
+    init(named name: String) {
+        self.init(of: name, ifDamaged: "restore it from a backup", writtenBy: "contracts")
     }
 }

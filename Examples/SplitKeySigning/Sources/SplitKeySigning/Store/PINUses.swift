@@ -44,9 +44,6 @@ struct PINUses: Sendable {
     }
 
     private struct Record: Codable {
-        static let version = 1
-
-        var version = Self.version
         /// The latest last.
         var uses: [Use] = []
     }
@@ -61,9 +58,6 @@ struct PINUses: Sendable {
 
     /// When what was known of a key's sources was lost.
     private struct Loss: Codable {
-        static let version = 1
-
-        var version = Self.version
         var time = Date()
     }
 
@@ -93,12 +87,12 @@ struct PINUses: Sendable {
             if let use = record.uses.first(where: { $0.source == source.text }) { return Self.verdict(use) }
         } catch {
             guard error.reason == .damaged else { throw error }
-            let loss = try RecordCoding.encode(Loss())
+            let loss = try VersionedRecord(named: Self.lossName(key)).record(of: Loss())
             try storage.updateRecord(named: Self.lossName(key)) { _ in loss }
             try storage.removeRecord(named: Self.name(key))
         }
         guard let stored = try storage.record(named: Self.lossName(key)) else { return .usable }
-        let loss = try RecordCoding.decode(Loss.self, stored, named: Self.lossName(key), version: Loss.version)
+        let loss = try VersionedRecord<Loss>(named: Self.lossName(key)).content(of: stored)
         return source.changed.map { loss.time < $0 } == true ? .usable : .unknown
     }
 
@@ -153,7 +147,8 @@ struct PINUses: Sendable {
             guard body(&use) else { return nil }
             record.uses.removeAll { $0.source == source.text }
             if use.pending > 0 || use.isRejected { record.uses = record.uses.suffix(Self.maximumSources - 1) + [use] }
-            return record.uses.isEmpty ? SecretBytes(copying: []) : try RecordCoding.encode(record)
+            return record.uses.isEmpty
+                ? SecretBytes(copying: []) : try VersionedRecord(named: Self.name(key)).record(of: record)
         }
     }
 
@@ -165,6 +160,6 @@ struct PINUses: Sendable {
 
     private func record(_ stored: SecretBytes?, _ key: String) throws(ProviderError) -> Record {
         guard let stored else { return Record() }
-        return try RecordCoding.decode(Record.self, stored, named: Self.name(key), version: Record.version)
+        return try VersionedRecord<Record>(named: Self.name(key)).content(of: stored)
     }
 }

@@ -10,9 +10,6 @@ public struct SplitKeyStore: Sendable {
 
     /// A key as it is stored. Nothing else is.
     private struct KeyRecord: Codable {
-        static let version = 1
-
-        var version = Self.version
         let curve: String
         let authority: String
         let userId: String
@@ -83,7 +80,7 @@ public struct SplitKeyStore: Sendable {
     }
 
     private func key(_ record: SecretBytes, named name: String) throws(ProviderError) -> SplitKey {
-        let stored = try RecordCoding.decode(KeyRecord.self, record, named: name, version: KeyRecord.version)
+        let stored = try VersionedRecord<KeyRecord>(named: name).content(of: record)
         guard stored.curve == G1Curve.bls12381.name else {
             throw ProviderError(unsupportedCurve: stored.curve)
         }
@@ -109,14 +106,14 @@ public struct SplitKeyStore: Sendable {
     func save(
         _ key: SplitKey, isConfirmed: Bool = true, insteadOf old: SplitKey? = nil
     ) throws(ProviderError) {
-        let record = try RecordCoding.encode(
-            KeyRecord(
+        let record = try VersionedRecord(named: name).record(
+            of: KeyRecord(
                 curve: G1Curve.bls12381.name, authority: key.authority, userId: key.userID,
                 mpinId: key.identity.hexadecimal, publicKey: DisplayText.hexadecimal(key.publicKey), dtas: key.dtas,
                 token: key.token.withUnsafeBytes { DisplayText.hexadecimal($0) }, pinLength: key.pinLength))
         let name = Self.name(key.authority, key.userID, key.scope, isConfirmed: isConfirmed)
         if !isConfirmed { try requireReplaceable(Self.name(key.authority, key.userID, key.scope)) }
-        try write(record, name, KeyRecord.version) { stored throws(ProviderError) in
+        try write(record, name) { stored throws(ProviderError) in
             guard let old else { return }
             let current = try stored.map { stored throws(ProviderError) in try self.key(stored, named: name)
             }
@@ -135,17 +132,17 @@ public struct SplitKeyStore: Sendable {
     private func requireReplaceable(_ name: String) throws(ProviderError) {
         do throws(ProviderError) {
             guard let stored = try storage.record(named: name) else { return }
-            try RecordCoding.requireNotNewer(stored, named: name, version: KeyRecord.version)
+            _ = try VersionedRecord<AnyRecord>(named: name).undamagedContent(of: stored)
         } catch { if error.reason != .damaged { throw error } }
     }
 
     /// Writes a record, also in the place of one that is damaged.
     private func write(
-        _ record: SecretBytes, _ name: String, _ version: Int,
+        _ record: SecretBytes, _ name: String,
         _ check: (SecretBytes?) throws(ProviderError) -> Void = { _ in }
     ) throws(ProviderError) {
         func change(_ stored: SecretBytes?) throws(ProviderError) -> SecretBytes? {
-            if let stored { try RecordCoding.requireNotNewer(stored, named: name, version: version) }
+            if let stored { _ = try VersionedRecord<AnyRecord>(named: name).undamagedContent(of: stored) }
             try check(stored)
             return record
         }
@@ -202,10 +199,8 @@ public struct SplitKeyStore: Sendable {
 
     /// An enrolment whose login key is made, and whose signing key is not enrolled yet.
     struct BegunEnrolment: Codable {
-        static let version = 1
         static let prefix = "enrolment-"
 
-        var version = Self.version
         let authority: String
         let userID: String
         /// The login key's.
@@ -224,7 +219,8 @@ public struct SplitKeyStore: Sendable {
     func beginEnrolment(_ key: SplitKey, code: String) throws(ProviderError) {
         let begun = BegunEnrolment(
             authority: key.authority, userID: key.userID, mpinId: key.identity.hexadecimal, code: code)
-        try write(try RecordCoding.encode(begun), BegunEnrolment.name(of: key), BegunEnrolment.version)
+        let name = BegunEnrolment.name(of: key)
+        try write(try VersionedRecord(named: name).record(of: begun), name)
     }
 
     /// Returns the enrolments that have begun. One that cannot be read is left out.
@@ -245,8 +241,7 @@ public struct SplitKeyStore: Sendable {
         var found: [(name: String, begun: BegunEnrolment)] = []
         for name in try storage.recordNames().sorted() where name.hasPrefix(BegunEnrolment.prefix) {
             guard let record = try? storage.record(named: name),
-                let begun = try? RecordCoding.decode(
-                    BegunEnrolment.self, record, named: name, version: BegunEnrolment.version),
+                let begun = try? VersionedRecord<BegunEnrolment>(named: name).content(of: record),
                 begun.authority == authority
             else { continue }
             found.append((name, begun))
@@ -258,10 +253,8 @@ public struct SplitKeyStore: Sendable {
 
     /// The access token that a relying party has given for a login.
     struct AccessToken: Codable {
-        static let version = 1
         static let prefix = "access-"
 
-        var version = Self.version
         let relyingParty: String
         let userID: String
         let token: String
@@ -280,12 +273,12 @@ public struct SplitKeyStore: Sendable {
 
     private func access(named name: String) throws(ProviderError) -> AccessToken? {
         try storage.record(named: name).map { record throws(ProviderError) in
-            try RecordCoding.decode(AccessToken.self, record, named: name, version: AccessToken.version)
+            try VersionedRecord<AccessToken>(named: name).content(of: record)
         }
     }
 
     func save(_ access: AccessToken) throws(ProviderError) {
-        try write(try RecordCoding.encode(access), access.name, AccessToken.version)
+        try write(try VersionedRecord(named: access.name).record(of: access), access.name)
     }
 
     func removeAccess(of userID: String, at relyingParty: String) throws(ProviderError) {

@@ -28,7 +28,7 @@ struct StoreTests {
         #expect(!names.isEmpty)
         for name in names { try test.storage.updateRecord(named: name) { _ in new } }
         let error = await sign()
-        #expect(error?.code == .storeReadFailed && error?.message.contains("is of format 2") == true)
+        #expect(error?.code == .storeReadFailed && error?.message.contains("was written by a newer dvs") == true)
         if prefix == "key-" {
             let sent = test.servers.count("/rps/v2/dvsconfirm")
             let enrolment = await ProviderError.of { () throws(ProviderError) in
