@@ -63,6 +63,7 @@ let package = Package(
         .target(
             name: "CertificateProviding",
             dependencies: [
+                "CLinux",
                 .product(name: "X509", package: "swift-certificates"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "Crypto", package: "swift-crypto"),

@@ -135,6 +135,11 @@ long certprov_key_describe(long key, char *text, long count)
 long certprov_key_invalidate(long key) { return syscall(SYS_keyctl, KEYCTL_INVALIDATE, key); }
 
 static const char access_list[] = "system.posix_acl_access";
+long certprov_access_list(int descriptor, void *bytes, long count)
+{
+    return fgetxattr(descriptor, access_list, bytes, (size_t)count);
+}
+
 int certprov_set_access_list(int descriptor, const void *bytes, long count)
 {
     return fsetxattr(descriptor, access_list, bytes, (size_t)count, 0);

@@ -25,7 +25,8 @@ long certprov_write(int descriptor, const void *bytes, long count);
 // memmem(3): the first place of a needle, or NULL.
 const void *certprov_find(const void *needle, long needle_count, const void *bytes, long count);
 
-// Gives a file an access control list (acl(5)), as the kernel has it. Swift's Glibc module has no xattr(7).
+// The access control list of a file (acl(5)), as the kernel has it. Swift's Glibc module has no xattr(7).
+long certprov_access_list(int descriptor, void *bytes, long count);
 int certprov_set_access_list(int descriptor, const void *bytes, long count);
 
 // Takes a connection: a descriptor that does not block and that no program inherits. Swift has no accept4(2).

@@ -1,14 +1,10 @@
-import Glibc
+import CLinux
 
 /// An access control list (acl(5)), as the kernel has it in `system.posix_acl_access`: a version, and entries of a tag, rights and a
 /// number. With one, the group's part of the mode is the most that the list gives.
 package struct AccessList: Equatable, Sendable {
     package private(set) var bytes: [UInt8]
     private static let (header, entry) = (4, 8)
-
-    /// fgetxattr(2)
-    private typealias GetAttribute =
-        @convention(c) (Int32, UnsafePointer<CChar>, UnsafeMutableRawPointer, Int) -> Int
 
     private enum Tag: UInt8 { case user = 2, ownGroup = 4, group = 8 }
 
@@ -18,10 +14,7 @@ package struct AccessList: Equatable, Sendable {
     package init?(of descriptor: Int32) {
         // The kernel's limit for a value.
         var bytes = [UInt8](repeating: 0, count: 65_536)
-        // Swift's Glibc module has no xattr(7), and this room imports no C module.
-        guard let function = dlsym(nil, "fgetxattr") else { return nil }
-        let read = unsafeBitCast(function, to: GetAttribute.self)
-        let count = read(descriptor, "system.posix_acl_access", &bytes, bytes.count)
+        let count = certprov_access_list(descriptor, &bytes, bytes.count)
         guard count > 0 else { return nil }
         self.init(Array(bytes[..<count]))
     }
