@@ -85,9 +85,6 @@ final class Directory {
         return Content(text: text, access: access)
     }
 
-    /// The cause of an error about a file that this user may not open: while a volume is replaced, that passes.
-    struct Denial: Error {}
-
     /// The error for a file or directory that cannot be opened.
     static func error(_ shown: String, _ code: Int32) -> ProviderError {
         let reason = String(cString: strerror(code))
@@ -99,8 +96,13 @@ final class Directory {
             return ProviderError(
                 .configurationInvalid,
                 "\(shown) cannot be opened: \(reason). Give uid \(geteuid()) the right to read it.",
-                underlying: Denial())
+                reason: .accessDenied)
         default: return ProviderError(.configurationInvalid, "\(shown) cannot be opened: \(reason).")
         }
     }
+}
+
+extension ProviderError.Reason {
+    /// This user may not open a file: while a volume is replaced, that passes.
+    static let accessDenied = Self(rawValue: "accessDenied")
 }

@@ -53,7 +53,7 @@ struct PEMSource: Sendable {
         switch error.code {
         case .keyMismatch, .malformedData: break
         case .fileNotFound,
-            .configurationInvalid where error.underlying is Directory.Denial:
+            .configurationInvalid where error.reason == .accessDenied:
             stamps += paths.map { FileStamp(of: Self.parent(of: $0)) }
         default: return false
         }

@@ -170,7 +170,7 @@ final class ServerRun: Sendable {
             }
         } catch {
             guard isRenewal, error.isMissingSecret else { throw error }
-            if error.underlying is RejectedBefore { secretsInHand.withheld = error }
+            if error.reason == .rejectedBefore { secretsInHand.withheld = error }
             // A prompt has no answer in a renewal without a person, which is usual.
             environment.logger.log(
                 level: source == .prompt ? .debug : .warning, "renewing with the current certificate only",
@@ -227,7 +227,7 @@ extension ProviderError {
     var isMissingSecret: Bool {
         [.fileNotFound, .interactionRequired].contains(code)
             // Other codes have other numbers: a failInfo of SCEP may be 2 as well.
-            || code == .configurationInvalid && nativeCode == Int(ENOENT) || underlying is RejectedBefore
+            || code == .configurationInvalid && nativeCode == Int(ENOENT) || reason == .rejectedBefore
     }
 
     /// Adds to a refusal in the TLS handshake which certificate the server has refused.

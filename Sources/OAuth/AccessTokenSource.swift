@@ -86,10 +86,10 @@ public actor AccessTokenSource {
     /// goes on, since other callers may wait for it. A password or client secret that the server has refused is not sent
     /// again by this source.
     ///
-    /// - Throws: `rejected` if the server refuses the client, the password or the grant, `configurationInvalid` for a
-    ///   scope that it refuses, both with an ``OAuthRefusal`` as the underlying error; `rejected` for a code that was sent
-    ///   before; `unavailable`, `timedOut` and
-    ///   `protocolError` as with any server; `userCancelled` if the task is cancelled. No error contains a secret.
+    /// - Throws: `rejected` if the server refuses the client, the password or the grant, with the reason `rejectedClient` or
+    ///   `rejectedGrant` where it says which, and `rejectedPassword` for another 401; `configurationInvalid` for a scope that it
+    ///   refuses; `rejected` for a code that was sent before; `unavailable`, `timedOut` and `protocolError` as with any server;
+    ///   `userCancelled` if the task is cancelled. No error contains a secret.
     public func token() async throws(ProviderError) -> AccessToken { try await token(within: nil) }
 
     /// As ``token()``, with a timeout of this caller, which may be shorter than that of the request.
@@ -241,21 +241,14 @@ public actor AccessTokenSource {
     /// Whether the token endpoint refuses the client, or says 401 to a client with a secret, and not that it means the refresh
     /// token.
     private func mayRefuseClient(_ error: ProviderError) -> Bool {
-        guard let refusal = error.underlying as? OAuthRefusal else {
-            return client.secret != nil && [.rejectedPassword, .rejectedProxyPassword].contains(error.reason)
-        }
-        return refusal.error == "invalid_client"
-            || client.secret != nil && refusal.status == 401
-                && !["invalid_grant", "invalid_token"].contains(refusal.error)
+        error.reason == .rejectedClient
+            || client.secret != nil && [.rejectedPassword, .rejectedProxyPassword].contains(error.reason)
     }
 }
 
 extension ProviderError {
     /// Whether the token endpoint refuses the user's password, or says 401 and not that it means the client.
-    fileprivate var mayRefusePassword: Bool {
-        guard let refusal = underlying as? OAuthRefusal else { return reason == .rejectedPassword }
-        return refusal.error == "invalid_grant" || refusal.status == 401 && refusal.error != "invalid_client"
-    }
+    fileprivate var mayRefusePassword: Bool { [.rejectedGrant, .rejectedPassword].contains(reason) }
 }
 
 extension AccessTokenSource: BearerTokenSource {

@@ -14,7 +14,7 @@ public struct TokenEndpoint: Sendable {
     /// The proxy for the requests; `nil` for a direct connection.
     public var proxy: HTTPProxy?
     /// The network that the connections are made in.
-    public var network: any Network
+    package var network: any Network
 
     /// Creates an endpoint. Nothing is sent yet.
     ///

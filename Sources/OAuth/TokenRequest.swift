@@ -71,7 +71,8 @@ struct TokenRequest: Sendable {
             }
         return ProviderError(
             code, "The token endpoint at \(endpoint.server.authority) issues no token: \(refusal); \(advice).",
-            nativeCode: response.status, retryAfter: response.retryAfter(now: endpoint.date()), underlying: refusal)
+            nativeCode: response.status, retryAfter: response.retryAfter(now: endpoint.date()), reason: refusal.reason,
+            underlying: refusal)
     }
 
     /// Returns the error for a response that is not one of OAuth.

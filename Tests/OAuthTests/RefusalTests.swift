@@ -32,6 +32,8 @@ import Testing
         for (tokens, code, name, description, status) in cases {
             let error = await failure { _ = try await tokens.token() }
             #expect(error?.code == code)
+            let reasons = ["invalid_client": ProviderError.Reason.rejectedClient, "invalid_grant": .rejectedGrant]
+            #expect(error?.reason == reasons[name])
             let refusal = try #require(error?.underlying as? OAuthRefusal)
             #expect(refusal.error == name && refusal.errorDescription == description)
             #expect(refusal.status == status && refusal.errorURI == nil)

@@ -54,7 +54,7 @@ import Testing
             Issue.record("The listing does not say it.")
             return
         }
-        #expect(error.code == .rejected && error.underlying is RejectedBefore && error.provider == provider.id)
+        #expect(error.code == .rejected && error.reason == .rejectedBefore && error.provider == provider.id)
         let right = try server.provider(storage: storage, variables: ["PASSWORD": "another"])
         #expect(await right.listIdentities().choice == nil && server.requests.count == sent)
     }
@@ -76,7 +76,7 @@ import Testing
         // It may end in the middle of a secret.
         #expect(error?.message.contains("out of order") == false)
         #expect(server.requests.count { $0.authorization != nil } == 1)
-        #expect(await failure(try server.provider(storage: storage))?.underlying is RejectedBefore)
+        #expect(await failure(try server.provider(storage: storage))?.reason == .rejectedBefore)
         #expect(server.requests.count { $0.authorization != nil } == 1)
     }
 
@@ -191,7 +191,7 @@ import Testing
         #expect(await failure(try server.provider(storage: storage, Self.typed), user) == nil)
         #expect(user.timesAsked == 1 && server.requests.last?.authorization == nil)
         let other = try server.provider(storage: storage, ["subject": "CN=other,O=Example"])
-        #expect(await failure(other)?.underlying is RejectedBefore)
+        #expect(await failure(other)?.reason == .rejectedBefore)
     }
 
     @Test func aRenewalThatNeedsARejectedPasswordSaysSo() async throws {
@@ -262,7 +262,7 @@ import Testing
         failing["token-url"]? += "/fault-token-error-\(name)-401"
         #expect(await failure(try server.provider(storage: storage, failing))?.code == .rejected)
         let error = await failure(try server.provider(storage: storage, settings))
-        #expect(error?.underlying is RejectedBefore)
+        #expect(error?.reason == .rejectedBefore)
         #expect(error?.message.contains(hasSecret ? "'client-secret-source'" : "'password-source'") == true)
         #expect(try server.requests().count { $0["operation"] as? String == "token" } == 1)
     }

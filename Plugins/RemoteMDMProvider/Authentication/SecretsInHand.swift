@@ -67,12 +67,14 @@ extension SecretsInHand.Account {
             .rejected,
             "\(authority) has rejected this \(what) '\(DisplayText.visible(user))' before, so it is not sent again; correct "
                 + "'\(setting)', or set it to prompt and enter it once.",
-            underlying: RejectedBefore())
+            reason: .rejectedBefore)
     }
 }
 
-/// Marks the error of a secret that is not sent, since the server has rejected it before.
-struct RejectedBefore: Error {}
+extension ProviderError.Reason {
+    /// A secret is not sent, since the server has rejected it before.
+    static let rejectedBefore = Self(rawValue: "rejectedBefore")
+}
 
 extension SecretsInHand {
     /// The accounts whose secrets the server has got and rejected.
@@ -80,11 +82,10 @@ extension SecretsInHand {
         let kind: Account.Kind
         // A token endpoint that says 401 means the client (RFC 6749, section 5.2), whatever it calls the error.
         let first = accounts.contains { $0.0.kind == .clientSecret } ? Account.Kind.clientSecret : .password
-        switch error.underlying {
-        case _ where error.reason == .rejectedPassword: kind = first
-        case let refusal as OAuthRefusal where refusal.error == "invalid_client": kind = .clientSecret
-        case let refusal as OAuthRefusal where refusal.error == "invalid_grant": kind = .password
-        case let refusal as OAuthRefusal where refusal.status == 401: kind = first
+        switch error.reason {
+        case .rejectedPassword?: kind = first
+        case .rejectedClient?: kind = .clientSecret
+        case .rejectedGrant?: kind = .password
         default: return []
         }
         return accounts.filter { $0.0.kind == kind }

@@ -119,7 +119,7 @@ struct SCEPClient: Sendable {
             return try await exchange(SCEPMessage(.renewalReq, csr.der, key: request.key.publicKey))
         } catch {
             // Some announce RenewalReq and refuse it. A signed refusal says that nothing was issued.
-            guard error.underlying is SCEPFailure else { throw error }
+            guard error.reason == .signedRefusal else { throw error }
             logger.notice(
                 "the SCEP server has refused a RenewalReq; sending a PKCSReq, signed with the current certificate",
                 metadata: ["reason": "\(error.message)"])

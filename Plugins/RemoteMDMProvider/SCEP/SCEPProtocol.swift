@@ -110,6 +110,6 @@ struct SCEPSession: MDMSession {
     }
 
     func isFinalRefusal(_ error: ProviderError) -> Bool {
-        error.code == .rejected && error.underlying is SCEPFailure || error.isRefusalByHTTPStatus
+        error.reason == .signedRefusal || error.isRefusalByHTTPStatus
     }
 }

@@ -111,9 +111,11 @@ private struct SCEPReplyAttributes {
         return ProviderError(
             .rejected,
             DisplayText.visible("The SCEP server refused the request, with \(meaning).\(details)"),
-            nativeCode: number.flatMap { Int($0) }, underlying: SCEPFailure())
+            nativeCode: number.flatMap { Int($0) }, reason: .signedRefusal)
     }
 }
 
-/// Marks the error of a request that the server has refused in a reply, signed by the CA.
-struct SCEPFailure: Error {}
+extension ProviderError.Reason {
+    /// The server has refused the request in a reply, signed by the CA.
+    static let signedRefusal = Self(rawValue: "signedRefusal")
+}

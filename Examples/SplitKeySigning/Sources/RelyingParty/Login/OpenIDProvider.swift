@@ -57,7 +57,7 @@ final class OpenIDProvider: Sendable {
         let tokens = try AccessTokenSource(endpoint, client: client, grant: .authorizationCode(code, for: request))
         let answer: AccessToken
         do throws(ProviderError) { answer = try await tokens.token() } catch {
-            guard (error.underlying as? OAuthRefusal)?.error == "invalid_grant" else { throw error }
+            guard error.reason == .rejectedGrant else { throw error }
             throw Refusal(message: "The code is wrong, used or over. Log in again.")
         }
         guard let text = answer.idToken?.withUnsafeBytes({ String(decoding: $0, as: UTF8.self) }),
