@@ -82,7 +82,7 @@ final class ACMEClient: Sendable {
     /// Sends a request to a URL that the server has named.
     private func send(_ request: HTTPRequest, to text: String) async throws(ProviderError) -> HTTPResponse {
         // The configuration's demands on the directory hold for the rest.
-        guard let url = ServerURL(text), url.isSecure || !settings.directory.isSecure && url.isOnThisHost else {
+        guard let url = ServerURL(text), url.isSecure || !settings.directory.isSecure && url.isLoopback else {
             throw ProviderError(
                 .protocolError,
                 "\(serverName) names the address '\(DisplayText.visible(String(text.prefix(200))))', which is not a valid "
@@ -152,13 +152,13 @@ final class ACMEClient: Sendable {
                         [408, 500, 502, 503, 504].contains(response.status)
                     else { return response }
                     let told = response.retryAfter(now: environment.now())
-                    pause = retryPolicy.delay(beforePoll: attempt, told: told)
+                    pause = retryPolicy.delay(beforePoll: attempt, retryAfter: told)
                     attempt += 1
                 }
             } catch {
                 guard isRepeatable, attempt < Self.maximumAttempts, error.code == .unavailable else { throw error }
                 outcome = .failure(error)
-                pause = retryPolicy.delay(beforePoll: attempt, told: nil)
+                pause = retryPolicy.delay(beforePoll: attempt, retryAfter: nil)
                 attempt += 1
             }
             guard try await wait(pause) else { return try outcome.get() }

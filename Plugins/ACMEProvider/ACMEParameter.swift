@@ -10,7 +10,7 @@ enum ACMEParameter {
         guard let server = ServerURL(text) else {
             throw .expected("must be an https: URL with a host, and without a user or a fragment")
         }
-        guard server.isSecure || server.isOnThisHost else {
+        guard server.isSecure || server.isLoopback else {
             throw .expected("must begin with https: (RFC 8555, section 6.1)")
         }
         return server

@@ -4,11 +4,11 @@ import ProviderTransport
 
 /// The provider of identities that a CA issues over ACME (RFC 8555): the enrolment engine with a client for it. The key is in any key
 /// store.
-public enum ACMEProvider {
+package enum ACMEProvider {
     /// The provider's identifier, `acme`.
-    public static let id = ProviderID("acme")
+    package static let id = ProviderID("acme")
     /// The entry of the provider for a ``/CertificateProviding/ProviderRegistry``.
-    public static let descriptor = ProviderDescriptor(
+    package static let descriptor = ProviderDescriptor(
         id: id, displayName: "ACME", summary: "Requests an identity from a CA, over ACME (RFC 8555).",
         parameters: ACMEParameter.all,
         distinguishedBy: [
@@ -80,4 +80,9 @@ struct ACMEProtocol: EnrolmentProtocol {
     }
 
     func forget() throws(ProviderError) { try ChallengeJournal(settings, environment).cleanUp() }
+}
+
+extension ProviderDescriptor {
+    /// The provider `acme`: an identity that a CA issues over ACME (RFC 8555). The key is in any key store.
+    public static var acme: ProviderDescriptor { ACMEProvider.descriptor }
 }

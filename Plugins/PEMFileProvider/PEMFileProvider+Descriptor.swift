@@ -42,7 +42,7 @@ extension PEMFileProvider {
     }
 
     /// The provider's entry for a ``/CertificateProviding/ProviderRegistry``.
-    public static let descriptor = ProviderDescriptor(
+    package static let descriptor = ProviderDescriptor(
         id: id, displayName: "PEM files",
         summary:
             "Uses the certificate and the private key of PEM files, which another program replaces, or a key in a key store.",
@@ -53,4 +53,9 @@ extension PEMFileProvider {
     ) { environment, parameters throws(ProviderError) in
         try PEMFileProvider(environment, parameters)
     }
+}
+
+extension ProviderDescriptor {
+    /// The provider `pem`: an identity in PEM files (RFC 7468), which another program replaces.
+    public static var pem: ProviderDescriptor { PEMFileProvider.descriptor }
 }

@@ -1,11 +1,11 @@
-public import CertificateProviding
+package import CertificateProviding
 
 extension PEMFileProvider: IdentityListing {
     /// The provider itself.
-    public var listing: (any IdentityListing)? { self }
+    package var listing: (any IdentityListing)? { self }
 
     /// Returns the identity of the files, in use or not. An encrypted key whose password has to be asked for is a failure.
-    public func listIdentities() async -> IdentityList {
+    package func listIdentities() async -> IdentityList {
         do throws(ProviderError) {
             return try await environment.executor.run { [self] in list() }
         } catch {

@@ -1,15 +1,15 @@
-public import CertificateProviding
+package import CertificateProviding
 import Logging
 
 /// An identity in PEM files (RFC 7468), which another program replaces; the private key may be in a key store instead.
 ///
 /// Nothing of the files is copied. ``getCertificate(_:)`` reads them and stores that the identity is in use; from then on
 /// ``getStoredCertificate()`` reads them. ``updates`` announces that they have changed.
-public final class PEMFileProvider: CertificateProvider {
+package final class PEMFileProvider: CertificateProvider {
     /// The provider's identifier in configurations, `pem`.
-    public static let id = ProviderID("pem")
+    package static let id = ProviderID("pem")
     /// The provider's identifier.
-    public var id: ProviderID { Self.id }
+    package var id: ProviderID { Self.id }
 
     let environment: ProviderEnvironment
     let source: PEMSource
@@ -22,7 +22,7 @@ public final class PEMFileProvider: CertificateProvider {
     /// Creates a provider. Reads no file yet.
     ///
     /// - Throws: `unsupportedParameter` or `configurationInvalid` for the parameters.
-    public convenience init(
+    package convenience init(
         environment: ProviderEnvironment, parameters: ProviderParameters
     ) throws(ProviderError) {
         try self.init(environment, try Self.descriptor.check(parameters, environment))
@@ -62,10 +62,10 @@ public final class PEMFileProvider: CertificateProvider {
     }
 
     /// Announces changes of the files.
-    public var updates: (any UpdateAnnouncing)? { watch }
+    package var updates: (any UpdateAnnouncing)? { watch }
 
     /// Ends the announcements, and the use of the key store.
-    public func shutdown() async {
+    package func shutdown() async {
         watch.end()
         if case .keyStore(_, let store)? = source.key { await store.shutdown() }
     }
@@ -76,7 +76,7 @@ public final class PEMFileProvider: CertificateProvider {
     /// - Throws: `fileNotFound`, or `configurationInvalid` for a file that cannot be read, or whose key others can read;
     ///   `malformedData`, with file and line; `wrongPassword`; `keyMismatch`; `unsupportedAlgorithm`; `interactionRequired`; errors
     ///   of the key store; `storeWriteFailed`.
-    public func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
+    package func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
         do throws(ProviderError) {
             let contents = try await environment.executor.run { [source] () throws(ProviderError) in
                 try source.read()
@@ -125,7 +125,7 @@ public final class PEMFileProvider: CertificateProvider {
     ///
     /// - Throws: As ``getCertificate(_:)``; `pending` while a file is missing, damaged, or does not fit the others, and changed less
     ///   than a minute ago; `storeReadFailed`.
-    public func getStoredCertificate() throws(ProviderError) -> Identity? {
+    package func getStoredCertificate() throws(ProviderError) -> Identity? {
         do throws(ProviderError) {
             guard let record = try environment.storage.record(named: recordName) else { return nil }
             _ = try InUseRecord.format.content(of: record)
@@ -152,7 +152,7 @@ public final class PEMFileProvider: CertificateProvider {
     /// Forgets that the identity is in use. The files are not changed.
     ///
     /// - Throws: `deleteFailed`.
-    public func deleteStoredCertificate() throws(ProviderError) {
+    package func deleteStoredCertificate() throws(ProviderError) {
         do throws(ProviderError) {
             try environment.storage.removeRecord(named: recordName)
         } catch {

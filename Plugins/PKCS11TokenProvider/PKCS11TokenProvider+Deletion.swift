@@ -1,12 +1,12 @@
-public import CertificateProviding
+package import CertificateProviding
 
 extension PKCS11TokenProvider: DeletionAnnouncing {
     /// The provider itself.
-    public var deletions: (any DeletionAnnouncing)? { self }
+    package var deletions: (any DeletionAnnouncing)? { self }
 
     /// Returns the objects that a deletion will destroy; empty unless `delete-objects` is set. Logs in if the PIN is
     /// configured; does not prompt.
-    public func announcedDeletions() async throws(ProviderError) -> [String] {
+    package func announcedDeletions() async throws(ProviderError) -> [String] {
         do throws(ProviderError) {
             let tokens = try self.tokens()
             guard tokens.settings.deletesObjects else { return [] }

@@ -1,13 +1,13 @@
-public import CertificateProviding
+package import CertificateProviding
 import CP11Kit
 
 extension PKCS11TokenProvider: IdentityListing {
     /// The provider itself.
-    public var listing: (any IdentityListing)? { self }
+    package var listing: (any IdentityListing)? { self }
 
     /// Returns the identities on all tokens that the URI matches. Logs in if the PIN is configured; does not prompt.
     /// Without a login it returns the public objects, with remarks on what a login would add.
-    public func listIdentities() async -> IdentityList {
+    package func listIdentities() async -> IdentityList {
         do throws(ProviderError) {
             let tokens = try self.tokens()
             let stored = try environment.storage.entry(named: tokens.settings.entryName)

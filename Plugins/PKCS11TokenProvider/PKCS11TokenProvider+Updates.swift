@@ -1,8 +1,8 @@
-public import CertificateProviding
+package import CertificateProviding
 
 extension PKCS11TokenProvider: UpdateAnnouncing {
     /// The provider itself.
-    public var updates: (any UpdateAnnouncing)? { self }
+    package var updates: (any UpdateAnnouncing)? { self }
 
     /// Looks at the token once a minute, and announces that another certificate would be chosen there than that of the
     /// identity that was handed out last: another program has written one to the token, perhaps with a new key. Announces one
@@ -11,7 +11,7 @@ extension PKCS11TokenProvider: UpdateAnnouncing {
     /// A look does not sign, and makes no login but one that the removal of the token has ended. It sees nothing of a token
     /// that is away or wants its login first, nor what a module does not show before it starts again: see
     /// ``getCertificate(_:)``.
-    public func announcements() -> AsyncStream<Void> { announcements(every: .seconds(60)) }
+    package func announcements() -> AsyncStream<Void> { announcements(every: .seconds(60)) }
 
     func announcements(every interval: Duration) -> AsyncStream<Void> {
         let (stream, continuation) = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))

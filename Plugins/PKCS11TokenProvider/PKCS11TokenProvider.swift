@@ -1,4 +1,4 @@
-public import CertificateProviding
+package import CertificateProviding
 import CP11Kit
 import Logging
 
@@ -9,14 +9,14 @@ import Logging
 ///
 /// Calls into the vendor's module run on separate threads. A caller waits for them at most for the parameter `timeout`, and a
 /// caller that suspends also for other processes' logins.
-public final class PKCS11TokenProvider: CertificateProvider {
+package final class PKCS11TokenProvider: CertificateProvider {
     /// The provider's identifier in configurations, `pkcs11`.
-    public static let id = ProviderID("pkcs11")
+    package static let id = ProviderID("pkcs11")
     /// The provider's identifier.
-    public var id: ProviderID { Self.id }
+    package var id: ProviderID { Self.id }
 
     /// The token that `uri` names, for new keys.
-    public var keyStore: (any KeyStore)? { TokenKeyStore(self) }
+    package var keyStore: (any KeyStore)? { TokenKeyStore(self) }
 
     let environment: ProviderEnvironment
     private let state = BlockingMutex(State())
@@ -37,7 +37,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
     /// Creates a provider. Loads no module yet.
     ///
     /// - Throws: `unsupportedParameter` or `configurationInvalid` for the parameters.
-    public convenience init(
+    package convenience init(
         environment: ProviderEnvironment, parameters: ProviderParameters
     ) throws(ProviderError) {
         try self.init(environment, try Self.descriptor.check(parameters, environment))
@@ -63,7 +63,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
     ///   matches several; `interactionRequired` if the PIN has no source and no user can be asked; `pinIncorrect`,
     ///   `pinFinalTry` or `pinLocked`; `keyMismatch`; `timedOut`; `unavailable` for a module that fails;
     ///   `storeWriteFailed`; `operationNotAllowed` after ``shutdown()``.
-    public func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
+    package func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
         do throws(ProviderError) {
             let tokens = try self.tokens()
             var identity = try await identity(on: tokens, interaction)
@@ -110,7 +110,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
     ///
     /// - Throws: `tokenNotPresent` or `notFound` if an identity was used before and is not there now. Otherwise as
     ///   ``getCertificate(_:)``.
-    public func getStoredCertificate() throws(ProviderError) -> Identity? {
+    package func getStoredCertificate() throws(ProviderError) -> Identity? {
         do throws(ProviderError) {
             let tokens = try self.tokens()
             let isKnown = try environment.storage.entry(named: tokens.settings.entryName) != nil
@@ -137,7 +137,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
     ///
     /// - Throws: `deleteFailed` for objects that remain on the token, or for the record. With `delete-objects` also
     ///   `tokenNotPresent`, `interactionRequired` if the PIN has no source, and errors of the login and of the module.
-    public func deleteStoredCertificate() throws(ProviderError) {
+    package func deleteStoredCertificate() throws(ProviderError) {
         do throws(ProviderError) {
             let tokens = try self.tokens()
             if tokens.settings.deletesObjects {
@@ -161,7 +161,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
     ///
     /// Waits for a login or signature in progress, but takes at most two seconds: a module that hangs is not finalised.
     /// From then on every call of this provider and of its keys throws `operationNotAllowed`.
-    public func shutdown() async {
+    package func shutdown() async {
         let (tokens, announcements) = state.withLock { state in
             state.isShutDown = true
             return (state.tokens, state.announcements.values)
@@ -185,7 +185,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
     /// - Returns: Whether all calls into modules have returned. If not, the process must end by `_exit` or a signal,
     ///   since the libraries' exit handlers would crash it.
     @discardableResult
-    public static func shutDownAllModules() -> Bool { ModuleEnd.run() }
+    package static func shutDownAllModules() -> Bool { ModuleEnd.run() }
 
     private func handOut(_ identity: Identity) { state.withLock { $0.current = identity.certificate } }
 

@@ -6,9 +6,9 @@ import Logging
 ///
 /// Keys are made in the token, sensitive and not extractable, and never leave it. Object attributes of the URI name a
 /// key for ``identity(_:_:)``; for the other calls they do not matter.
-public final class TokenKeyStore: KeyStore {
+package final class TokenKeyStore: KeyStore {
     /// The scheme of its URIs: `pkcs11` (RFC 7512).
-    public static let scheme = "pkcs11"
+    package static let scheme = "pkcs11"
 
     private let provider: PKCS11TokenProvider
     private var id: ProviderID { PKCS11TokenProvider.id }
@@ -17,7 +17,7 @@ public final class TokenKeyStore: KeyStore {
 
     /// The entry of the key store for a ``/CertificateProviding/ProviderRegistry``. Its parameters are `module-path`
     /// and `timeout`.
-    public static var descriptor: KeyStoreDescriptor {
+    package static var descriptor: KeyStoreDescriptor {
         KeyStoreDescriptor(
             scheme: scheme, id: PKCS11TokenProvider.id, displayName: "PKCS#11 token",
             summary: "Private keys in a PKCS#11 token.",
@@ -27,7 +27,7 @@ public final class TokenKeyStore: KeyStore {
         }
     }
 
-    public var properties: KeyStoreProperties {
+    package var properties: KeyStoreProperties {
         let makes = KeyType.allCases.map { type -> (KeyType, KeyUse) in
             (type, type.isRSA ? [.signing, .pkcs1Decryption, .oaepDecryption] : .signing)
         }
@@ -36,12 +36,12 @@ public final class TokenKeyStore: KeyStore {
             guarantees: [.neverExportable], query: provider.settings.uri.query)
     }
 
-    public func holds(keyURI: String) -> Bool {
+    package func holds(keyURI: String) -> Bool {
         (try? PKCS11URI(keyURI)).map(provider.settings.uri.meansToken) ?? false
     }
 
     /// Finds the one token, and logs in to it.
-    public func check(_ interaction: any UserInteraction) async throws(ProviderError) {
+    package func check(_ interaction: any UserInteraction) async throws(ProviderError) {
         try await attributed { () async throws(ProviderError) in
             guard !interaction.canAsk else { return _ = try await loggedInToken(interaction) }
             let tokens = try provider.tokens()
@@ -52,7 +52,7 @@ public final class TokenKeyStore: KeyStore {
     }
 
     /// Makes a key pair under a fresh random `CKA_ID`. A key that is ready only after the deadline is destroyed then.
-    public func make(
+    package func make(
         _ new: NewKey, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
     ) async throws(ProviderError) -> any IdentityKey {
@@ -94,7 +94,7 @@ public final class TokenKeyStore: KeyStore {
     }
 
     /// Finds a key by its public key object, for RSA also by its modulus. The key signs a probe.
-    public func key(
+    package func key(
         for reference: KeyReference, _ interaction: any UserInteraction
     ) async throws(ProviderError) -> (any IdentityKey)? {
         try await attributed { () async throws(ProviderError) in
@@ -102,7 +102,7 @@ public final class TokenKeyStore: KeyStore {
         }
     }
 
-    public func storedKey(for reference: KeyReference) throws(ProviderError) -> (any IdentityKey)? {
+    package func storedKey(for reference: KeyReference) throws(ProviderError) -> (any IdentityKey)? {
         try waiting("looking for the key") { token, id throws(ProviderError) in
             try token.keys.ownedKey(for: reference.publicKey, id: id)
         } at: {
@@ -115,7 +115,7 @@ public final class TokenKeyStore: KeyStore {
     /// warning in the log.
     ///
     /// - Throws: `tokenNotPresent`, `configurationInvalid` if several tokens match, errors of the login and the module.
-    public func list() async throws(ProviderError) -> [KeyDescription] {
+    package func list() async throws(ProviderError) -> [KeyDescription] {
         try await attributed { () async throws(ProviderError) in
             let tokens = try provider.tokens()
             return try await tokens.calls.run("listing the keys") { () throws(ProviderError) in
@@ -127,7 +127,7 @@ public final class TokenKeyStore: KeyStore {
     }
 
     /// Destroys the private key, the public key and the certificates for it, and nothing else with their id or label.
-    public func destroy(
+    package func destroy(
         _ reference: KeyReference, _ interaction: any UserInteraction
     ) async throws(ProviderError) -> Bool {
         try await attributed { () async throws(ProviderError) in
@@ -139,7 +139,7 @@ public final class TokenKeyStore: KeyStore {
         }
     }
 
-    public func destroyStored(_ reference: KeyReference) throws(ProviderError) -> Bool {
+    package func destroyStored(_ reference: KeyReference) throws(ProviderError) -> Bool {
         try waiting("destroying the key") { token, id throws(ProviderError) in
             try token.keys.destroy(reference.publicKey, id: id)
         } at: {
@@ -152,7 +152,7 @@ public final class TokenKeyStore: KeyStore {
     ///
     /// - Throws: `tokenNotPresent`; `interactionRequired` for a PIN without a source; `configurationInvalid` if several
     ///   tokens match; errors of the module.
-    public func announceDestruction(
+    package func announceDestruction(
         of reference: KeyReference
     ) async throws(ProviderError) -> [String] {
         try await attributed { () async throws(ProviderError) in
@@ -172,9 +172,9 @@ public final class TokenKeyStore: KeyStore {
         }
     }
 
-    public var certificates: (any CertificateStoring)? { self }
+    package var certificates: (any CertificateStoring)? { self }
 
-    public func shutdown() async { await provider.shutdown() }
+    package func shutdown() async { await provider.shutdown() }
 
     // MARK: -
 
@@ -248,7 +248,7 @@ public final class TokenKeyStore: KeyStore {
 }
 
 extension TokenKeyStore: CertificateStoring {
-    public func identity(
+    package func identity(
         _ uri: String, _ interaction: any UserInteraction
     ) async throws(ProviderError) -> Identity {
         try await attributed { () async throws(ProviderError) in
@@ -258,7 +258,7 @@ extension TokenKeyStore: CertificateStoring {
 
     /// Lets the key sign a probe, and writes the leaf under its `CKA_ID` and label, and the intermediates that are not on
     /// the token.
-    public func storeChain(
+    package func storeChain(
         _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
     ) async throws(ProviderError) {
         try await attributed { () async throws(ProviderError) in
@@ -276,7 +276,7 @@ extension TokenKeyStore: CertificateStoring {
         }
     }
 
-    public func removeOtherCertificates(
+    package func removeOtherCertificates(
         than leaf: X509Certificate, of reference: KeyReference, _ interaction: any UserInteraction
     ) async throws(ProviderError) {
         try await attributed { () async throws(ProviderError) in
@@ -389,4 +389,9 @@ extension TokenKeys {
         return ["the private and the public key \(name) on the token '\(token.displayName)'"]
             + (try certificates(for: key).map { "its certificate '\($0.subject)'" })
     }
+}
+
+extension KeyStoreDescriptor {
+    /// The key store `pkcs11:`: private keys on a PKCS#11 token.
+    public static var pkcs11: KeyStoreDescriptor { TokenKeyStore.descriptor }
 }

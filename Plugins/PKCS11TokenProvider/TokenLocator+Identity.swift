@@ -127,7 +127,7 @@ extension TokenLocator {
                 token: ObjectIdentifier(token), algorithm: key.algorithm, curve: key.curve, bits: key.keyBits),
             certificate: certificate.derRepresentation,
             isOpen: settings.login == .never || token.isLoggedIn || token.needsNoLogin(for: key),
-            permitsUsage: certificate.permits(settings.usage), namesUsage: certificate.names(settings.usage),
+            permitsUsage: certificate.permits(settings.usage), namesUsage: certificate.declares(settings.usage),
             subject: certificate.subjectDER, issuer: certificate.issuerDER,
             canSign: SigningMechanism.isPossible(for: key),
             isValid: certificate.status(at: environment.now()) == .valid, start: certificate.notValidBefore,

@@ -153,7 +153,7 @@ extension TokenSettings {
 
 extension PKCS11TokenProvider {
     /// The provider's entry for a ``/CertificateProviding/ProviderRegistry``.
-    public static var descriptor: ProviderDescriptor {
+    package static var descriptor: ProviderDescriptor {
         ProviderDescriptor(
             id: id, displayName: "PKCS#11 token", summary: "An identity whose private key stays in a PKCS#11 token.",
             parameters: [
@@ -166,4 +166,9 @@ extension PKCS11TokenProvider {
             try PKCS11TokenProvider(environment, parameters)
         }
     }
+}
+
+extension ProviderDescriptor {
+    /// The provider `pkcs11`: an identity on a PKCS#11 token.
+    public static var pkcs11: ProviderDescriptor { PKCS11TokenProvider.descriptor }
 }

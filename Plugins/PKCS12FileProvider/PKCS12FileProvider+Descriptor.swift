@@ -17,7 +17,7 @@ extension PKCS12FileProvider {
     }
 
     /// The provider's entry for a ``/CertificateProviding/ProviderRegistry``.
-    public static let descriptor = ProviderDescriptor(
+    package static let descriptor = ProviderDescriptor(
         id: id, displayName: "PKCS#12 file",
         summary: "Reads the identity from a PKCS#12 file and stores a sealed copy in the identity store.",
         parameters: [
@@ -27,4 +27,9 @@ extension PKCS12FileProvider {
     ) { environment, parameters throws(ProviderError) in
         PKCS12FileProvider(environment, parameters)
     }
+}
+
+extension ProviderDescriptor {
+    /// The provider `pkcs12`: an identity from a PKCS#12 file (RFC 7292), or from a directory of such files.
+    public static var pkcs12: ProviderDescriptor { PKCS12FileProvider.descriptor }
 }

@@ -1,13 +1,13 @@
-public import CertificateProviding
+package import CertificateProviding
 import FoundationEssentials
 
 extension PKCS12FileProvider: IdentityListing {
     /// The provider itself.
-    public var listing: (any IdentityListing)? { self }
+    package var listing: (any IdentityListing)? { self }
 
     /// Returns the stored identity and those of the file or directory. An identity that is both is listed once, as
     /// stored.
-    public func listIdentities() async -> IdentityList {
+    package func listIdentities() async -> IdentityList {
         do throws(ProviderError) {
             return try await environment.executor.run { [self] in list() }
         } catch {

@@ -1,4 +1,4 @@
-public import CertificateProviding
+package import CertificateProviding
 import CertificateTLS
 import FoundationEssentials
 import Glibc
@@ -11,11 +11,11 @@ import Synchronization
 /// ``getCertificate(_:)`` reads the file and stores the chosen identity, sealed, in the identity store.
 /// ``getStoredCertificate()`` reads it from there and needs neither the file nor its password. The file is never
 /// written.
-public final class PKCS12FileProvider: CertificateProvider {
+package final class PKCS12FileProvider: CertificateProvider {
     /// The provider's identifier in configurations, `pkcs12`.
-    public static let id = ProviderID("pkcs12")
+    package static let id = ProviderID("pkcs12")
     /// The provider's identifier.
-    public var id: ProviderID { Self.id }
+    package var id: ProviderID { Self.id }
 
     let environment: ProviderEnvironment
     private let library = Library()
@@ -75,7 +75,7 @@ public final class PKCS12FileProvider: CertificateProvider {
     /// Creates a provider. Reads no file yet.
     ///
     /// - Throws: `unsupportedParameter` or `configurationInvalid` for the parameters.
-    public convenience init(
+    package convenience init(
         environment: ProviderEnvironment, parameters: ProviderParameters
     ) throws(ProviderError) {
         self.init(environment, try Self.descriptor.check(parameters, environment))
@@ -121,10 +121,10 @@ public final class PKCS12FileProvider: CertificateProvider {
     }
 
     /// Announces changes of the file, whose identity then replaces the stored one.
-    public var updates: (any UpdateAnnouncing)? { watch }
+    package var updates: (any UpdateAnnouncing)? { watch }
 
     /// Ends the announcements.
-    public func shutdown() async { watch.end() }
+    package func shutdown() async { watch.end() }
 
     /// Reads the file and stores the chosen identity. Asks for the password if `password-source` is `prompt`.
     ///
@@ -135,7 +135,7 @@ public final class PKCS12FileProvider: CertificateProvider {
     ///   `interactionRequired`; `storeWriteFailed`. The stored identity stays if it can be used and the file's cannot:
     ///   `pending` if the file's chain is expired or not yet valid, `unsupportedAlgorithm` or `malformedData` if it is not
     ///   for TLS.
-    public func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
+    package func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
         do throws(ProviderError) {
             let stamps = try await environment.executor.run { [settings] () throws(ProviderError) in
                 settings.source.stamps()
@@ -192,7 +192,7 @@ public final class PKCS12FileProvider: CertificateProvider {
     /// files only.
     ///
     /// - Throws: `storeReadFailed`, and errors of the source of the sealing key.
-    public func getStoredCertificate() throws(ProviderError) -> Identity? {
+    package func getStoredCertificate() throws(ProviderError) -> Identity? {
         do throws(ProviderError) {
             guard let entry = try environment.storage.entry(named: settings.entryName) else { return nil }
             return try identity(of: entry)
@@ -204,7 +204,7 @@ public final class PKCS12FileProvider: CertificateProvider {
     /// Deletes the stored identity. The file is not changed. Blocks on the store's files only.
     ///
     /// - Throws: `deleteFailed`.
-    public func deleteStoredCertificate() throws(ProviderError) {
+    package func deleteStoredCertificate() throws(ProviderError) {
         do throws(ProviderError) {
             try environment.storage.removeEntry(named: settings.entryName)
         } catch {

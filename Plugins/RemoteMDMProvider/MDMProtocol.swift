@@ -15,7 +15,7 @@ extension MDMProtocol {
     var serverName: String { settings.server.authority }
     var source: String { settings.server.origin + settings.server.path }
 
-    func complete(_ list: IdentityList) async -> IdentityList {
+    func annotate(_ list: IdentityList) async -> IdentityList {
         var list = list
         do throws(ProviderError) {
             if list.identities.isEmpty, list.failures.isEmpty, let remark = try await remarkOnUser() {

@@ -1,13 +1,13 @@
 public import CertificateProviding
-public import Enrolment
+package import Enrolment
 
 /// The provider of identities that a device-management server issues, over EST (RFC 7030) or SCEP (RFC 8894): the enrolment engine
 /// with a client for each.
-public enum RemoteMDMProvider {
+package enum RemoteMDMProvider {
     /// The provider's identifier, `mdm`.
-    public static let id = ProviderID("mdm")
+    package static let id = ProviderID("mdm")
     /// The entry of the provider for a ``/CertificateProviding/ProviderRegistry``.
-    public static let descriptor = ProviderDescriptor(
+    package static let descriptor = ProviderDescriptor(
         id: id, displayName: "Device management",
         summary: "Requests an identity from a server, over EST (RFC 7030) or SCEP (RFC 8894).",
         parameters: EnrolmentParameter.all,
@@ -23,7 +23,7 @@ public enum RemoteMDMProvider {
     ///
     /// - Throws: `unsupportedParameter` and `configurationInvalid`, which name the parameter; `unsupportedAlgorithm`
     ///   for a key that the protocol cannot use.
-    public static func make(
+    package static func make(
         environment: ProviderEnvironment, parameters: ProviderParameters
     ) throws(ProviderError) -> EnrollingProvider {
         try make(environment, try descriptor.check(parameters, environment))
@@ -49,4 +49,9 @@ public enum RemoteMDMProvider {
         case .scep: try SCEPProtocol(settings, parameters, environment)
         }
     }
+}
+
+extension ProviderDescriptor {
+    /// The provider `mdm`: an identity that a server issues over EST (RFC 7030) or SCEP (RFC 8894).
+    public static var mdm: ProviderDescriptor { RemoteMDMProvider.descriptor }
 }

@@ -24,7 +24,7 @@ public struct ProviderError: Error, Sendable {
     /// The error that caused this one, for logs.
     public var underlying: (any Error)?
     /// The line of source code that created the error, as `file:line`.
-    public var location: String
+    package var location: String
 
     /// Creates an error. `message` must not hold a secret.
     public init(

@@ -1,7 +1,7 @@
-public import CertificateProviding
-public import FoundationEssentials
-public import NIOCore
-public import NIOPosix
+package import CertificateProviding
+package import FoundationEssentials
+package import NIOCore
+import NIOPosix
 import NIOSSL
 import Synchronization
 
@@ -9,39 +9,39 @@ import Synchronization
 ///
 /// In TLS 1.3 a client's handshake is complete before the server has received the client's certificate (RFC 8446,
 /// section 2). A refusal comes afterwards, as an alert, so the probe listens for some time.
-public struct ConnectionProbe: Sendable {
+package struct ConnectionProbe: Sendable {
     /// A DNS name or an IP address.
-    public var host: String
+    package var host: String
     /// The TCP port, from 1 to 65535.
-    public var port: Int
+    package var port: Int
     /// The DNS name that is requested (SNI) and that the server's certificate must be valid for; `nil` for ``host``. An
     /// IP address in the certificate, or its common name, is not sufficient.
-    public var serverName: String?
+    package var serverName: String?
     /// The client certificate to present when the server asks; `nil` for none.
-    public var credentials: TLSCredentials?
+    package var credentials: TLSCredentials?
     /// The trust anchors for the server.
-    public var trustAnchors: TrustAnchors
+    package var trustAnchors: TrustAnchors
     /// The revocation lists of the server's CAs; `nil` if revocation is not checked.
-    public var revocationLists: RevocationLists?
+    package var revocationLists: RevocationLists?
     /// Which servers are admitted, of those that are verified.
-    public var peers = PeerPolicy.everyVerifiedPeer
+    package var peers = PeerPolicy.everyVerifiedPeer
     /// The protocols offered through ALPN, most preferred first.
-    public var applicationProtocols: [String] = []
+    package var applicationProtocols: [String] = []
     /// Whether to send `GET /` over HTTP/1.1 after the handshake and to report the status of the answer: many servers refuse
     /// a client certificate only then.
-    public var sendsHTTPRequest = false
+    package var sendsHTTPRequest = false
     /// The setting with the trust anchors, which messages name; `nil` if there is none.
-    public var trustSettingName: String?
+    package var trustSettingName: String?
     /// The wall clock, for the validity of the server's certificate.
-    public var now: @Sendable () -> Date = { Date() }
+    package var now: @Sendable () -> Date = { Date() }
     /// The timeout of the whole probe, from name resolution to the end of listening. The time in which the client's key
     /// signs is not counted, if the key has a limit of its own (``/CertificateProviding/IdentityKey/signatureTimeout``).
-    public var deadline: Duration = .seconds(10)
+    package var deadline: Duration = .seconds(10)
     /// The minimum time to listen after a TLS 1.3 handshake for an alert, data or the end of the connection. On a slow
     /// network, three times the server's response time.
     package var settlingTime: Duration = .milliseconds(300)
     /// Runs the reading of the trust anchors' files; by default a thread of its own, while there is work.
-    public var executor = BlockingExecutor.threads(maximum: 1)
+    package var executor = BlockingExecutor.threads(maximum: 1)
 
     /// Creates a probe. Arguments are checked by ``run(on:)``.
     ///
@@ -50,7 +50,8 @@ public struct ConnectionProbe: Sendable {
     ///   - port: The TCP port.
     ///   - credentials: The client certificate to present when the server asks; `nil` for none.
     ///   - trustAnchors: The trust anchors for the server.
-    public init(host: String, port: Int, presenting credentials: TLSCredentials?, trusting trustAnchors: TrustAnchors) {
+    package init(host: String, port: Int, presenting credentials: TLSCredentials?, trusting trustAnchors: TrustAnchors)
+    {
         self.host = host
         self.port = port
         self.credentials = credentials
@@ -69,7 +70,7 @@ public struct ConnectionProbe: Sendable {
     ///   not HTTP; `serverNotTrusted` for a server certificate that is not trusted or is for another name; `rejected` for
     ///   a refused client certificate, with the alert's number as `nativeCode`, and without one if the server asked for a
     ///   certificate and then closed the connection without tickets and without close_notify; `configurationInvalid` for an invalid port, name or protocol; errors of the trust anchors or the key.
-    public func run(
+    package func run(
         on group: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
     ) async throws(ProviderError) -> ConnectionReport {
         let request = RequestTime()

@@ -15,7 +15,7 @@ public struct PeerPolicy: Sendable {
     private init(rule: Rule) { self.rule = rule }
 
     /// Admits the peers of which at least one name matches one of the patterns: none, for an empty list.
-    public init(_ patterns: [PeerPattern]) { rule = .patterns(patterns) }
+    package init(_ patterns: [PeerPattern]) { rule = .patterns(patterns) }
 
     /// Reads a list of patterns, separated by commas, as `Peers.allow` of the property file has it. One that has a comma stands in
     /// double quotes: `"cn:Doe, John", dns:web.example`.
@@ -75,7 +75,7 @@ public struct PeerPolicy: Sendable {
 /// not decoded: `*` matches no segment with a `%`, and a URI with a user, an empty segment, `.`, `..`, a query or a fragment
 /// matches nothing. A certificate with more than one URI matches no pattern with `spiffe:`. A wildcard name of the peer's certificate, `*.clients.example`, has `*` as its first label, which `*` of a pattern
 /// matches.
-public struct PeerPattern: Sendable, Hashable {
+package struct PeerPattern: Sendable, Hashable {
     private enum Kind: Hashable {
         case dns([Label])
         /// A URI with an authority: scheme, authority and path.
@@ -103,7 +103,7 @@ public struct PeerPattern: Sendable, Hashable {
     /// Reads a pattern.
     ///
     /// - Throws: `configurationInvalid` for text that is not a pattern.
-    public init(_ text: String) throws(ProviderError) {
+    package init(_ text: String) throws(ProviderError) {
         func invalid(_ reason: String) -> ProviderError {
             ProviderError(
                 .configurationInvalid, "The pattern '\(text.withVisibleControls)' for peers is not valid: \(reason).")
@@ -145,7 +145,7 @@ public struct PeerPattern: Sendable, Hashable {
     }
 
     /// Whether a name of the peer matches.
-    public func matches(_ peer: TLSPeer) -> Bool {
+    package func matches(_ peer: TLSPeer) -> Bool {
         switch kind {
         case .commonName(let name): peer.commonNames.contains { $0.asciiLowercased.isSame(as: name) }
         case .organizationalUnit(let name): peer.organizationalUnits.contains { $0.asciiLowercased.isSame(as: name) }
@@ -343,7 +343,7 @@ public struct PeerPattern: Sendable, Hashable {
 }
 
 extension PeerPattern: CustomStringConvertible {
-    public var description: String { text.withVisibleControls }
+    package var description: String { text.withVisibleControls }
 }
 
 extension String {

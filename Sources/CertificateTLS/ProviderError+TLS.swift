@@ -1,4 +1,4 @@
-public import CertificateProviding
+package import CertificateProviding
 import NIOCore
 import NIOSSL
 
@@ -14,7 +14,7 @@ extension ProviderError {
     ///   - error: The error that was caught.
     ///   - peer: The name of the peer in the message, such as its address.
     /// - Returns: `nil` for an error that does not concern TLS.
-    public init?(tlsError error: any Error, from peer: String) {
+    package init?(tlsError error: any Error, from peer: String) {
         func problem(_ text: String, _ code: Code = .protocolError) -> Self {
             Self(code, "\(peer) \(text).", underlying: error)
         }

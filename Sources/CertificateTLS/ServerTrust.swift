@@ -1,5 +1,5 @@
 public import CertificateProviding
-public import FoundationEssentials
+package import FoundationEssentials
 
 /// The criteria by which a client authenticates a server: trust anchors, pins, or both.
 public struct ServerTrust: Sendable {
@@ -9,12 +9,12 @@ public struct ServerTrust: Sendable {
     public var pins: [CertificatePin]
     /// Whether a matching pin is sufficient, without checks of chain, name and validity: for appliances with
     /// self-signed certificates. Without pins, no server is trusted then.
-    public var isPinOnly: Bool
+    package var isPinOnly: Bool
     /// The SHA-256 hash of a CA certificate that the server presents: it is the trust anchor, in place of ``trustAnchors``. `nil` by
     /// default.
     public var presentedAuthority: [UInt8]?
     /// The setting with the trust anchors, such as `'trust-anchors'`: messages say to change it. `nil` if there is none.
-    public var settingName: String?
+    package var settingName: String?
 
     /// Creates the criteria.
     public init(trustAnchors: TrustAnchors, pins: [CertificatePin] = [], isPinOnly: Bool = false) {
@@ -34,7 +34,7 @@ public struct ServerTrust: Sendable {
     ///   - host: A DNS name or an IP address, without brackets.
     ///   - date: The time at which the certificates must be valid.
     /// - Throws: `serverNotTrusted` with the problem of the chain; `userCancelled`; errors of the trust anchors.
-    public func verify(
+    package func verify(
         _ chain: [X509Certificate], for host: String, at date: Date
     ) async throws(ProviderError) {
         guard let leaf = chain.first else { throw refusal("the server presented none") }

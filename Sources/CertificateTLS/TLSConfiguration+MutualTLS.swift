@@ -9,8 +9,7 @@ extension TLSConfiguration {
     /// SwiftNIO SSL accepts more names than RFC 9525: a certificate for the IP address of the connection, even if a DNS
     /// name was requested, and the common name if there are no alternative names. A configuration cannot change this.
     /// If a holder of another certificate under `trustAnchors` must not pass as this server, check the peer's leaf with
-    /// ``CertificateProviding/X509Certificate/isValid(forServerName:)`` after the handshake, as ``ConnectionProbe``
-    /// does.
+    /// ``CertificateProviding/X509Certificate/isValid(forServerName:)`` after the handshake.
     ///
     /// SwiftNIO SSL refuses a server that sends an expired CA certificate before a valid one with the same name and key, which
     /// OpenSSL and ``ServerTrust`` trust: have the server send the valid one only.
@@ -33,7 +32,7 @@ extension TLSConfiguration {
     ///
     /// Reads the file of the trust anchors, if there is one; do not call it on an event loop.
     /// - Throws: `fileNotFound`, `configurationInvalid` or `malformedData` for the trust anchors.
-    public static func makeClientConfiguration(
+    package static func makeClientConfiguration(
         trusting trustAnchors: TrustAnchors
     ) throws(ProviderError) -> TLSConfiguration {
         var configuration = hardened(trusting: try trustAnchors.load())

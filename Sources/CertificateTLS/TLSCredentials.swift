@@ -38,8 +38,8 @@ public struct TLSCredentials: TLSCredentialSource {
     ///
     /// Does not use the key; ``RotatingTLSCredentials/update(to:)`` does.
     ///
-    /// - Throws: As ``check(_:of:)``; `unsupportedAlgorithm` for a key that BoringSSL cannot use; `keyMismatch` if the
-    ///   exported key does not match the certificate; errors of the export.
+    /// - Throws: `unsupportedAlgorithm` for a leaf or a key that BoringSSL cannot use, such as id-RSASSA-PSS; `malformedData` for a
+    ///   certificate whose encoding it refuses; `keyMismatch` if the exported key does not match the certificate; errors of the export.
     public init(_ identity: Identity) throws(ProviderError) {
         let provider = identity.provenance.provider
         try Self.checkKey(of: identity.certificate, provider)
@@ -70,7 +70,7 @@ public struct TLSCredentials: TLSCredentialSource {
     ///
     /// - Throws: `unsupportedAlgorithm` for a leaf that BoringSSL cannot use, such as id-RSASSA-PSS; `malformedData` for
     ///   a certificate whose encoding it refuses; `notFound` for an empty chain.
-    public static func check(
+    package static func check(
         _ chain: [X509Certificate], of provider: ProviderID
     ) throws(ProviderError) {
         guard let leaf = chain.first else {

@@ -23,7 +23,7 @@ extension X509Certificate {
 
     /// Whether the certificate is valid for a server at `host`: a DNS name as in ``isValid(forServerName:)``, or an
     /// IPv4 or IPv6 address without brackets, which must be one of its iPAddress names (RFC 9110, section 4.3.5).
-    public func isValid(forHost host: String) -> Bool {
+    package func isValid(forHost host: String) -> Bool {
         guard let address = host.addressOctets else { return isValid(forServerName: host) }
         return subjectAlternativeNames.contains(.ip(address))
     }

@@ -142,7 +142,7 @@ public final class CertprovLogon: Sendable {
 
     /// The trust anchors of `TrustAnchors` in the property file; without it, the system trust store, which a server that
     /// demands client certificates refuses.
-    public var trustAnchors: TrustAnchors { trust.anchors }
+    package var trustAnchors: TrustAnchors { trust.anchors }
 
     /// The peers that the property file says to trust, by `TrustAnchors` and `Peers`. ``tls()`` follows it.
     public var trust: PeerTrust { Self.trust(of: manager) }

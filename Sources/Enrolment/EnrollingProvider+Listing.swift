@@ -9,7 +9,7 @@ extension EnrollingProvider: IdentityListing {
             let list = try await environment.executor.run { [self] () throws(ProviderError) in
                 try storedIdentities()
             }
-            var whole = await server.complete(list)
+            var whole = await server.annotate(list)
             if case .failure(let error)? = whole.choice { whole.choice = .failure(error.attributed(to: id)) }
             return whole
         } catch {

@@ -39,7 +39,7 @@ public protocol EnrolmentProtocol: Sendable {
     /// default nothing is added.
     ///
     /// - Parameter list: Empty identities mean that nothing is enrolled yet.
-    func complete(_ list: IdentityList) async -> IdentityList
+    func annotate(_ list: IdentityList) async -> IdentityList
 
     /// Deletes the data that was learnt about the server, such as its certificate authorities, when the identity is deleted. Blocks. By
     /// default does nothing.
@@ -60,7 +60,7 @@ extension EnrolmentProtocol {
     public var revokes: Bool { false }
     /// `nil`, and throws nothing.
     public func renewalInformation(for identity: Identity) async -> RenewalInformation? { nil }
-    public func complete(_ list: IdentityList) async -> IdentityList { list }
+    public func annotate(_ list: IdentityList) async -> IdentityList { list }
     /// Does nothing, and throws nothing.
     public func forget() {}
     public func shutdown() async {}

@@ -112,7 +112,7 @@ struct EnrolmentRun {
                     begun.record.isUndecided = true
                     try await keep(begun.record)
                     polls += 1
-                    try await wait(retryPolicy.delay(beforePoll: polls, told: delay), told: delay, until: end)
+                    try await wait(retryPolicy.delay(beforePoll: polls, retryAfter: delay), told: delay, until: end)
                     continue
                 }
                 stage = .answered(begun.record)

@@ -29,8 +29,12 @@ public final class IdentityStore: Sendable {
 
     /// Creates a store in `path`. The directory is created at the first write. A relative path is resolved against the
     /// current directory now.
+    ///
+    /// The sealing key is in a file of that directory.
+    public convenience init(path: String) { self.init(path: path, keySource: nil) }
+
     /// - Parameter keySource: The source of the sealing key; `nil` for a key file in the store's directory.
-    public convenience init(path: String, keySource: (any SealingKeySource)? = nil) {
+    package convenience init(path: String, keySource: (any SealingKeySource)?) {
         self.init(path: path, keySource: keySource, files: FileSystem())
     }
 
@@ -47,7 +51,7 @@ public final class IdentityStore: Sendable {
     }
 
     /// Returns the default store of this user on this host, sealed with the credential
-    /// ``SystemdCredentialKey/credentialName`` if it exists. It is in the first of these directories that is set:
+    /// `certprov-store-key` if it exists. It is in the first of these directories that is set:
     ///
     /// - `$STATE_DIRECTORY` (systemd.exec(5), `StateDirectory=`)
     /// - `$XDG_STATE_HOME/certprov`

@@ -8,9 +8,9 @@ import Synchronization
 /// The keys rest in 256 records, by the first octet of the SHA-256 of the public key: a record has a maximum size, and
 /// is written whole. A key is written after its owner has written the key's URI down, so that a process that ends in between
 /// leaves no key.
-public final class SealedKeyStore: KeyStore {
+package final class SealedKeyStore: KeyStore {
     /// The scheme of its URIs: `store`.
-    public static let scheme = "store"
+    package static let scheme = "store"
     static let storageID = ProviderID("store")
     static let recordPrefix = "keys-"
     private static let records = (UInt8.min...UInt8.max).map { record(beginningWith: $0) }
@@ -21,16 +21,16 @@ public final class SealedKeyStore: KeyStore {
     /// Creates the store. Does no I/O.
     ///
     /// - Parameter environment: With the part of the identity store that ``descriptor`` names.
-    public init(environment: ProviderEnvironment) {
+    package init(environment: ProviderEnvironment) {
         storage = environment.storage
         executor = environment.executor
     }
 
     /// The entry of the key store for a ``/CertificateProviding/ProviderRegistry``. It has no parameters and no PIN.
-    public static var descriptor: KeyStoreDescriptor {
+    package static var descriptor: KeyStoreDescriptor {
         KeyStoreDescriptor(
             scheme: scheme, id: storageID, displayName: "Identity store",
-            summary: "Private keys in this host's identity store, encrypted.", parameters: [], keepsKeysOutside: false
+            summary: "Private keys in this host's identity store, encrypted.", parameters: [], isExternal: false
         ) { environment, location, _ throws(ProviderError) in
             guard location.pinSource == nil else {
                 throw ProviderError(
@@ -46,7 +46,7 @@ public final class SealedKeyStore: KeyStore {
         }
     }
 
-    public var properties: KeyStoreProperties {
+    package var properties: KeyStoreProperties {
         let makes = KeyType.allCases.map { type -> (KeyType, KeyUse) in
             (type, type.isRSA ? [.signing, .pkcs1Decryption, .oaepDecryption] : .signing)
         }
@@ -55,10 +55,10 @@ public final class SealedKeyStore: KeyStore {
             guarantees: [.exportable])
     }
 
-    public func holds(keyURI: String) -> Bool { SealedKey.isURI(keyURI) }
+    package func holds(keyURI: String) -> Bool { SealedKey.isURI(keyURI) }
 
     /// Reads all records.
-    public func check(_ interaction: any UserInteraction) async throws(ProviderError) {
+    package func check(_ interaction: any UserInteraction) async throws(ProviderError) {
         try await executor.run { [storage] () throws(ProviderError) in
             for name in Self.records { _ = try SealedKeys.read(name, from: storage) }
         }
@@ -68,7 +68,7 @@ public final class SealedKeyStore: KeyStore {
     ///
     /// - Throws: `unsupportedAlgorithm`, for decryption with a key that is not RSA say; `malformedData` for a key to take in;
     ///   `storeReadFailed`; `storeWriteFailed`; the error that `remember` throws.
-    public func make(
+    package func make(
         _ new: NewKey, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
     ) async throws(ProviderError) -> any IdentityKey {
@@ -88,13 +88,13 @@ public final class SealedKeyStore: KeyStore {
         return key
     }
 
-    public func key(
+    package func key(
         for key: KeyReference, _ interaction: any UserInteraction
     ) async throws(ProviderError) -> (any IdentityKey)? {
         try await executor.run { [self] () throws(ProviderError) in try storedKey(for: key) }
     }
 
-    public func storedKey(for key: KeyReference) throws(ProviderError) -> (any IdentityKey)? {
+    package func storedKey(for key: KeyReference) throws(ProviderError) -> (any IdentityKey)? {
         try SealedKeys.read(Self.record(of: key.publicKey), from: storage).first { $0.publicKey == key.publicKey }
             .map { key throws(ProviderError) in try key.key() }
     }
@@ -103,7 +103,7 @@ public final class SealedKeyStore: KeyStore {
     ///
     /// - Throws: `storeReadFailed` for a damaged record or one of a newer version; errors of the source of the sealing
     ///   key.
-    public func list() async throws(ProviderError) -> [KeyDescription] {
+    package func list() async throws(ProviderError) -> [KeyDescription] {
         try await executor.run { [storage] () throws(ProviderError) in
             var keys: [KeyDescription] = []
             for name in Self.records {
@@ -116,13 +116,13 @@ public final class SealedKeyStore: KeyStore {
         }
     }
 
-    @discardableResult public func destroy(
+    @discardableResult package func destroy(
         _ key: KeyReference, _ interaction: any UserInteraction
     ) async throws(ProviderError) -> Bool {
         try await executor.run { [self] () throws(ProviderError) in try destroyStored(key) }
     }
 
-    @discardableResult public func destroyStored(_ key: KeyReference) throws(ProviderError) -> Bool {
+    @discardableResult package func destroyStored(_ key: KeyReference) throws(ProviderError) -> Bool {
         let name = Self.record(of: key.publicKey)
         // Without a key there is nothing to write, and so no right to write is needed.
         guard try SealedKeys.read(name, from: storage).contains(where: { $0.publicKey == key.publicKey }) else {
@@ -227,4 +227,9 @@ private enum SealedKeys {
         }
         return keys.compactMap(\.self)
     }
+}
+
+extension KeyStoreDescriptor {
+    /// The key store `store:`: private keys in this host's identity store, encrypted.
+    public static var store: KeyStoreDescriptor { SealedKeyStore.descriptor }
 }

@@ -1,57 +1,57 @@
-public import CertificateProviding
+package import CertificateProviding
 
 /// A step of an operation of the ``LogonManager``: the provider, the request and the result.
-public struct Decision: Sendable {
+package struct Decision: Sendable {
     /// The request to a provider. Open.
-    public struct Step: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
-        public let rawValue: String
-        public init(rawValue: String) { self.rawValue = rawValue }
-        public var description: String { rawValue }
+    package struct Step: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
+        package let rawValue: String
+        package init(rawValue: String) { self.rawValue = rawValue }
+        package var description: String { rawValue }
 
         /// ``/CertificateProviding/CertificateProvider/getStoredCertificate()``
-        public static let stored = Self(rawValue: "stored")
+        package static let stored = Self(rawValue: "stored")
         /// ``/CertificateProviding/CertificateProvider/getCertificate(_:)``
-        public static let get = Self(rawValue: "get")
+        package static let get = Self(rawValue: "get")
         /// ``/CertificateProviding/CertificateProvider/deleteStoredCertificate()``
-        public static let delete = Self(rawValue: "delete")
+        package static let delete = Self(rawValue: "delete")
         /// ``/CertificateProviding/IdentityListing/listIdentities()``
-        public static let list = Self(rawValue: "list")
+        package static let list = Self(rawValue: "list")
     }
 
     /// The result of a step. Open.
-    public struct Outcome: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
-        public let rawValue: String
-        public init(rawValue: String) { self.rawValue = rawValue }
-        public var description: String { rawValue }
+    package struct Outcome: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
+        package let rawValue: String
+        package init(rawValue: String) { self.rawValue = rawValue }
+        package var description: String { rawValue }
 
         /// The provider returned an identity, which is the result of the operation.
-        public static let identity = Self(rawValue: "identity")
+        package static let identity = Self(rawValue: "identity")
         /// The provider has no stored identity.
-        public static let none = Self(rawValue: "none")
+        package static let none = Self(rawValue: "none")
         /// The provider failed with a code after which the next one is tried; see ``Decision/error``.
-        public static let movedOn = Self(rawValue: "movedOn")
+        package static let movedOn = Self(rawValue: "movedOn")
         /// The provider failed with a code that ended the operation; see ``Decision/error``.
-        public static let stopped = Self(rawValue: "stopped")
+        package static let stopped = Self(rawValue: "stopped")
         /// The stored identity was deleted.
-        public static let deleted = Self(rawValue: "deleted")
+        package static let deleted = Self(rawValue: "deleted")
         /// The provider was not asked; see ``Decision/reason``.
-        public static let notAsked = Self(rawValue: "notAsked")
+        package static let notAsked = Self(rawValue: "notAsked")
         /// The provider would be asked for an identity next. Only in an ``Explanation``.
-        public static let wouldBeAsked = Self(rawValue: "wouldBeAsked")
+        package static let wouldBeAsked = Self(rawValue: "wouldBeAsked")
     }
 
     /// The provider.
-    public var provider: ProviderID
+    package var provider: ProviderID
     /// The request.
-    public var step: Step
+    package var step: Step
     /// The result.
-    public var outcome: Outcome
+    package var outcome: Outcome
     /// The reason of the outcome in words, such as why the provider was not asked.
-    public var reason: String?
+    package var reason: String?
     /// The error of the provider; `nil` if it succeeded or was not asked.
-    public var error: ProviderError?
+    package var error: ProviderError?
     /// The time that the provider took; zero if it was not asked.
-    public var duration: Duration
+    package var duration: Duration
 
     init(
         provider: ProviderID, step: Step, outcome: Outcome, reason: String? = nil,
@@ -67,19 +67,19 @@ public struct Decision: Sendable {
 }
 
 extension Decision: CustomStringConvertible {
-    public var description: String {
+    package var description: String {
         let detail = error.map { "\($0.message) [\($0.code)]" } ?? reason
         return "\(provider): \(step): \(outcome)" + (detail.map { ": \($0)" } ?? "")
     }
 }
 
 /// The provider that would be chosen now, and the reasons.
-public struct Explanation: Sendable {
+package struct Explanation: Sendable {
     /// The provider whose identity would be used, or that would be asked for a new one first; `nil` if the operation
     /// would fail.
-    public var chosen: ProviderID?
+    package var chosen: ProviderID?
     /// At least one decision for every provider, in the order in which they would be asked.
-    public var decisions: [Decision]
+    package var decisions: [Decision]
 
     init(chosen: ProviderID?, decisions: [Decision]) {
         self.chosen = chosen

@@ -1,7 +1,7 @@
 public import CertificateProviding
 
 /// How the server learns about the application's user.
-public enum UserCreationPolicy: String, Sendable, CaseIterable {
+package enum UserCreationPolicy: String, Sendable, CaseIterable {
     /// By a client certificate, which a certificate provider supplies.
     case certificate
     /// The server creates the user at the first password logon. Certificate providers are not used.
@@ -34,24 +34,24 @@ extension ConfiguredProvider: Equatable {
 /// The settings of the Logon manager: the values of a property file, with defaults.
 public struct LogonConfiguration: Sendable {
     /// The file that it was read from; `nil` for a configuration made in memory.
-    public var path: String?
+    package var path: String?
 
-    /// The host of the server; used for registration only, like ``port`` and ``securityConfiguration``.
+    /// The host of the server; used for registration only, like ``port``.
     public var host: String?
     /// The port of the server.
     public var port: UInt16?
     /// The name of the security configuration on the server.
-    public var securityConfiguration: String?
+    package var securityConfiguration: String?
     /// How the server learns about the user.
-    public var userCreationPolicy: UserCreationPolicy
+    package var userCreationPolicy: UserCreationPolicy
     /// The key `FarmID`.
-    public var farmID: String
+    package var farmID: String
     /// The key `URLSuffix`.
-    public var urlSuffix: String
+    package var urlSuffix: String
     /// The key `Domain`.
-    public var domain: String
+    package var domain: String
     /// Whether the server is reached by HTTPS.
-    public var usesHTTPS: Bool
+    package var usesHTTPS: Bool
 
     /// The providers to ask, most preferred first. Empty if the file lists none, and with a policy other than
     /// `certificate`; then every request to the ``LogonManager`` throws `noCertificateProvider`.
@@ -61,7 +61,7 @@ public struct LogonConfiguration: Sendable {
     public var trustAnchors: String?
 
     /// A directory in which plugins are searched before the usual ones: `PluginDirectory`; `nil` for the usual ones only.
-    public var pluginDirectory: String?
+    package var pluginDirectory: String?
 
     /// The settings of a registration.
     public var registration: RegistrationSettings
@@ -113,7 +113,7 @@ public struct LogonConfiguration: Sendable {
     /// starts no plugin.
     ///
     /// - Throws: Errors of the file, and `configurationInvalid` for this setting.
-    public static func pluginDirectory(path: String) throws(ProviderError) -> String? {
+    package static func pluginDirectory(path: String) throws(ProviderError) -> String? {
         try SettingsReader(ConfigurationFile(path: path).settings(), registry: ProviderRegistry()).pluginDirectory()
     }
 

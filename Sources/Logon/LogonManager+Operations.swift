@@ -139,7 +139,7 @@ extension LogonManager {
     ///
     /// - Throws: `noCertificateProvider`, `operationNotAllowed`; with a vault also `vaultLocked` and `storeReadFailed`. Errors of
     ///   providers are in the decisions.
-    public func explain() async throws(ProviderError) -> Explanation {
+    package func explain() async throws(ProviderError) -> Explanation {
         try requireProviders()
         try operations.begin()
         defer { operations.end() }

@@ -14,7 +14,7 @@ public import ProviderTransport
 /// `operationNotAllowed` at once. A cancelled operation ends as soon as its provider notices. ``storedIdentity()`` may
 /// be called at any time. All functions may be called from any thread.
 ///
-/// Without a provider (none configured, or a ``UserCreationPolicy`` that uses none), every request throws
+/// Without a provider (none configured, or a `UserCreationPolicy` that uses none), every request throws
 /// `noCertificateProvider`.
 public final class LogonManager: Sendable {
     /// The configuration that the manager was created with.
@@ -100,7 +100,7 @@ public final class LogonManager: Sendable {
     }
 
     /// The steps of the last operation. ``explain()`` does not count as one.
-    public var decisions: [Decision] { operations.decisions }
+    package var decisions: [Decision] { operations.decisions }
 
     /// Closes the providers' open resources, such as the sessions of a token. Call it before the program ends: some
     /// devices support few sessions and do not release unclosed ones. Takes a few seconds at most. Afterwards every use

@@ -4,15 +4,15 @@ import PluginProtocol
 import Synchronization
 
 /// A plugin's description of itself.
-public struct PluginDescription: Sendable {
+package struct PluginDescription: Sendable {
     /// The version of the protocol that it speaks with this host.
-    public let protocolVersion: Int
+    package let protocolVersion: Int
     /// Its own version; `nil` if it does not say.
-    public let version: String?
+    package let version: String?
     /// Whether it is a provider.
-    public var isProvider: Bool { provider != nil }
+    package var isProvider: Bool { provider != nil }
     /// The schemes of its key stores.
-    public var schemes: [String] { keyStores.map(\.scheme) }
+    package var schemes: [String] { keyStores.map(\.scheme) }
 
     struct Provider: Sendable {
         let displayName: String

@@ -6,7 +6,7 @@ import Glibc
 /// The directories in which plugins are installed, most preferred first.
 public struct PluginDirectories: Sendable {
     /// Absolute paths. Those that do not exist are left out when they are read.
-    public var paths: [String]
+    package var paths: [String]
 
     /// A program that goes before those of its id in the directories, whatever its owner and mode.
     private var program: String?
@@ -38,13 +38,13 @@ public struct PluginDirectories: Sendable {
 }
 
 /// A plugin in one of the directories.
-public struct InstalledPlugin: Sendable {
+package struct InstalledPlugin: Sendable {
     /// The name behind `certprov-plugin-`.
-    public let id: ProviderID
+    package let id: ProviderID
     /// The executable file.
-    public let path: String
+    package let path: String
     /// Why it is not used, with the next step; `nil` for a plugin that is.
-    public let refusal: String?
+    package let refusal: String?
     /// Whether its owner and mode are checked at each start.
     var isChecked = true
 

@@ -1,9 +1,9 @@
-public import CertificateProviding
+package import CertificateProviding
 
 /// An event between the host and a plugin, without secrets.
-public struct PluginEvent: Sendable {
+package struct PluginEvent: Sendable {
     /// The kind of an event.
-    public enum Kind: Sendable {
+    package enum Kind: Sendable {
         /// The plugin is started. The text is its path.
         case start
         /// The host sends a message.
@@ -17,13 +17,13 @@ public struct PluginEvent: Sendable {
     }
 
     /// The plugin.
-    public let plugin: ProviderID
+    package let plugin: ProviderID
     /// The kind of the event.
-    public let kind: Kind
+    package let kind: Kind
     /// One line, without control characters.
-    public let text: String
+    package let text: String
     /// When it happened.
-    public let time = ContinuousClock.now
+    package let time = ContinuousClock.now
 
     init(_ plugin: ProviderID, _ kind: Kind, _ text: String) {
         (self.plugin, self.kind, self.text) = (plugin, kind, text)

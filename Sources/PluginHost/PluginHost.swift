@@ -5,7 +5,7 @@ import PluginProtocol
 
 /// The plugins of this host: executables that are providers, key stores or both, in any language.
 ///
-/// It is the ``/CertificateProviding/ProviderSource`` of a registry. A plugin is started for its description, which is cached
+/// A registry takes the descriptors of those that it is to have. A plugin is started for its description, which is cached
 /// under the digest of its executable, and when a configured provider or key store of it is used. Errors name the plugin.
 public final class PluginHost: ProviderSource {
     private let directories: PluginDirectories
@@ -25,17 +25,24 @@ public final class PluginHost: ProviderSource {
     ///
     /// - Parameters:
     ///   - directories: Where plugins are installed.
+    ///   - launcher: The path of `certprov-plugin-launcher`; `nil` for where it is installed.
+    public convenience init(
+        _ directories: PluginDirectories = .standard, launcher: String? = nil, logger: Logger
+    ) {
+        self.init(directories, builtIn: [], launcher: launcher, logger: logger)
+    }
+
+    /// - Parameters:
     ///   - builtIn: The providers of the program, whose names plugins must not have.
     ///   - builtInKeyStores: The key stores of the program. Plugins must not have their schemes, nor the names of their parts of
     ///     the identity store.
     ///   - reservedSchemes: Further URI schemes that plugins must not have.
-    ///   - launcher: The path of `certprov-plugin-launcher`; `nil` for where it is installed.
     ///   - cache: Returns where descriptions of plugins are stored: a part of the identity store that is used for nothing
     ///     else. Without it, or where it throws, each program starts a plugin to learn of its parameters.
     ///   - observer: Gets what plugins and this host say to each other. Called on the threads of connections, which it must not
     ///     block.
-    public convenience init(
-        _ directories: PluginDirectories = .standard, builtIn: [ProviderDescriptor] = [],
+    package convenience init(
+        _ directories: PluginDirectories = .standard, builtIn: [ProviderDescriptor],
         builtInKeyStores: [KeyStoreDescriptor] = [], reservedSchemes: Set<String> = ["pkcs11", "store"],
         launcher: String? = nil, logger: Logger,
         cache: (@Sendable () throws(ProviderError) -> any IdentityStorage)? = nil,
@@ -76,13 +83,13 @@ public final class PluginHost: ProviderSource {
     }
 
     /// Returns a host that looks into `directory` first. It must be an absolute path. Its plugins are ended by either host.
-    public func searching(_ directory: String) -> PluginHost {
+    package func searching(_ directory: String) -> PluginHost {
         PluginHost(
             PluginDirectories([directory] + directories.paths), builtIn, builtInSchemes,
             launcher, logger, cache, processes, observer, sendsUnknown, idleTime: idleTime)
     }
 
-    public func looking(in directory: String) -> any ProviderSource { searching(directory) }
+    package func looking(in directory: String) -> any ProviderSource { searching(directory) }
 
     /// Ends all plugins, and waits for that: a few seconds at most, even if one hangs. Afterwards they are started again when
     /// they are used. Call it before the program ends, so that plugins can end in order.
@@ -106,14 +113,14 @@ public final class PluginHost: ProviderSource {
 
     /// The plugins in the directories, in alphabetical order, with those that are refused. Starts nothing; blocks on the file
     /// system.
-    public var installed: [InstalledPlugin] { directories.scan(builtIn: builtIn) }
+    package var installed: [InstalledPlugin] { directories.scan(builtIn: builtIn) }
 
-    public var whereabouts: String { directories.whereabouts }
+    package var whereabouts: String { directories.whereabouts }
 
     /// Files in the directories whose names cannot be those of plugins, with the reason. Blocks on the file system.
     package var misnamed: [(path: String, reason: String)] { directories.misnamed }
 
-    public var providerIDs: [ProviderID] { installed.filter { $0.refusal == nil }.map(\.id) }
+    package var providerIDs: [ProviderID] { installed.filter { $0.refusal == nil }.map(\.id) }
 
     public func provider(
         _ id: ProviderID, _ configured: ProviderParameters
@@ -240,7 +247,7 @@ public final class PluginHost: ProviderSource {
     ///
     /// - Parameter configured: Its `timeout`, `environment` and `sha256` count; the others are not looked at.
     /// - Throws: `configurationInvalid` for a plugin that is not used, and errors of its start.
-    public func describe(
+    package func describe(
         _ id: ProviderID, _ configured: ProviderParameters = ProviderParameters()
     ) throws(ProviderError) -> PluginDescription? {
         guard let plugin = try usable(id) else { return nil }

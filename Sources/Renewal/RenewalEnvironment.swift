@@ -1,19 +1,19 @@
 public import CoreMetrics
-public import FoundationEssentials
+package import FoundationEssentials
 public import Logging
 
 /// The clocks, randomness, metrics and log of a ``RenewingIdentity``, replaceable in tests.
 public struct RenewalEnvironment: Sendable {
     /// The wall clock, which the validity of certificates depends on. It may be set at any time.
-    public var now: @Sendable () -> Date
+    package var now: @Sendable () -> Date
     /// The time since a fixed moment, including the time in which the machine was suspended. It cannot be set.
-    public var uptime: @Sendable () -> Duration
+    package var uptime: @Sendable () -> Duration
     /// Waits for about this duration, longer if the machine is suspended. Throws if the task is cancelled.
-    public var sleep: @Sendable (Duration) async throws -> Void
+    package var sleep: @Sendable (Duration) async throws -> Void
     /// Waits between two looks at the store. Throws if the task is cancelled.
     package var look: @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) }
     /// Returns a random number from 0 to 1, excluding 1.
-    public var random: @Sendable () -> Double
+    package var random: @Sendable () -> Double
     /// The factory of the metrics.
     public var metrics: any MetricsFactory
     /// The log of the service.

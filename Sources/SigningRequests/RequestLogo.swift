@@ -3,11 +3,11 @@ public import CertificateProviding
 /// The logo of a service, for the person who is asked: PNG, JPEG, GIF or WebP, of at most 512,000 bytes.
 public struct RequestLogo: Sendable, Hashable {
     /// The image.
-    public let bytes: [UInt8]
+    package let bytes: [UInt8]
     package let kind: Kind
 
     /// The most bytes of an image.
-    public static let maximumSize = 512_000
+    package static let maximumSize = 512_000
 
     /// One grey pixel.
     public static let blank = RequestLogo(

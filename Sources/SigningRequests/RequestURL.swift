@@ -6,27 +6,27 @@ import FoundationEssentials
 /// A value is percent-decoded once, and a plus in it is a plus. Of a value that is not UTF-8 afterwards, the wrong bytes become U+FFFD.
 public struct RequestURL: Sendable, Equatable {
     /// The scheme, in lower case.
-    public var scheme: String
+    package var scheme: String
     /// The host, in lower case: the operation.
-    public var host: String
+    package var host: String
     /// The items of the query, in their order.
-    public var items: [Item]
+    package var items: [Item]
 
     /// A name and its value.
-    public struct Item: Sendable, Equatable {
+    package struct Item: Sendable, Equatable {
         /// Decoded, such as `request-id`.
-        public var name: String
+        package var name: String
         /// Decoded.
-        public var value: String
+        package var value: String
 
         /// Creates an item.
-        public init(_ name: String, _ value: String) { (self.name, self.value) = (name, value) }
+        package init(_ name: String, _ value: String) { (self.name, self.value) = (name, value) }
     }
 
     /// Creates a URL.
     ///
     /// - Parameter items: Of the query, in their order.
-    public init(scheme: String, host: String, items: [Item]) {
+    package init(scheme: String, host: String, items: [Item]) {
         (self.scheme, self.host, self.items) = (scheme, host, items)
     }
 
@@ -34,7 +34,7 @@ public struct RequestURL: Sendable, Equatable {
     ///
     /// Needs a scheme and `//` (RFC 3986, section 3); user, port, path and fragment are ignored. All characters must be visible
     /// ASCII, and each `%` must stand before two hexadecimal digits.
-    public init?(_ bytes: some RandomAccessCollection<UInt8>) {
+    package init?(_ bytes: some RandomAccessCollection<UInt8>) {
         var text = bytes[...]
         if text.last == 0x0a { text = text.dropLast() }
         if text.last == 0x0d { text = text.dropLast() }
@@ -65,7 +65,7 @@ public struct RequestURL: Sendable, Equatable {
     }
 
     /// The value of the first item with a name.
-    public subscript(name: String) -> String? { items.first { $0.name == name }?.value }
+    package subscript(name: String) -> String? { items.first { $0.name == name }?.value }
 
     /// The URL as text. All of a value but letters, digits, `-`, `.`, `_` and `~` is percent-encoded.
     public var text: String {

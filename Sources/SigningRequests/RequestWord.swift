@@ -1,61 +1,61 @@
-public import CertificateProviding
+package import CertificateProviding
 
 /// The `message` of a reply that refuses a request, and what a caller makes of a reply that is not accepted. Words of the
 /// protocol, not error codes; open, since a signer may have others.
-public struct RequestWord: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
-    public let rawValue: String
-    public init(rawValue: String) { self.rawValue = rawValue }
-    public var description: String { rawValue }
+package struct RequestWord: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
+    package let rawValue: String
+    package init(rawValue: String) { self.rawValue = rawValue }
+    package var description: String { rawValue }
 
     // Of a signer
     /// The request is not a URL whose host is an operation. Of a caller: the reply's host is not the request's.
-    public static let wrongOperationType = Self(rawValue: "wrong-operation-type")
+    package static let wrongOperationType = Self(rawValue: "wrong-operation-type")
     /// The document or challenge is missing or empty.
-    public static let emptyData = Self(rawValue: "empty-data")
+    package static let emptyData = Self(rawValue: "empty-data")
     /// The document is not base64, is too large, or is not a PDF that can be signed.
-    public static let documentProcessingError = Self(rawValue: "document-processing-error")
+    package static let documentProcessingError = Self(rawValue: "document-processing-error")
     /// The challenge is not base64, has more than 4,096 bytes, or would be signed content in another protocol.
-    public static let challengeProcessingError = Self(rawValue: "challenge-processing-error")
+    package static let challengeProcessingError = Self(rawValue: "challenge-processing-error")
     /// `service-name` is missing or blank.
-    public static let emptyService = Self(rawValue: "empty-service")
+    package static let emptyService = Self(rawValue: "empty-service")
     /// `client-id` is missing or blank.
-    public static let emptyClientID = Self(rawValue: "empty-client-id")
+    package static let emptyClientID = Self(rawValue: "empty-client-id")
     /// `signature`, the HMAC, is missing or blank.
-    public static let emptySignature = Self(rawValue: "empty-signature")
+    package static let emptySignature = Self(rawValue: "empty-signature")
     /// `user-code` of a document is missing or blank.
-    public static let emptyUserCode = Self(rawValue: "empty-user-code")
+    package static let emptyUserCode = Self(rawValue: "empty-user-code")
     /// `service-logo` is not a PNG, JPEG, GIF or WebP image as `data:` URL.
-    public static let wrongLogoFormat = Self(rawValue: "wrong-logo-format")
+    package static let wrongLogoFormat = Self(rawValue: "wrong-logo-format")
     /// `service-logo` has more than 512,000 bytes.
-    public static let wrongLogoSize = Self(rawValue: "wrong-logo-size")
+    package static let wrongLogoSize = Self(rawValue: "wrong-logo-size")
     /// The client, its HMAC, the operation or the scheme is not in the registry, an item is there twice, or no person would approve a repetition.
-    public static let validateRequestError = Self(rawValue: "validate-request-error")
+    package static let validateRequestError = Self(rawValue: "validate-request-error")
     /// `user-code` is not the person's.
-    public static let wrongUserCode = Self(rawValue: "wrong-user-code")
+    package static let wrongUserCode = Self(rawValue: "wrong-user-code")
     /// The identity cannot sign the document.
-    public static let signDocumentError = Self(rawValue: "sign-document-error")
+    package static let signDocumentError = Self(rawValue: "sign-document-error")
     /// The identity cannot sign the challenge.
-    public static let signChallengeError = Self(rawValue: "sign-challenge-error")
+    package static let signChallengeError = Self(rawValue: "sign-challenge-error")
     /// The person has declined.
-    public static let operationCanceled = Self(rawValue: "operation-canceled")
+    package static let operationCanceled = Self(rawValue: "operation-canceled")
     /// The person could not be asked, has not answered in time, or too many requests wait.
-    public static let approveRequestError = Self(rawValue: "approve-request-error")
+    package static let approveRequestError = Self(rawValue: "approve-request-error")
     /// The time stamp did not come, or is wrong.
-    public static let timestampRequestError = Self(rawValue: "timestamp-request-error")
+    package static let timestampRequestError = Self(rawValue: "timestamp-request-error")
     /// Anything else, such as a journal that cannot be written.
-    public static let internalError = Self(rawValue: "internal-error")
+    package static let internalError = Self(rawValue: "internal-error")
 
     // Of a caller
     /// There was no reply, or none in time.
-    public static let emptyResponse = Self(rawValue: "empty-response")
+    package static let emptyResponse = Self(rawValue: "empty-response")
     /// The reply is not a URL.
-    public static let parseURLError = Self(rawValue: "parse-url-error")
+    package static let parseURLError = Self(rawValue: "parse-url-error")
     /// The certificate of the reply cannot be read.
-    public static let certificateParseError = Self(rawValue: "certificate-parse-error")
+    package static let certificateParseError = Self(rawValue: "certificate-parse-error")
     /// The certificate of the reply has no key that can be used.
-    public static let publicKeyCopyError = Self(rawValue: "public-key-copy-error")
+    package static let publicKeyCopyError = Self(rawValue: "public-key-copy-error")
     /// The signature does not verify, its certificate does not lead to the anchors, or the document does not begin with the one that was sent.
-    public static let signatureVerificationError = Self(rawValue: "signature-verification-error")
+    package static let signatureVerificationError = Self(rawValue: "signature-verification-error")
 }
 
 extension RequestWord {
@@ -104,10 +104,10 @@ extension RequestWord {
     ]
 
     /// A clause that says what the word means; for an unknown word, that it is one.
-    public var sentence: String { Self.meanings[self]?.sentence ?? "the signer refuses with a word of its own" }
+    package var sentence: String { Self.meanings[self]?.sentence ?? "the signer refuses with a word of its own" }
 
     /// The error code beside the word; `rejected` for an unknown word.
-    public var code: ProviderError.Code { Self.meanings[self]?.code ?? .rejected }
+    package var code: ProviderError.Code { Self.meanings[self]?.code ?? .rejected }
 }
 
 extension ProviderError.Code {

@@ -10,7 +10,7 @@ public enum SigningOperation: String, CaseIterable, Sendable {
     case signChallenge = "sign-challenge"
 
     /// The item of a request that has the data.
-    public var dataItem: String { self == .signPDF ? "document" : "challenge" }
+    package var dataItem: String { self == .signPDF ? "document" : "challenge" }
 
     /// The word for data that cannot be read or must not be signed.
     package var processingError: RequestWord {

@@ -24,7 +24,7 @@ public struct SigningRequest: Sendable {
     public var returnScheme: String?
 
     /// The most bytes of a challenge.
-    public static let maximumChallenge = 4096
+    package static let maximumChallenge = 4096
 
     /// Creates a request. ``url(key:)`` checks it.
     public init(

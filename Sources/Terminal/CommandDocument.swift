@@ -49,7 +49,7 @@ package struct Enveloped<Body: CommandDocument>: Encodable {
 /// An optional value that is encoded as `null`, so that its key is always present.
 public struct Nullable<Value: Encodable>: Encodable {
     /// The value.
-    public let value: Value?
+    package let value: Value?
 
     /// Wraps a value.
     public init(_ value: Value?) { self.value = value }

@@ -34,7 +34,7 @@ public enum Console {
         try print(isJSON ? document.json(warnings: warnings.take()) + "\n" : text())
     }
 
-    /// Writes an error to stderr, as ``ErrorDocument`` with `--json`.
+    /// Writes an error to stderr, as a document `Error` with `--json`.
     ///
     /// - Parameter program: The name that begins the line of text.
     public static func report(_ error: ProviderError, of program: String, json isJSON: Bool) {
@@ -67,7 +67,7 @@ public enum Console {
     }
 
     /// Whether stderr is a terminal.
-    public static var areNotesWatched: Bool { isatty(streams.withLock(\.notes)) == 1 }
+    public static var isStandardErrorTerminal: Bool { isatty(streams.withLock(\.notes)) == 1 }
 
     /// Replaces the current line of the terminal on stderr.
     package static func rewriteNote(_ text: String) {

@@ -1,8 +1,8 @@
-public import CertificateProviding
+package import CertificateProviding
 
 /// An error as JSON, on stderr or in a document's `errors`.
-public struct ErrorDocument: CommandDocument {
-    public static let kind = "Error"
+package struct ErrorDocument: CommandDocument {
+    package static let kind = "Error"
 
     private let code: String
     private let provider: Nullable<String>
@@ -13,7 +13,7 @@ public struct ErrorDocument: CommandDocument {
     private let retryAfter: Double?
 
     /// Makes the document of an error.
-    public init(_ error: ProviderError) {
+    package init(_ error: ProviderError) {
         code = error.code.rawValue
         provider = Nullable(error.provider?.rawValue)
         message = error.message

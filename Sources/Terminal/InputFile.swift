@@ -5,7 +5,7 @@ import Glibc
 public struct InputFile: Sendable {
     private let path: String?
     /// Its name, for messages.
-    public let name: String
+    package let name: String
 
     /// Names a file. Nothing is read yet.
     ///

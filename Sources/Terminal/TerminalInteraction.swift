@@ -106,12 +106,12 @@ public struct TerminalInteraction: UserInteraction {
 
     /// Shows progress on stderr if that is a terminal, so that the log of a script has only errors.
     public func report(_ progress: String) {
-        if Console.areNotesWatched { Console.note(progress) }
+        if Console.isStandardErrorTerminal { Console.note(progress) }
     }
 
     /// Shows a countdown on one line of stderr, if that is a terminal, and removes it at the end.
     public func report(_ progress: String, remaining: Duration) {
-        guard Console.areNotesWatched else { return }
+        guard Console.isStandardErrorTerminal else { return }
         let (seconds, fraction) = remaining.components
         Console.rewriteNote(remaining > .zero ? "\(progress) (\(seconds + (fraction > 0 ? 1 : 0)) s)" : "")
     }

@@ -139,7 +139,7 @@ import X509
                         "it does not permit TLS \($0) authentication, by its extended key usage, which usage=\(usage) needs"
                     })
             #expect(identity.certificate.permits(usage) == (refused[usage] == nil))
-            #expect(identity.certificate.names(usage) == (refused[usage] == nil))
+            #expect(identity.certificate.declares(usage) == (refused[usage] == nil))
         }
     }
 
@@ -151,7 +151,7 @@ import X509
         ] {
             let identity = try authority.issue("person", for: purposes, usage: .signature)
             #expect(identity.obstacle(at: Date()) == nil)
-            #expect(identity.certificate.permits(.signature) && identity.certificate.names(.signature) == !isForTLS)
+            #expect(identity.certificate.permits(.signature) && identity.certificate.declares(.signature) == !isForTLS)
             #expect(identity.certificate.isForTLS == isForTLS)
         }
     }

@@ -156,7 +156,7 @@ private struct Host {
         self.memory = memory
         let clock = Mutex(ContinuousClock.now)
         let policy = RetryPolicy(
-            now: { clock.withLock(\.self) }, sleep: { length in clock.withLock { $0 += length } }, draw: { 0.5 })
+            now: { clock.withLock(\.self) }, sleep: { length in clock.withLock { $0 += length } }, random: { 0.5 })
         environment = .testing(
             storage: HookedStorage(memory) { _, _ throws(ProviderError) in try power.spend() },
             variables: ["PASS": "open sesame"],

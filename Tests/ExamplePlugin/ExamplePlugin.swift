@@ -2,5 +2,5 @@ import PKCS12FileProvider
 import PluginKit
 
 @main struct Main {
-    static func main() async { await Plugin(PKCS12FileProvider.descriptor).run() }
+    static func main() async { await Plugin(.pkcs12).run() }
 }

@@ -143,7 +143,7 @@ import Testing
             try directory.write(Array("#!/bin/sh\n".utf8), to: "certprov-plugin-\(name)", mode: 0o755)
         }
         let host = PluginHost(
-            PluginDirectories([directory.path]), builtInKeyStores: [SealedKeyStore.descriptor],
+            PluginDirectories([directory.path]), builtIn: [], builtInKeyStores: [SealedKeyStore.descriptor],
             logger: ProviderEnvironment.testing().logger)
         #expect(host.installed.map(\.id.rawValue) == ["a", "plugins_", "store"])
         #expect(host.installed.map { $0.refusal == nil } == [true, false, false])

@@ -8,9 +8,7 @@ import PKCS12FileProvider
 import RemoteMDMProvider
 
 func makeManager(configuredBy file: String) throws -> LogonManager {
-    let registry = try ProviderRegistry(
-        [PKCS12FileProvider.descriptor, PKCS11TokenProvider.descriptor, RemoteMDMProvider.descriptor],
-        keyStores: [SealedKeyStore.descriptor, TokenKeyStore.descriptor])
+    let registry = try ProviderRegistry([.pkcs12, .pkcs11, .mdm], keyStores: [.store, .pkcs11])
     let secrets = SecretReader()
     let store = try IdentityStore.standard(secrets: secrets)
     let executor = BlockingExecutor.threads()

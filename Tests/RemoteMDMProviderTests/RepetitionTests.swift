@@ -137,8 +137,8 @@ import Testing
         // A time that the server has not named is not passed on.
         #expect(error?.code == .pending && error?.retryAfter == (retryAfter == "0" ? .zero : nil))
         let retryPolicy = TurnedClock(draw: 0).retryPolicy
-        #expect(retryPolicy.delay(beforePoll: 9, told: .zero) == .milliseconds(4200))
-        #expect(retryPolicy.delay(beforePoll: 9, told: .seconds(2)) == .seconds(2))
+        #expect(retryPolicy.delay(beforePoll: 9, retryAfter: .zero) == .milliseconds(4200))
+        #expect(retryPolicy.delay(beforePoll: 9, retryAfter: .seconds(2)) == .seconds(2))
     }
 
     @Test("SCEP fetches CA certificates and capabilities once; PKIOperation is not repeatable")

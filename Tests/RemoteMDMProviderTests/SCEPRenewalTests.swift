@@ -26,7 +26,7 @@ import X509
             "subject": "CN=client,O=Example", "usage": usage.rawValue,
         ]
         let provider = try RemoteMDMProvider.make(
-            environment: .testing(storage: storage, transport: Transport(retryPolicy: RetryPolicy(draw: { 0 }))),
+            environment: .testing(storage: storage, transport: Transport(retryPolicy: RetryPolicy(random: { 0 }))),
             parameters: ProviderParameters(parameters.mapValues { .init($0) }))
         return provider
     }

@@ -21,8 +21,8 @@ import X509
         for _ in 1...2 {
             let identity = try await provider.getCertificate(person)
             #expect(identity.usage == usage && identity.obstacle(at: Date()) == nil)
-            #expect(identity.certificate.names(usage))
-            #expect(identity.certificate.names(.both) == (usage == .both), "no more than was asked for")
+            #expect(identity.certificate.declares(usage))
+            #expect(identity.certificate.declares(.both) == (usage == .both), "no more than was asked for")
         }
         let listed = try #require(await provider.listIdentities().identities.first)
         #expect(listed.usage == usage && listed.obstacle(at: Date()) == nil)
@@ -70,7 +70,7 @@ import X509
         let server = try ESTResponder(.basic, .init(wishes: ["extension:2.5.29.37"], enforcesWishes: true))
         for usage in IdentityUsage.sidesOfTLS {
             let identity = try await server.provider(["usage": usage.rawValue]).getCertificate(person)
-            #expect(identity.certificate.names(usage))
+            #expect(identity.certificate.declares(usage))
         }
     }
 

@@ -8,7 +8,7 @@ import PluginKit
 @main struct BenchPlugin {
     static func main() async {
         let isToken = CommandLine.arguments.first?.hasSuffix("token") ?? false
-        let inner = isToken ? PKCS11TokenProvider.descriptor : PKCS12FileProvider.descriptor
+        let inner = isToken ? ProviderDescriptor.pkcs11 : .pkcs12
         await Plugin(
             ProviderDescriptor(
                 id: isToken ? ProviderID("token") : ProviderID("memory"), displayName: inner.displayName,

@@ -95,23 +95,23 @@ struct Bench {
 
     /// The identity on a token whose PIN is in the environment variable PIN.
     static func token(_ module: String, _ uri: String, _ state: String) async throws -> Identity {
-        let provider = try PKCS11TokenProvider(
-            environment: ProviderEnvironment(
-                storage: IdentityStore(path: state).storage(for: PKCS11TokenProvider.id),
+        let provider = try ProviderDescriptor.pkcs11.makeProvider(
+            ProviderEnvironment(
+                storage: IdentityStore(path: state).storage(for: ProviderDescriptor.pkcs11.id),
                 logger: Logger(label: "bench"), executor: .threads()),
-            parameters: ProviderParameters([
+            ProviderParameters([
                 "module-path": .init(module), "uri": .init(uri), "pin-source": .init("env:PIN"),
             ]))
         return try await provider.getCertificate(NoUserInteraction())
     }
 
-    static func provider(_ file: String, _ state: String) throws -> PKCS12FileProvider {
-        let store = IdentityStore(path: state)
-        let provider = try PKCS12FileProvider(
-            environment: ProviderEnvironment(
-                storage: store.storage(for: PKCS12FileProvider.id), logger: Logger(label: "bench"), executor: .threads()
-            ), parameters: ProviderParameters(["path": .init(file), "password-source": .init("env:PASSWORD")]))
-        return provider
+    static func provider(_ file: String, _ state: String) throws -> any CertificateProvider {
+        try ProviderDescriptor.pkcs12.makeProvider(
+            ProviderEnvironment(
+                storage: IdentityStore(path: state).storage(for: ProviderDescriptor.pkcs12.id),
+                logger: Logger(label: "bench"),
+                executor: .threads()),
+            ProviderParameters(["path": .init(file), "password-source": .init("env:PASSWORD")]))
     }
 }
 

@@ -23,8 +23,8 @@ struct EnrolBenchmark {
         let make: @Sendable (ProviderID) throws(ProviderError) -> ProviderEnvironment = { id in
             ProviderEnvironment(storage: store.storage(for: id), logger: Logger(label: "bench"), executor: executor)
         }
-        var environment = try make(RemoteMDMProvider.id)
-        environment.keyStores = try ProviderRegistry(keyStores: [SealedKeyStore.descriptor]).keyStores(in: make)
+        var environment = try make(ProviderDescriptor.mdm.id)
+        environment.keyStores = try ProviderRegistry(keyStores: [.store]).keyStores(in: make)
         self.environment = environment
     }
 
@@ -52,9 +52,9 @@ struct EnrolBenchmark {
     }
 
     private func enrol(_ number: Int) async throws {
-        let provider = try RemoteMDMProvider.make(
-            environment: environment,
-            parameters: ProviderParameters([
+        let provider = try ProviderDescriptor.mdm.makeProvider(
+            environment,
+            ProviderParameters([
                 "protocol": .init("est"), "url": .init(url), "trust-anchors": .init(anchors),
                 "subject": .init("CN=host-\(number),O=Example"),
             ]))

@@ -20,7 +20,7 @@ struct RequestBenchmark {
     let count: Int
 
     func run() async throws {
-        let registry = try ProviderRegistry([PKCS12FileProvider.descriptor])
+        let registry = try ProviderRegistry([.pkcs12])
         let configuration = try LogonConfiguration.load(path: configuration, registry: registry)
         let vault = try DataVault(
             applicationID: configuration.registration.applicationID ?? "", stateDirectory: state,

@@ -1,17 +1,16 @@
 import CertificateProviding
-import PKCS12FileProvider
 
 /// `getStoredCertificate` of a provider that has answered before (warm), and of a new one (cold).
 struct StoreBenchmark {
-    let provider: PKCS12FileProvider
+    let provider: any CertificateProvider
     let rounds: Int
 
-    init(_ provider: PKCS12FileProvider, rounds: Int) {
+    init(_ provider: any CertificateProvider, rounds: Int) {
         self.provider = provider
         self.rounds = rounds
     }
 
-    func run(making makeProvider: () throws -> PKCS12FileProvider) async throws {
+    func run(making makeProvider: () throws -> any CertificateProvider) async throws {
         _ = try await provider.getCertificate(NoUserInteraction())
         let clock = ContinuousClock()
         var cold: [Double] = []
@@ -33,7 +32,7 @@ struct StoreBenchmark {
 
     private struct NothingStored: Error {}
 
-    private static func read(_ provider: PKCS12FileProvider) throws {
+    private static func read(_ provider: any CertificateProvider) throws {
         guard try provider.getStoredCertificate() != nil else { throw NothingStored() }
     }
 }

@@ -84,7 +84,7 @@ struct ClientCertificate: Sendable {
         let leaf = identity.certificate
         let now = environment.now()
         // A certificate that a slow clock takes for not yet valid is left to the server.
-        guard leaf.notValidBefore <= now + IssuedCertificate.skew, now <= leaf.notValidAfter else {
+        guard leaf.notValidBefore <= now + IssuedCertificate.clockSkew, now <= leaf.notValidAfter else {
             throw parameters.error(
                 ProviderError(
                     .configurationInvalid,

@@ -1,5 +1,5 @@
-public import CertificateProviding
-public import OAuth
+package import CertificateProviding
+package import OAuth
 import CertificateTLS
 import ProviderTransport
 
@@ -13,7 +13,7 @@ extension RemoteMDMProvider {
     ///   - parameters: Those of the provider, with `token-url` and `client-id`.
     ///   - interaction: Asks for a secret whose source is `prompt`.
     /// - Throws: `unsupportedParameter` and `configurationInvalid`, which name the parameter; as ``/OAuth/AccessTokenSource/token()``.
-    public static func accessToken(
+    package static func accessToken(
         environment: ProviderEnvironment, parameters: ProviderParameters, _ interaction: any UserInteraction
     ) async throws(ProviderError) -> AccessToken {
         do throws(ProviderError) {

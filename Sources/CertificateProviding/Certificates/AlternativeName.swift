@@ -101,7 +101,7 @@ extension AlternativeName {
 
     /// Returns the names in a DER `GeneralNames`, such as the value of an extension (RFC 5280, section 4.2.1.6). One malformed name does
     /// not hide the others: its bytes become a name, as do those of a value that is not a list of names.
-    public static func names(derEncoded value: ArraySlice<UInt8>) -> [AlternativeName] {
+    package static func names(derEncoded value: ArraySlice<UInt8>) -> [AlternativeName] {
         guard let root = try? DER.parse(value), root.identifier == .sequence,
             case .constructed(let nodes) = root.content
         else { return [.encoded(Array(value))] }

@@ -5,12 +5,12 @@ import X509
 // certificate: a peer refuses it when the first of them ends.
 extension CertificateChain {
     /// Returns the earliest end in a chain: the time from which peers refuse it. An empty chain has always expired.
-    public static func expiry(of chain: [X509Certificate]) -> Date {
+    package static func expiry(of chain: [X509Certificate]) -> Date {
         chain.lazy.map(\.notValidAfter).min() ?? .distantPast
     }
 
     /// Returns whether every certificate of a chain is valid at `date`. Expired takes precedence over not yet valid.
-    public static func status(of chain: [X509Certificate], at date: Date) -> X509Certificate.ValidityStatus {
+    package static func status(of chain: [X509Certificate], at date: Date) -> X509Certificate.ValidityStatus {
         if date > expiry(of: chain) { return .expired }
         return chain.allSatisfy { $0.status(at: date) == .valid } ? .valid : .notYetValid
     }
@@ -19,14 +19,14 @@ extension CertificateChain {
     /// "'CN=ICA' in its chain expired on 2026-06-01T00:00:00Z"; `nil` if nothing speaks against it.
     ///
     /// Looks at the validity and the extended key usage of each certificate: that of a CA certificate restricts what it issues.
-    /// The start of a validity period may be up to ``IssuedCertificate/skew`` ahead. Signatures and trust are not checked.
+    /// The start of a validity period may be up to ``IssuedCertificate/clockSkew`` ahead. Signatures and trust are not checked.
     ///
     /// - Parameter usage: The side of TLS that all certificates must permit.
     public static func obstacle(
         in chain: [X509Certificate], for usage: IdentityUsage, at date: Date
     ) -> String? {
         for (index, certificate) in chain.enumerated() {
-            let moment = max(date, min(date + IssuedCertificate.skew, certificate.notValidBefore))
+            let moment = max(date, min(date + IssuedCertificate.clockSkew, certificate.notValidBefore))
             if let reason = certificate.reasonNotToBeValid(at: moment) {
                 return "\(name(certificate, index)) \(reason)"
             }
@@ -160,15 +160,15 @@ extension Identity {
 extension ListedIdentity {
     /// Returns why peers refuse the identity at `date`, as ``CertificateChain/obstacle(in:for:at:)`` does for its usage;
     /// `nil` if nothing speaks against it.
-    public func obstacle(at date: Date) -> String? {
+    package func obstacle(at date: Date) -> String? {
         CertificateChain.obstacle(in: certificateChain, for: usage, at: date)
     }
 
     /// The time from which peers refuse the identity: the earliest end in its chain.
-    public var expiry: Date { CertificateChain.expiry(of: certificateChain) }
+    package var expiry: Date { CertificateChain.expiry(of: certificateChain) }
 
     /// Returns whether the whole chain is valid at `date`.
-    public func status(at date: Date) -> X509Certificate.ValidityStatus {
+    package func status(at date: Date) -> X509Certificate.ValidityStatus {
         CertificateChain.status(of: certificateChain, at: date)
     }
 }

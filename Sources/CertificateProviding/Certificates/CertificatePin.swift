@@ -32,7 +32,7 @@ public struct CertificatePin: Sendable, Hashable {
     /// on that file.
     ///
     /// - Throws: `configurationInvalid`; `fileNotFound` or `malformedData` for the file.
-    public static func read(_ text: String) throws(ProviderError) -> [CertificatePin] {
+    package static func read(_ text: String) throws(ProviderError) -> [CertificatePin] {
         if text.hasPrefix("sha256/") { return [try CertificatePin(publicKey: text)] }
         do throws(ProviderError) { return try CertificateFile.read(text).map { CertificatePin($0) } } catch {
             // The user may have taken the pin for a PIN, and written one here instead of a file's name.
@@ -50,7 +50,7 @@ public struct CertificatePin: Sendable, Hashable {
     }
 
     /// Whether the pin matches `certificate`.
-    public func matches(_ certificate: X509Certificate) -> Bool {
+    package func matches(_ certificate: X509Certificate) -> Bool {
         switch kind {
         case .certificate(let pinned): pinned == certificate
         case .publicKey(let digest):

@@ -28,7 +28,7 @@ public struct IdentityUsage: RawRepresentable, CaseIterable, Hashable, Sendable,
 
     public static let allCases: [IdentityUsage] = sidesOfTLS + [signature]
     /// Those for TLS.
-    public static let sidesOfTLS: [IdentityUsage] = [client, server, both]
+    package static let sidesOfTLS: [IdentityUsage] = [client, server, both]
 
     public var description: String { rawValue }
 
@@ -72,7 +72,7 @@ extension X509Certificate {
 
     /// Whether the certificate says that it is for this use: its extended key usage has the key purposes. For signatures of files: it
     /// says nonRepudiation, or has other key purposes than those of TLS.
-    public func names(_ usage: IdentityUsage) -> Bool {
+    public func declares(_ usage: IdentityUsage) -> Bool {
         if usage == .signature {
             return keyUsage?.nonRepudiation == true || extendedKeyUsage != nil && !isForTLS
         }
@@ -80,7 +80,7 @@ extension X509Certificate {
     }
 
     /// Whether its extended key usage permits a side of TLS, which it does where there is none.
-    public var isForTLS: Bool {
+    package var isForTLS: Bool {
         extendedKeyUsage.map { usage in
             [.clientAuth, .serverAuth, .any].contains { usage.contains($0) }
         } ?? true

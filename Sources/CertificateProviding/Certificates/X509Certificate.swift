@@ -122,7 +122,7 @@ public struct X509Certificate: Sendable {
 
     /// Whether the certificate may sign revocation lists: its key usage, if present, permits that (RFC 5280, section
     /// 6.3.3).
-    public var permitsRevocationLists: Bool { keyUsage?.cRLSign ?? true }
+    package var permitsRevocationLists: Bool { keyUsage?.cRLSign ?? true }
 
     /// Whether its key usage, if present, has digitalSignature.
     package var permitsDigitalSignature: Bool { keyUsage?.digitalSignature ?? true }

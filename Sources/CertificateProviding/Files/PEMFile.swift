@@ -67,7 +67,7 @@ public struct PEMFile: Sendable {
     ///
     /// - Throws: `configurationInvalid` for a `TRUSTED CERTIFICATE`, OpenSSL's own form, which may say that the certificate is not
     ///   to be trusted, and no other reader would respect that; and for certificates in PKCS#7 alone.
-    public func certificateBlocks() throws(ProviderError) -> [PEMBlock] {
+    package func certificateBlocks() throws(ProviderError) -> [PEMBlock] {
         if let own = blocks.first(where: { $0.label.uppercased() == "TRUSTED CERTIFICATE" }) {
             throw own.error(
                 .configurationInvalid, in: name,
@@ -86,7 +86,8 @@ public struct PEMFile: Sendable {
 
     /// Returns every certificate, in the order of the text. Blocks of other kinds are left out.
     ///
-    /// - Throws: `malformedData`, with the line of a damaged certificate; as ``certificateBlocks()``.
+    /// - Throws: `malformedData`, with the line of a damaged certificate; `configurationInvalid` for a `TRUSTED CERTIFICATE`, OpenSSL's
+    ///   own form, and for certificates in PKCS#7 alone.
     public func certificates() throws(ProviderError) -> [X509Certificate] {
         try certificateBlocks().map { block throws(ProviderError) in try block.certificate(in: name) }
     }
@@ -106,7 +107,7 @@ public struct PEMBlock: Sendable {
     /// The number of the line that begins the block, from 1.
     public let line: Int
     /// The lines before the base64, such as `Proc-Type: 4,ENCRYPTED` (RFC 1421, section 4.6.1.1).
-    public let headers: [String]
+    package let headers: [String]
     /// The content; empty for a private key.
     public let bytes: [UInt8]
     /// The content of a private key, encrypted or not; `nil` for other blocks.
@@ -116,7 +117,7 @@ public struct PEMBlock: Sendable {
     public var isPrivateKey: Bool { secret != nil }
 
     /// Whether the content is encrypted in the old form, which the headers describe (RFC 1421).
-    public var hasEncryptedContent: Bool {
+    package var hasEncryptedContent: Bool {
         headers.contains { $0.hasPrefix("Proc-Type:") && $0.contains("ENCRYPTED") }
     }
 
@@ -127,7 +128,7 @@ public struct PEMBlock: Sendable {
     ///
     /// - Parameter name: The name of the text, for errors.
     /// - Throws: `malformedData`, with the line.
-    public func certificate(in name: String) throws(ProviderError) -> X509Certificate {
+    package func certificate(in name: String) throws(ProviderError) -> X509Certificate {
         do throws(ProviderError) { return try X509Certificate(derRepresentation: bytes) } catch {
             throw malformed(in: name, "is a damaged certificate; replace it", underlying: error)
         }
@@ -149,7 +150,7 @@ public struct PEMBlock: Sendable {
     /// - Parameters:
     ///   - name: The name of the text.
     ///   - reason: Goes on after "the PEM block '…'".
-    public func error(
+    package func error(
         _ code: ProviderError.Code, in name: String, _ reason: String, underlying: (any Error)? = nil
     ) -> ProviderError {
         var error = PEMScanner.error(name, line, label, reason, underlying: underlying)

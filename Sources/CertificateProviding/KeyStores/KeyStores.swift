@@ -9,10 +9,16 @@ public struct KeyStores: Sendable {
     ///
     /// - Parameters:
     ///   - schemes: The built-in ones, for errors.
-    ///   - whereabouts: Returns where others are installed, for errors: a clause.
     ///   - make: Makes a store for a place; nil for a scheme that is not installed. Does no I/O.
     public init(
-        schemes: [String], whereabouts: @escaping @Sendable () -> String? = { nil },
+        schemes: [String], _ make: @escaping @Sendable (KeyStoreLocation) throws(ProviderError) -> (any KeyStore)?
+    ) {
+        self.init(schemes: schemes, whereabouts: { nil }, make)
+    }
+
+    /// - Parameter whereabouts: Returns where others are installed, for errors: a clause.
+    init(
+        schemes: [String], whereabouts: @escaping @Sendable () -> String?,
         _ make: @escaping @Sendable (KeyStoreLocation) throws(ProviderError) -> (any KeyStore)?
     ) {
         (self.schemes, self.whereabouts, self.make) = (schemes, whereabouts, make)
@@ -87,13 +93,14 @@ public struct KeyStoreDescriptor: Sendable {
     /// `KeyStore.<scheme>.<name>` in the property file.
     public let parameters: [ParameterDescriptor]
     /// Whether its keys are outside this host's identity store, and so stay when that is destroyed.
-    public let keepsKeysOutside: Bool
+    package let isExternal: Bool
     /// Whether it loads libraries of others into the process, which may write to its standard streams.
-    public var loadsVendorCode: Bool { parameters.contains { $0.kind == .library } }
+    package var loadsVendorCode: Bool { parameters.contains { $0.kind == .library } }
     /// Makes a store for a place. Does no I/O and prompts for nothing; the parameters are parsed and checked.
     ///
     /// Throws `configurationInvalid` for a place whose URI the store cannot read.
-    public let make: @Sendable (ProviderEnvironment, KeyStoreLocation, Parameters) throws(ProviderError) -> any KeyStore
+    package let make:
+        @Sendable (ProviderEnvironment, KeyStoreLocation, Parameters) throws(ProviderError) -> any KeyStore
 
     /// Creates a descriptor.
     ///
@@ -103,11 +110,11 @@ public struct KeyStoreDescriptor: Sendable {
     ///   - displayName: A name for people, such as `PKCS#11 token`.
     ///   - summary: One sentence.
     ///   - parameters: The store's own parameters; a configuration has them as `KeyStore.<scheme>.<name>`.
-    ///   - keepsKeysOutside: Whether its keys are outside this host's identity store.
+    ///   - isExternal: Whether its keys are outside this host's identity store.
     ///   - make: Makes a store for a place. Does no I/O and prompts for nothing; the parameters are parsed and checked.
     public init(
         scheme: String, id: ProviderID, displayName: String, summary: String, parameters: [ParameterDescriptor],
-        keepsKeysOutside: Bool = true,
+        isExternal: Bool = true,
         make:
             @escaping @Sendable (ProviderEnvironment, KeyStoreLocation, Parameters) throws(ProviderError) ->
             any KeyStore
@@ -117,7 +124,7 @@ public struct KeyStoreDescriptor: Sendable {
         self.displayName = displayName
         self.summary = summary
         self.parameters = parameters
-        self.keepsKeysOutside = keepsKeysOutside
+        self.isExternal = isExternal
         self.make = make
     }
 }

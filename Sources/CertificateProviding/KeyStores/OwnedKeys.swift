@@ -74,7 +74,7 @@ public struct OwnedKeys: Sendable {
     /// Takes a key out of the record without destroying it: the user has its certificate request or its URI now.
     ///
     /// - Throws: The errors of the storage. The key is then in the record still.
-    public func handOver(_ key: KeyReference) async throws(ProviderError) {
+    package func handOver(_ key: KeyReference) async throws(ProviderError) {
         try await environment.executor.run { () throws(ProviderError) in
             try change { $0.removeAll(where: key.isSame) }
         }
@@ -163,7 +163,7 @@ public struct OwnedKeys: Sendable {
 
     /// Returns the key store of a key. Blocks where a plugin is asked.
     ///
-    /// - Throws: As ``KeyStoreSet/store(of:)``.
+    /// - Throws: `configurationInvalid` for a URI that no installed store knows, or that its store cannot read.
     public func store(of key: KeyReference) throws(ProviderError) -> any KeyStore {
         try stores.store(of: key)
     }

@@ -45,7 +45,7 @@ public struct SignatureScheme: RawRepresentable, Hashable, Sendable, CustomStrin
 
     /// Creates a scheme from its name in the registry, or from its number as ``description`` writes it; `nil` for another
     /// text.
-    public init?(_ name: String) {
+    package init?(_ name: String) {
         if let known = Self.names.first(where: { $0.value == name }) {
             self = known.key
         } else {

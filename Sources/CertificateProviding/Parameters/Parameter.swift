@@ -17,7 +17,7 @@ public struct Parameter<Value: Sendable>: Sendable {
     }
 
     /// The setting of one member of a group: that of `Signing.client.<number>.name` for 7 is `Signing.client.7.name`.
-    public func of(_ member: Int) -> Self { Self(descriptor.of(member), absent: absent) }
+    package func of(_ member: Int) -> Self { Self(descriptor.of(member), absent: absent) }
 
     /// The name in a property file and on the command line, such as `trust-anchors`.
     public var name: String { descriptor.name }
@@ -65,9 +65,9 @@ public struct Parameter<Value: Sendable>: Sendable {
 /// A condition on another parameter.
 public struct ParameterCondition: Sendable, Hashable {
     /// The other parameter.
-    public let name: String
+    package let name: String
     /// The value that it must have; nil where it must only be given.
-    public let value: String?
+    package let value: String?
 
     /// The parameter `name` is given.
     public static func given(_ name: String) -> Self { Self(name: name, value: nil) }
@@ -110,24 +110,24 @@ public struct ParameterDescriptor: Sendable {
     /// The name in a property file and on the command line, such as `trust-anchors`.
     public let name: String
     /// The form of the value.
-    public let kind: Kind
+    package let kind: Kind
     /// Whether the configuration must give a value.
-    public let isRequired: Bool
+    package let isRequired: Bool
     /// The value where the parameter is not given, in words; nil where there is none.
-    public let defaultValue: String?
+    package let defaultValue: String?
     /// Whether a blank value is an error. Otherwise it counts as not given. Always so for the kinds `pins`,
     /// `certificate-file` and `trust-anchors`: a blank must not turn a check off.
-    public let refusesBlank: Bool
+    package let refusesBlank: Bool
     /// Conditions that must all hold if the parameter is given.
-    public let needs: [ParameterCondition]
+    package let needs: [ParameterCondition]
     /// Names of parameters that must not be given beside this one.
-    public let excludes: [String]
+    package let excludes: [String]
     /// One sentence.
-    public let summary: String
+    package let summary: String
     /// Whether another value means another identity, as the ``ProviderDescriptor`` says. If that says nothing, all do but sources of
     /// secrets, trust (`trust-anchors`, `pins`, and names that begin with `trust`), timeouts (`timeout`, `…-timeout`) and `usage`. The
     /// source of a secret never does.
-    public private(set) var distinguishes: Bool
+    package private(set) var distinguishes: Bool
     let absent: (any Sendable)?
     let parse: @Sendable (String, ParameterContext) throws(ParameterProblem) -> any Sendable
 

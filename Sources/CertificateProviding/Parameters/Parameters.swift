@@ -16,7 +16,7 @@ public struct Parameters: Sendable {
     ///   - keyStores: Makes the stores of parameters of the kind `keyStore`.
     /// - Throws: `unsupportedParameter` for a name that is not declared; `configurationInvalid`, with the place, for a
     ///   parameter that is missing, cannot be parsed, or does not fit another one.
-    public init(
+    package init(
         _ texts: ProviderParameters, of declared: [ParameterDescriptor], owner: ProviderID, keyStores: KeyStores
     ) throws(ProviderError) {
         try self.init(texts, of: declared, .provider(owner), keyStores: keyStores)
@@ -54,7 +54,7 @@ public struct Parameters: Sendable {
     /// Returns the numbers for which the property file has a group, in their order.
     ///
     /// - Parameter setting: One of the group, with `<number>` in its name.
-    public func members(of setting: Parameter<some Sendable>) -> [Int] {
+    package func members(of setting: Parameter<some Sendable>) -> [Int] {
         declared.compactMap { setting.descriptor.number(in: $0.name) }.sorted()
     }
 

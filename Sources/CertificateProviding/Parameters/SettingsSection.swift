@@ -4,14 +4,14 @@
 /// declaration. The Logon manager reads the values, and its configuration has them.
 public struct SettingsSection: Sendable {
     /// The title in the documentation.
-    public let title: String
+    package let title: String
     /// The beginnings of keys that belong to the section, such as `Files.`. Another key that begins so is an error.
-    public let namespaces: [String]
+    package let namespaces: [String]
     /// The keys, whole: `Files.directory`. None is required; a blank value is parsed like any other.
     ///
     /// A key with `<number>`, such as `Signing.client.<number>.name`, is of a group: there is one for each number in the file, and one
     /// that must be given must be given for each. A group's values are read with ``Parameters/members(of:)`` and ``Parameter/of(_:)``.
-    public let settings: [ParameterDescriptor]
+    package let settings: [ParameterDescriptor]
 
     /// Declares a section.
     public init(title: String, namespaces: [String] = [], _ settings: [ParameterDescriptor]) {

@@ -9,7 +9,7 @@ public struct ProviderDescriptor: Sendable {
     /// With the parameters that the framework adds, such as the source of a key store's PIN.
     public let parameters: [ParameterDescriptor]
     /// Whether it loads libraries of others into the process, which may write to its standard streams.
-    public var loadsVendorCode: Bool { parameters.contains { $0.kind == .library } }
+    package var loadsVendorCode: Bool { parameters.contains { $0.kind == .library } }
     private let make: @Sendable (ProviderEnvironment, Parameters) throws(ProviderError) -> any CertificateProvider
 
     /// Creates a descriptor.
@@ -19,8 +19,8 @@ public struct ProviderDescriptor: Sendable {
     ///   - displayName: A name for people, such as `PKCS#12 file`.
     ///   - summary: One sentence.
     ///   - parameters: The provider's own; the framework adds others, such as the source of a key store's PIN.
-    ///   - names: The parameters of which another value means another identity; nil for those that
-    ///     ``ParameterDescriptor/distinguishes`` names. A plugin's host keeps apart what configurations store by them.
+    ///   - names: The parameters of which another value means another identity; nil for all but sources of secrets, trust, timeouts and
+    ///     `usage`. A plugin's host keeps apart what configurations store by them.
     ///   - make: Makes the provider of parameters that are parsed and checked. Does no I/O, starts no process and
     ///     prompts for nothing.
     public init(

@@ -2,7 +2,7 @@ public import FoundationEssentials
 public import Logging
 
 /// Names a service that a module adds to ``ProviderEnvironment``.
-public protocol ProviderEnvironmentKey {
+package protocol ProviderEnvironmentKey {
     /// The type of the service.
     associatedtype Value: Sendable
     /// The service of an environment that was given none.
@@ -28,7 +28,7 @@ public struct ProviderEnvironment: Sendable {
     private var services: [ObjectIdentifier: any Sendable] = [:]
 
     /// A service that another module adds, such as the network of ProviderTransport: `environment.transport`.
-    public subscript<Key: ProviderEnvironmentKey>(_ key: Key.Type) -> Key.Value {
+    package subscript<Key: ProviderEnvironmentKey>(_ key: Key.Type) -> Key.Value {
         get { services[ObjectIdentifier(key)] as? Key.Value ?? Key.defaultValue }
         set { services[ObjectIdentifier(key)] = newValue }
     }

@@ -1,6 +1,6 @@
 /// Providers and key stores that are installed beside a program, such as plugins. A ``ProviderRegistry`` asks it for those
 /// that it does not have itself.
-public protocol ProviderSource: Sendable {
+package protocol ProviderSource: Sendable {
     /// The ids of the installed providers, in alphabetical order. Blocks on the file system at most.
     var providerIDs: [ProviderID] { get }
 
@@ -34,7 +34,7 @@ public struct ProviderRegistry: Sendable {
     private var byScheme: [String: KeyStoreDescriptor] = [:]
     private var source: (any ProviderSource)?
     /// The sections of the property file that the program reads, besides those of the Logon manager.
-    public let sections: [SettingsSection]
+    package let sections: [SettingsSection]
 
     /// Creates a registry.
     ///
@@ -42,11 +42,18 @@ public struct ProviderRegistry: Sendable {
     ///   - descriptors: The providers of the program.
     ///   - keyStores: The key stores of the program.
     ///   - sections: Sections of the property file.
-    ///   - source: Has further ones.
     /// - Throws: `configurationInvalid` if two descriptors have the same id or scheme.
     public init(
         _ descriptors: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = [],
-        sections: [SettingsSection] = [], source: (any ProviderSource)? = nil
+        sections: [SettingsSection] = []
+    ) throws(ProviderError) {
+        try self.init(descriptors, keyStores: keyStores, sections: sections, source: nil)
+    }
+
+    /// - Parameter source: Has further ones.
+    package init(
+        _ descriptors: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = [],
+        sections: [SettingsSection] = [], source: (any ProviderSource)?
     ) throws(ProviderError) {
         self.source = source
         self.sections = sections
@@ -78,7 +85,7 @@ public struct ProviderRegistry: Sendable {
     }
 
     /// The key stores of the program, in alphabetical order of their schemes. Those of a source are not among them.
-    public var keyStores: [KeyStoreDescriptor] { byScheme.values.sorted { $0.scheme < $1.scheme } }
+    package var keyStores: [KeyStoreDescriptor] { byScheme.values.sorted { $0.scheme < $1.scheme } }
 
     /// The places of further providers and key stores, for errors: a clause; `nil` without a source. Blocks on the file
     /// system at most.
@@ -126,7 +133,7 @@ public struct ProviderRegistry: Sendable {
     ///
     /// - Parameter configured: What the configuration says for it.
     /// - Throws: Errors of a source, which may block for a bounded time.
-    public func provider(
+    package func provider(
         _ id: ProviderID, _ configured: ProviderParameters = ProviderParameters()
     ) throws(ProviderError) -> ProviderDescriptor? {
         if let own = byID[id] { return own }
@@ -137,7 +144,7 @@ public struct ProviderRegistry: Sendable {
     ///
     /// - Parameter configured: What the configuration says for it.
     /// - Throws: Errors of a source, which may block for a bounded time.
-    public func keyStore(
+    package func keyStore(
         _ scheme: String, _ configured: ProviderParameters = ProviderParameters()
     ) throws(ProviderError) -> KeyStoreDescriptor? {
         if let own = byScheme[scheme] { return own }
@@ -145,17 +152,17 @@ public struct ProviderRegistry: Sendable {
     }
 
     /// Returns a registry whose source looks into `directory`, an absolute path, before all others.
-    public func looking(in directory: String) -> ProviderRegistry {
+    package func looking(in directory: String) -> ProviderRegistry {
         var copy = self
         copy.source = source?.looking(in: directory)
         return copy
     }
 
     /// The providers of the program, in alphabetical order of their ids. Those of a source are not among them.
-    public var descriptors: [ProviderDescriptor] { byID.values.sorted { $0.id < $1.id } }
+    package var descriptors: [ProviderDescriptor] { byID.values.sorted { $0.id < $1.id } }
 
     /// The ids of all installed providers, in alphabetical order. Blocks on the file system at most.
-    public var providerIDs: [ProviderID] {
+    package var providerIDs: [ProviderID] {
         let own = byID.keys.sorted()
         return (own + (source?.providerIDs ?? []).filter { byID[$0] == nil }).sorted()
     }

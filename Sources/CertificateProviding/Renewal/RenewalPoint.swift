@@ -23,7 +23,7 @@ public struct RenewalPoint: Sendable, Hashable {
 
     /// Reads a share from 0.01 to 0.99, such as `0.66` or `66%`, or a time before expiry, such as `30d`: weeks (`w`),
     /// days, hours, minutes or seconds (`s`), a whole number up to 999999. Returns `nil` for any other text.
-    public init?(_ text: String) {
+    package init?(_ text: String) {
         guard let unit = text.last, text.utf8.count <= 16 else { return nil }
         if let length = Self.unitLengths[unit] {
             let digits = text.dropLast()
@@ -55,7 +55,7 @@ extension UInt8 {
 
 extension Parameter where Value == RenewalPoint {
     /// The parameter `renew-at`. Every provider has it: the manager reads it.
-    public static var renewAt: Self {
+    package static var renewAt: Self {
         Self(
             "renew-at", .string, absent: .standard, defaultValue: "two thirds",
             summary: "When to renew: a share of the lifetime (0.66, 66%) or a time before expiry (30d, 12h)"
@@ -71,7 +71,7 @@ extension Parameter where Value == RenewalPoint {
 
 extension ProviderDescriptor {
     /// The parameters that a property file may set: those of the provider, and those that the manager reads for it.
-    public var configurableParameters: [ParameterDescriptor] {
+    package var configurableParameters: [ParameterDescriptor] {
         let renewAt = Parameter<RenewalPoint>.renewAt.descriptor
         return parameters + (parameters.contains { $0.name == renewAt.name } ? [] : [renewAt])
     }

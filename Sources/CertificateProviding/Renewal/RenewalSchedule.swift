@@ -39,7 +39,7 @@ public struct RenewalSchedule: Sendable, Hashable {
     /// - Parameter advice: The issuer's. It brings the renewal forward, also to now, but not into the first hour, or twentieth of
     ///   the lifetime. It postpones the renewal until the margin before expiry at most, and not beyond a renewal point other than the
     ///   default.
-    public init(
+    package init(
         for identity: Identity, policy: RenewalPolicy = RenewalPolicy(), advice: RenewalAdvice? = nil
     ) {
         self.init(for: identity.certificate, expiring: identity.expiry, policy: policy, advice: advice)
@@ -93,5 +93,5 @@ public struct RenewalSchedule: Sendable, Hashable {
     }
 
     /// Whether the certificate is due for renewal at `now`.
-    public func isDue(at now: Date) -> Bool { now >= due }
+    package func isDue(at now: Date) -> Bool { now >= due }
 }

@@ -31,7 +31,7 @@ public final class SourceWatch: UpdateAnnouncing {
     private let followers = Mutex(Followers())
 
     /// The time between two looks.
-    public static let interval = Duration.seconds(2)
+    package static let interval = Duration.seconds(2)
     /// The number of looks in the minute for which files that cannot be read are not an error.
     static let looksBeforeFailure = 30
 

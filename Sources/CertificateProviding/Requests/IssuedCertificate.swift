@@ -10,7 +10,7 @@ public struct IssuedCertificate: Sendable {
     public let hasRequestedSubject: Bool
 
     /// How far a server's clock may be ahead of ours.
-    public static let skew: TimeInterval = 300
+    public static let clockSkew: TimeInterval = 300
 
     /// Checks an answer: the leaf is for the key, has the alternative names and any subject, is valid now, permits
     /// the usage, and leads to an authority.
@@ -49,7 +49,7 @@ public struct IssuedCertificate: Sendable {
         guard leaf.notValidAfter > now else {
             throw Self.refusal("it expired on \(leaf.notValidAfter.formatted(.iso8601))")
         }
-        guard leaf.notValidBefore <= now + Self.skew else {
+        guard leaf.notValidBefore <= now + Self.clockSkew else {
             throw Self.refusal(
                 "it is not valid before \(leaf.notValidBefore.formatted(.iso8601)); check this host's clock")
         }

@@ -9,7 +9,7 @@ import SystemPackage
 /// cached for the lifetime of the reader.
 public final class SecretReader: Sendable {
     /// The maximum size in bytes. A wrong path must not load a disk image into locked memory.
-    public static let maximumSize = 64 * 1024
+    package static let maximumSize = 64 * 1024
     /// How long a pipe may send no data, in milliseconds.
     static let silence: Int32 = 30_000
 
@@ -28,7 +28,7 @@ public final class SecretReader: Sendable {
     /// Creates a reader with another environment.
     ///
     /// - Parameter environment: Returns the value of an environment variable.
-    public convenience init(environment: @escaping @Sendable (String) -> String?) {
+    package convenience init(environment: @escaping @Sendable (String) -> String?) {
         self.init(variables: { environment($0).map { SecretBytes(utf8: $0) } })
     }
 
@@ -176,7 +176,7 @@ extension SecretReader {
     }
 
     /// Returns a warning about a file that others than this user can read; `nil` for any other source. Does not read it.
-    public func warning(about source: SecretSource) -> String? {
+    package func warning(about source: SecretSource) -> String? {
         // Opening a pipe would disturb its writer.
         guard elsewhere == nil, let path = source.filePath, !path.utf8.contains(0), !isCredential(path),
             let status = try? FilePath(path).stat(), status.type == .regular

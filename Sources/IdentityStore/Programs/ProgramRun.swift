@@ -8,9 +8,9 @@ public struct ProgramRun: Sendable, Equatable {
     private static let shown = 600
 
     /// The path of the program and its arguments.
-    public let arguments: [String]
+    package let arguments: [String]
     /// How long it may run.
-    public let time: Duration
+    package let time: Duration
 
     /// Why a program did not succeed.
     public struct Failure: Error, Sendable {

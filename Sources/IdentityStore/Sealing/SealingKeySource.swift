@@ -1,10 +1,10 @@
-public import CertificateProviding
+package import CertificateProviding
 import Crypto
 import FoundationEssentials
 import Glibc
 
 /// The source of the key that seals the store: a file, a credential, or a passcode.
-public protocol SealingKeySource: Sendable {
+package protocol SealingKeySource: Sendable {
     /// Returns the key material, at least 32 bytes; `nil` if there is none yet. May block on a file.
     ///
     /// - Throws: `storeReadFailed` for key material that cannot be read, `vaultLocked` if a passcode is needed first.
@@ -18,15 +18,15 @@ public protocol SealingKeySource: Sendable {
 }
 
 /// A sealing key in a systemd credential: `LoadCredential=` or `LoadCredentialEncrypted=certprov-store-key:…`.
-public struct SystemdCredentialKey: SealingKeySource {
+package struct SystemdCredentialKey: SealingKeySource {
     /// The name of the credential.
-    public static let credentialName = "certprov-store-key"
+    package static let credentialName = "certprov-store-key"
     private let key: SecretBytes
 
     /// Reads the credential; `nil` only if the process was not given it. Any other failure is an error: it must not
     /// select the key file instead.
     /// - Throws: `configurationInvalid` for a credential that cannot be read or is shorter than 32 bytes.
-    public init?(secrets: SecretReader) throws(ProviderError) {
+    package init?(secrets: SecretReader) throws(ProviderError) {
         guard secrets.credentialsDirectory != nil else { return nil }
         do throws(ProviderError) {
             key = try secrets.read(.systemdCredential(Self.credentialName))
@@ -43,9 +43,9 @@ public struct SystemdCredentialKey: SealingKeySource {
     }
 
     /// Returns the credential, as it was read at creation. Throws nothing.
-    public func existingKey() throws(ProviderError) -> SecretBytes? { key }
+    package func existingKey() throws(ProviderError) -> SecretBytes? { key }
     /// Returns the credential, as it was read at creation. Throws nothing.
-    public func keyForSealing() throws(ProviderError) -> SecretBytes { key }
+    package func keyForSealing() throws(ProviderError) -> SecretBytes { key }
 }
 
 /// A sealing key in a file of mode 0600 beside the sealed entries: 32 random bytes, created at first use.

@@ -1,4 +1,4 @@
-public import CertificateProviding
+package import CertificateProviding
 
 // Between processes of one login session.
 extension DataVault {
@@ -6,7 +6,7 @@ extension DataVault {
     ///
     /// - Parameter time: How long, at least a second.
     /// - Throws: `vaultLocked`; `unavailable` where there is no session keyring.
-    public func keepUnlockedInSession(for time: Duration) throws(ProviderError) {
+    package func keepUnlockedInSession(for time: Duration) throws(ProviderError) {
         guard let bytes = try key.existingKey(), let identifier = key.identifier else { throw Self.isLocked }
         var content = identifier + bytes.withUnsafeBytes { Array($0) }
         defer { content.wipe() }
@@ -18,7 +18,7 @@ extension DataVault {
     /// Unlocks the vault for this process if the login session keeps it unlocked. Returns whether the vault is unlocked.
     ///
     /// - Throws: As ``state()``.
-    public func unlockFromSession() throws(ProviderError) -> Bool {
+    package func unlockFromSession() throws(ProviderError) -> Bool {
         switch try state() {
         case .none: return false
         case .unlocked: return true
@@ -38,7 +38,7 @@ extension DataVault {
     }
 
     /// Ends what ``keepUnlockedInSession(for:)`` has begun.
-    public func forgetInSession() { SessionKeyring.remove(sessionName) }
+    package func forgetInSession() { SessionKeyring.remove(sessionName) }
 
     private var sessionName: String { "certprov:\(files.path)" }
 }

@@ -1,8 +1,8 @@
-public import CertificateProviding
+package import CertificateProviding
 
 extension DataVault {
     /// The greatest size of a value in bytes.
-    public static let maximumValue = 1_000_000
+    package static let maximumValue = 1_000_000
 
     /// Returns whether a text may be the name of a value: 1 to 128 bytes, no `/` or NUL, and no dot at its beginning.
     package static func isValid(valueName: String) -> Bool { ProviderStorage.isPermitted(valueName) }
@@ -16,7 +16,7 @@ extension DataVault {
     ///
     /// - Throws: `vaultLocked`, also without a vault; `storeReadFailed`, also for a name that has not 1 to 128 bytes, has a
     ///   `/` or NUL, or begins with a dot.
-    public func value(named name: String) throws(ProviderError) -> SecretBytes? {
+    package func value(named name: String) throws(ProviderError) -> SecretBytes? {
         // A name without a file must not look like an unlocked vault.
         _ = try key.existingKey()
         return try values.content(named: name, in: Self.values)
@@ -25,7 +25,7 @@ extension DataVault {
     /// Sets a named value. It is on disk, sealed, when the function returns.
     ///
     /// - Throws: `vaultLocked`, `storeWriteFailed`, also for a name as above and a value of more than ``maximumValue`` bytes.
-    public func setValue(_ value: SecretBytes, named name: String) throws(ProviderError) {
+    package func setValue(_ value: SecretBytes, named name: String) throws(ProviderError) {
         _ = try key.existingKey()
         guard value.count <= Self.maximumValue else {
             throw ProviderError(
@@ -40,7 +40,7 @@ extension DataVault {
     /// Removes a named value. Succeeds if there is none.
     ///
     /// - Throws: `vaultLocked`, `storeWriteFailed`.
-    public func removeValue(named name: String) throws(ProviderError) {
+    package func removeValue(named name: String) throws(ProviderError) {
         _ = try key.existingKey()
         let values = values
         try values.changing(name) { _ throws(ProviderError) in
@@ -56,7 +56,7 @@ extension DataVault {
     /// The names of all values, in alphabetical order.
     ///
     /// - Throws: `vaultLocked`, `storeReadFailed`.
-    public func valueNames() throws(ProviderError) -> [String] {
+    package func valueNames() throws(ProviderError) -> [String] {
         _ = try key.existingKey()
         return try files.names(in: "\(sealed.path)/\(Self.values)/\(values.provider)")
     }

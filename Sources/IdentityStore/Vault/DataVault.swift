@@ -1,5 +1,5 @@
 public import CertificateProviding
-public import FoundationEssentials
+package import FoundationEssentials
 
 /// The data of one application on this host, behind a passcode once it is registered: its identities, its connection, and
 /// named values of its own.
@@ -17,7 +17,7 @@ public import FoundationEssentials
 /// thread; those with a passcode also derive a key, which takes some hundred milliseconds and 32 MiB of memory.
 public final class DataVault: Sendable {
     /// Whether there is a vault, and whether this process can read it.
-    public enum State: Sendable {
+    package enum State: Sendable {
         /// The application has no vault: it is not registered.
         case none
         /// The vault needs its passcode.
@@ -27,10 +27,10 @@ public final class DataVault: Sendable {
     }
 
     /// The id of the application.
-    public let applicationID: String
+    package let applicationID: String
     /// The configured policy: checked when a passcode is set, and at each attempt. The platform server's demands, which the vault
     /// keeps, tighten it.
-    public let policy: PasscodePolicy
+    package let policy: PasscodePolicy
 
     let files: VaultFiles
     let sealed: IdentityStore
@@ -40,15 +40,24 @@ public final class DataVault: Sendable {
     private let outer: IdentityStore
     private let now: @Sendable () -> Date
 
-    /// Creates the object. Does no I/O, and creates no vault.
+    /// Creates the object. Does no I/O, and creates no vault. The key that seals what the application has before it has a vault is
+    /// in a file.
     ///
     /// - Parameters:
     ///   - stateDirectory: An absolute path.
-    ///   - keySource: The source of the key that seals what the application has before it has a vault; `nil` for a key file.
-    ///   - now: Returns the current time.
+    ///   - policy: The rules for its passcode.
     /// - Throws: `configurationInvalid` for an id with other characters than letters, digits, `.`, `-` and `_`, one that begins
     ///   with `.`, or one of more than 128 characters.
     public convenience init(
+        applicationID: String, stateDirectory: String, policy: PasscodePolicy
+    ) throws(ProviderError) {
+        try self.init(applicationID: applicationID, stateDirectory: stateDirectory, policy: policy, keySource: nil)
+    }
+
+    /// - Parameters:
+    ///   - keySource: `nil` for a key file.
+    ///   - now: Returns the current time.
+    package convenience init(
         applicationID: String, stateDirectory: String, policy: PasscodePolicy = PasscodePolicy(),
         keySource: (any SealingKeySource)? = nil, now: @escaping @Sendable () -> Date = { Date() }
     ) throws(ProviderError) {
@@ -99,7 +108,7 @@ public final class DataVault: Sendable {
 
     /// Creates the object in this host's state directory, as ``IdentityStore/standard(secrets:)``.
     ///
-    /// - Throws: As ``init(applicationID:stateDirectory:policy:keySource:now:)``, and errors of the variables that name the
+    /// - Throws: As ``init(applicationID:stateDirectory:policy:)``, and errors of the variables that name the
     ///   directory and the sealing key.
     public static func standard(
         applicationID: String, policy: PasscodePolicy, secrets: SecretReader
@@ -113,7 +122,7 @@ public final class DataVault: Sendable {
     ///
     /// - Returns: `nil` while another process or object has it.
     /// - Throws: `storeWriteFailed`.
-    public func leaseOperation() throws(ProviderError) -> RecordLease? {
+    package func leaseOperation() throws(ProviderError) -> RecordLease? {
         do throws(SafeDirectory.Refusal) {
             return try LeaseFile("operation", in: try SafeDirectory.create(files.path, files.files), files.files).map {
                 file in
@@ -132,7 +141,7 @@ public final class DataVault: Sendable {
     }
 
     /// Returns whether a text may be the id of an application.
-    public static func isValid(_ applicationID: String) -> Bool {
+    package static func isValid(_ applicationID: String) -> Bool {
         (1...128).contains(applicationID.utf8.count) && !applicationID.hasPrefix(".")
             && applicationID.utf8.allSatisfy { byte in
                 switch byte {
@@ -149,7 +158,7 @@ public final class DataVault: Sendable {
     /// Looks at the disk.
     ///
     /// - Throws: `storeReadFailed` for a vault that cannot be read, or was written by a newer certprov.
-    public func state() throws(ProviderError) -> State {
+    package func state() throws(ProviderError) -> State {
         guard let stored = try files.storedKey() else { return .none }
         return key.identifier == stored.identifier ? .unlocked : .locked
     }
@@ -157,14 +166,14 @@ public final class DataVault: Sendable {
     /// Whether the vault has no passcode. Such a vault is unlocked with ``unlock(_:isAutomatic:)`` and `nil`. False without a vault.
     ///
     /// - Throws: As ``state()``.
-    public func hasNoPasscode() throws(ProviderError) -> Bool {
+    package func hasNoPasscode() throws(ProviderError) -> Bool {
         try files.storedKey()?.hasNoPasscode ?? false
     }
 
     /// Whether the passcode is older than the policy permits, so that it must be changed. False without a vault.
     ///
     /// - Throws: As ``state()``.
-    public func isPasscodeExpired() throws(ProviderError) -> Bool {
+    package func isPasscodeExpired() throws(ProviderError) -> Bool {
         guard let stored = try files.storedKey(), !stored.hasNoPasscode else { return false }
         let policy = policy(stored)
         guard policy.validDays > 0 else { return false }
@@ -176,7 +185,7 @@ public final class DataVault: Sendable {
     /// How many wrong passcodes may follow, the last of which destroys the vault; `nil` for any number.
     ///
     /// - Throws: `storeReadFailed`.
-    public func attemptsLeft() throws(ProviderError) -> Int? {
+    package func attemptsLeft() throws(ProviderError) -> Int? {
         let policy = policy(try files.storedKey())
         guard policy.maximumAttempts > 0 else { return nil }
         do throws(SafeDirectory.Refusal) {
@@ -239,7 +248,7 @@ public final class DataVault: Sendable {
     ///   - values: The first values. The vault exists with them, or not at all.
     /// - Throws: `operationNotAllowed` if there is a vault, `configurationInvalid` for a passcode that the policy refuses,
     ///   `storeReadFailed` and `storeWriteFailed`. No vault exists then, and all stored data is still there.
-    public func create(
+    package func create(
         passcode: SecretBytes?, values: [String: SecretBytes] = [:]
     ) throws(ProviderError) {
         try create(VaultSecrets(passcode: passcode, factor: nil), VaultTerms()) {
@@ -312,7 +321,7 @@ public final class DataVault: Sendable {
     ///     never as the last attempt.
     /// - Throws: `wrongPassword`, with the number of attempts left; `vaultDestroyed` if it was the last one; `notFound` without
     ///   a vault; `storeReadFailed`; `storeWriteFailed` if the attempt cannot be written down: it is not made then.
-    public func unlock(_ passcode: SecretBytes?, isAutomatic: Bool = false) throws(ProviderError) {
+    package func unlock(_ passcode: SecretBytes?, isAutomatic: Bool = false) throws(ProviderError) {
         try unlock(passcode, factor: nil, isAutomatic: isAutomatic)
     }
 
@@ -365,7 +374,7 @@ public final class DataVault: Sendable {
     }
 
     /// Locks the vault for this process, and forgets its key.
-    public func lock() {
+    package func lock() {
         key.forget()
         sealed.forgetKey()
     }
@@ -375,7 +384,7 @@ public final class DataVault: Sendable {
     /// - Parameter isAutomatic: As for ``unlock(_:isAutomatic:)``, of the old one.
     /// - Throws: As ``unlock(_:isAutomatic:)`` for the old one, which counts as an attempt; `configurationInvalid` for a new one that the
     ///   policy refuses; `storeWriteFailed`. The old one stays then.
-    public func changePasscode(
+    package func changePasscode(
         from old: SecretBytes?, to new: SecretBytes?, isAutomatic: Bool = false
     ) throws(ProviderError) {
         try changePasscode(from: old, to: new, factor: nil, isAutomatic: isAutomatic)
@@ -400,7 +409,7 @@ public final class DataVault: Sendable {
     /// Destroys the vault and everything in it. Needs no passcode. Succeeds if there is none.
     ///
     /// - Throws: `deleteFailed`. The key is removed first, so that the rest cannot be decrypted; call it again.
-    public func destroy() throws(ProviderError) {
+    package func destroy() throws(ProviderError) {
         do throws(ProviderError) {
             try files.exclusively { (directory) throws(ProviderError) in
                 lock()

@@ -1,37 +1,37 @@
-public import CertificateProviding
+package import CertificateProviding
 import Glibc
 
 /// The demands on a passcode of a ``DataVault``, and the consequences of wrong ones.
 public struct PasscodePolicy: Equatable, Sendable {
     /// The least number of characters.
-    public var minimumLength = 8
+    package var minimumLength = 8
     /// Whether a digit (`0` to `9`) is needed.
-    public var needsDigit = false
+    package var needsDigit = false
     /// Whether an upper-case letter (`A` to `Z`) is needed.
-    public var needsUpperCase = false
+    package var needsUpperCase = false
     /// Whether a lower-case letter (`a` to `z`) is needed.
-    public var needsLowerCase = false
+    package var needsLowerCase = false
     /// Whether a character is needed that is neither an ASCII letter nor a digit.
-    public var needsSpecial = false
+    package var needsSpecial = false
     /// The least number of different characters.
-    public var minimumUniqueCharacters = 0
+    package var minimumUniqueCharacters = 0
     /// The number of days for which a passcode is valid; 0 for always.
-    public var validDays = 0
+    package var validDays = 0
     /// How often a wrong passcode may be given in a row. The last one destroys the vault. 0 or less for any number.
-    public var maximumAttempts = 10
+    package var maximumAttempts = 10
     /// Whether a vault may be made without a passcode, so that it is never locked.
-    public var allowsDefault = false
+    package var allowsDefault = false
 
     /// The greatest size of a passcode in bytes.
-    public static let maximumSize = 1024
+    package static let maximumSize = 1024
 
     /// Creates the default policy: 8 characters, and 10 attempts.
-    public init() {}
+    package init() {}
 
     /// Checks a new passcode.
     ///
     /// - Throws: `configurationInvalid`, which names every demand that it does not meet, and not the passcode.
-    public func check(_ passcode: SecretBytes) throws(ProviderError) {
+    package func check(_ passcode: SecretBytes) throws(ProviderError) {
         guard passcode.count <= Self.maximumSize else {
             throw ProviderError(
                 .configurationInvalid, "The new passcode has more than \(Self.maximumSize) bytes; use a shorter one.")

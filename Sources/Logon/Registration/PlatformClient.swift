@@ -248,7 +248,7 @@ final class PlatformClient: Sendable {
                         + "or type one.")
             }
             // `HTTPS=false` is refused for all others.
-            security.permitsPlaintextWithinHost = true
+            security.permitsPlaintextToLoopback = true
             credentials =
                 password.beforeSending.map { .password(user: name, password.secret, beforeSending: $0) }
                 ?? .password(user: name, password.secret)

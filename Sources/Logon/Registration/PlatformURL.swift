@@ -1,4 +1,4 @@
-public import CertificateProviding
+package import CertificateProviding
 import IdentityStore
 import ProviderTransport
 
@@ -27,7 +27,7 @@ extension LogonConfiguration {
     /// Checks the settings that a registration needs. Does no I/O.
     ///
     /// - Throws: `configurationInvalid`, with the setting to change.
-    public func checkRegistration() throws(ProviderError) { _ = try platform() }
+    package func checkRegistration() throws(ProviderError) { _ = try platform() }
 
     /// Returns where to register.
     ///
@@ -76,7 +76,7 @@ extension LogonConfiguration {
             throw invalid(
                 "'URLSuffix' and 'FarmID' do not make the path of a URL; percent-encode the other characters.")
         }
-        guard server.isSecure || server.isOnThisHost else {
+        guard server.isSecure || server.isLoopback else {
             throw self.invalid(
                 "HTTPS",
                 "HTTPS=false would send the credentials to \(server.authority) in the clear; remove it, or use a server on "

@@ -1,4 +1,4 @@
-public import CertificateProviding
+package import CertificateProviding
 public import IdentityStore
 
 /// The settings of a registration, beside those of the server in ``LogonConfiguration``.
@@ -6,29 +6,29 @@ public struct RegistrationSettings: Sendable, Equatable {
     /// The key `ApplicationId`: letters, digits, `.`, `-` and `_`; `nil` for a host that registers no application.
     public var applicationID: String?
     /// The key `Registration.username`, for the policies `automatic` and `manual`; `nil` to ask the user.
-    public var username: String?
+    package var username: String?
     /// The key `Registration.password-source`; `nil` to ask the user.
-    public var passwordSource: SecretSource?
+    package var passwordSource: SecretSource?
     /// The key `Registration.activation-code-source`; `nil` for a user who exists already.
-    public var activationCodeSource: SecretSource?
+    package var activationCodeSource: SecretSource?
     /// The key `Registration.pin`: pins of the server, as `CertificatePin` reads them.
-    public var pins: [String]
+    package var pins: [String]
     /// The key `Registration.pin-mode`: whether a pin alone authenticates the server, without a trust anchor.
-    public var isPinOnly: Bool
+    package var isPinOnly: Bool
     /// The key `Vault.key`: the URI of a key store that makes a key, without which the passcode does not open the vault; `nil` for
     /// none.
-    public var vaultKey: String?
+    package var vaultKey: String?
     /// The key `Vault.key-pin-source`; `nil` to ask the user.
-    public var vaultKeyPINSource: SecretSource?
+    package var vaultKeyPINSource: SecretSource?
     /// The key `Passcode.source`; `nil` to ask the user.
-    public var passcodeSource: SecretSource?
+    package var passcodeSource: SecretSource?
     /// The keys `Passcode.…` about what a passcode must be, and what wrong ones do.
     public var passcodePolicy: PasscodePolicy
     /// The key `Passcode.lock-timeout`: how long an unlocked vault may be unused before it is locked; `nil` for ever.
-    public var lockTimeout: Duration?
+    package var lockTimeout: Duration?
 
     /// Creates the default settings, without an application.
-    public init() {
+    package init() {
         pins = []
         isPinOnly = false
         passcodePolicy = PasscodePolicy()

@@ -176,7 +176,7 @@ struct VaultKey: Sendable {
                 return false
             }
             let configured = configuration.keyStores[place.scheme] ?? ProviderParameters()
-            return (try? registry.keyStore(place.scheme, configured))?.keepsKeysOutside == true
+            return (try? registry.keyStore(place.scheme, configured))?.isExternal == true
         }.map { String($0.prefix { $0 != "?" }).withVisibleControls }.sorted()
         return stores.isEmpty
             ? "" : " Keys in \(stores.joined(separator: " and ")) stay there; destroy them there."

@@ -5,18 +5,18 @@ public import FoundationEssentials
 /// How to authenticate a server, and the certificate to present to it.
 public struct ServerSecurity: Sendable {
     /// The trust anchors and pins that the server is verified with.
-    public var trust: ServerTrust
+    package var trust: ServerTrust
     /// The client certificate; `nil` for none.
-    public var credentials: TLSCredentials?
+    package var credentials: TLSCredentials?
     /// The wall clock, for the validity of the server's certificate.
-    public var now: @Sendable () -> Date
+    package var now: @Sendable () -> Date
     /// Runs the reading of the trust anchors' files.
-    public var executor: BlockingExecutor
+    package var executor: BlockingExecutor
     /// Whether trust anchors, names and dates are not verified. Pins are still checked. Only for requests without
     /// secrets, whose response is not trusted.
-    public var skipsVerification: Bool
-    /// Whether credentials are sent without TLS to a server on this host (``ServerURL/isOnThisHost``); false by default.
-    public var permitsPlaintextWithinHost = false
+    package var skipsVerification: Bool
+    /// Whether credentials are sent without TLS to a server on this host (``ServerURL/isLoopback``); false by default.
+    public var permitsPlaintextToLoopback = false
     /// The settings that messages name, so that the user finds what to change.
     public var settingNames = ServerSettingNames()
 

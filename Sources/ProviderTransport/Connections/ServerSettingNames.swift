@@ -2,13 +2,13 @@
 /// ``ServerParameter`` has them.
 public struct ServerSettingNames: Sendable, Hashable {
     /// The settings with the address of the server: what follows "check".
-    public var address: String
+    package var address: String
     /// The settings with the path on the server: what follows "check".
-    public var path: String
+    package var path: String
     /// The settings with the trust anchors: what follows "check".
-    public var trustAnchors: String
+    package var trustAnchors: String
     /// The setting with the time that the server has: what follows "increase"; `nil` if the user cannot change it.
-    public var timeout: String?
+    package var timeout: String?
 
     /// Creates the names.
     public init(

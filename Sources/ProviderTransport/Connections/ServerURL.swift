@@ -51,7 +51,7 @@ public struct ServerURL: Sendable, Hashable {
     }
 
     /// Whether the host is this one: an address that leads nowhere else, or `localhost` (RFC 6761, section 6.3).
-    public var isOnThisHost: Bool {
+    public var isLoopback: Bool {
         let name = host.lowercased()
         let parts = name.split(separator: ".", omittingEmptySubsequences: false)
         return name == "localhost" || name == "::1"

@@ -24,7 +24,7 @@ actor AuthenticatingSession {
 
     /// Whether credentials may be sent: over TLS, or where that is permitted, within this host.
     nonisolated var isConfidential: Bool {
-        server.isSecure || security.permitsPlaintextWithinHost && server.isOnThisHost
+        server.isSecure || security.permitsPlaintextToLoopback && server.isLoopback
     }
 
     init(

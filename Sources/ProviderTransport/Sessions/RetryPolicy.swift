@@ -5,17 +5,17 @@ public struct RetryPolicy: Sendable {
     /// Suspends for a duration. Throws if the task is cancelled.
     public var sleep: @Sendable (Duration) async throws -> Void
     /// Returns a random number from 0 to 1.
-    public var draw: @Sendable () -> Double
+    package var random: @Sendable () -> Double
 
     /// Creates a policy.
     public init(
         now: @escaping @Sendable () -> ContinuousClock.Instant = { .now },
         sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
-        draw: @escaping @Sendable () -> Double = { .random(in: 0...1) }
+        random: @escaping @Sendable () -> Double = { .random(in: 0...1) }
     ) {
         self.now = now
         self.sleep = sleep
-        self.draw = draw
+        self.random = random
     }
 
     /// The maximum number of attempts, including the first.
@@ -28,7 +28,7 @@ public struct RetryPolicy: Sendable {
     ///
     /// - Parameter attempt: The number of attempts so far.
     func delay(after attempt: Int) -> Duration {
-        Self.floor + Self.base * (1 << min(max(attempt, 1) - 1, 10)) * draw()
+        Self.floor + Self.base * (1 << min(max(attempt, 1) - 1, 10)) * random()
     }
 
     /// Returns the delay before the server is asked again about a pending request (RFC 8894, section 4.4): the
@@ -36,9 +36,9 @@ public struct RetryPolicy: Sendable {
     ///
     /// - Parameters:
     ///   - poll: The number of answers so far that said that the request is pending.
-    ///   - told: The delay that the server has asked for, if any.
-    public func delay(beforePoll poll: Int, told: Duration?) -> Duration {
-        if let told, told > .zero { return told }
+    ///   - retryAfter: The delay that the server has asked for, if any.
+    public func delay(beforePoll poll: Int, retryAfter: Duration?) -> Duration {
+        if let retryAfter, retryAfter > .zero { return retryAfter }
         return Self.pollFloor + delay(after: poll)
     }
 
@@ -47,6 +47,6 @@ public struct RetryPolicy: Sendable {
 
     /// Returns the delay that a server has asked for, and a random addition, since other hosts were told the same.
     func delay(afterBeingTold retryAfter: Duration) -> Duration {
-        retryAfter + Self.floor + Self.base * draw()
+        retryAfter + Self.floor + Self.base * random()
     }
 }

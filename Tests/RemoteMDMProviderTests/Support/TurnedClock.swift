@@ -22,6 +22,6 @@ final class TurnedClock: Sendable {
                     state.now += duration
                     state.waits.append(duration)
                 }
-            }, draw: { self.draw })
+            }, random: { self.draw })
     }
 }

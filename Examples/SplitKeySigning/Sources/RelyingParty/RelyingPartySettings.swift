@@ -8,7 +8,7 @@ enum RelyingPartySettings {
         "RelyingParty.base-url", .serverURL,
         summary: "The URL of this relying party. The OpenID provider has BASE/login as its redirect URI."
     ) { text, _ throws(ParameterProblem) in
-        guard let server = ServerURL(text), server.query == nil, server.isSecure || server.isOnThisHost else {
+        guard let server = ServerURL(text), server.query == nil, server.isSecure || server.isLoopback else {
             throw .expected(
                 "must be an https: URL, or an http: one of this host, without a user, a query or a fragment")
         }

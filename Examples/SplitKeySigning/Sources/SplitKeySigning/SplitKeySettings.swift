@@ -17,7 +17,7 @@ public enum SplitKeySettings {
         "SplitKey.relying-party", .serverURL, defaultValue: "none: signatures are made offline only",
         summary: "The server that has documents to sign: https:, or http: on this host."
     ) { text, _ throws(ParameterProblem) in
-        guard let server = ServerURL(text), server.isSecure || server.isOnThisHost, server.query == nil else {
+        guard let server = ServerURL(text), server.isSecure || server.isLoopback, server.query == nil else {
             throw .expected(
                 "must be an https: URL, or an http: URL of this host, without a user, a query or a fragment")
         }

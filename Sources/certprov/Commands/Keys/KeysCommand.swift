@@ -98,7 +98,7 @@ extension CommandContext {
         let pairs = (try? await NamedKeys(environment).list()) ?? []
         return pairs.filter { pair in
             guard let place = KeyStoreLocation(uri: pair.uri, pinSource: nil) else { return true }
-            return (try? registry.keyStore(place.scheme))?.keepsKeysOutside ?? true
+            return (try? registry.keyStore(place.scheme))?.isExternal ?? true
         }
     }
 

@@ -31,7 +31,7 @@ struct RequestsApprove: AsyncParsableCommand {
         _ question: SigningQuestion, _ context: CommandContext
     ) async throws(ProviderError) {
         let isPinentry = context.options.prompt == .pinentry
-        guard isPinentry || Console.areNotesWatched else {
+        guard isPinentry || Console.isStandardErrorTerminal else {
             throw ProviderError(
                 .interactionRequired,
                 "The request \(question.id) is not approved: approving needs a confirmation, and stderr is not a terminal; use --yes."

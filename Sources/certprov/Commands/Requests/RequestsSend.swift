@@ -97,7 +97,7 @@ struct RequestsSend: AsyncParsableCommand {
     private static let maximumReply = 512 << 20
 
     private func send(_ url: String) async throws(ProviderError) -> [UInt8] {
-        if Console.areNotesWatched { Console.note("Waiting for the signer …") }
+        if Console.isStandardErrorTerminal { Console.note("Waiting for the signer …") }
         do throws(ProviderError) {
             return try await RequestSocket.send(url, to: socket, within: timeout?.duration ?? .seconds(150))
         } catch {

@@ -67,7 +67,7 @@ struct OpenCommand: AsyncParsableCommand {
             throw error
         }
         let isComplete = contract.state == .inProgress
-        if isComplete, context.interaction.canAsk, Console.areNotesWatched {
+        if isComplete, context.interaction.canAsk, Console.isStandardErrorTerminal {
             return try await SignCommand.sign(contract.id, context)
         }
         try context.show(ContractDocument(contract)) {

@@ -66,7 +66,7 @@ public struct NetworkExchange: Exchange {
     ) async throws(ProviderError) -> HTTPResponse {
         var security = ServerSecurity(trust: trust, now: now)
         security.settingNames = SplitKeySettings.names
-        security.permitsPlaintextWithinHost = true
+        security.permitsPlaintextToLoopback = true
         let credentials = try token.map { token throws(ProviderError) in
             try ServerCredentials.bearer(token, from: "the session")
         }

@@ -15,7 +15,7 @@ struct LostAnswerTests {
             [UInt8](repeating: 7, count: 32), at: 1_700_000_000, with: try PIN(SecretBytes(utf8: TestHost.signingPIN)))
         let exchange = NetworkExchange(
             trusting: ServerTrust(trustAnchors: .system), timeout: .seconds(60),
-            transport: Transport(retryPolicy: RetryPolicy(sleep: { _ in }, draw: { 0 })))
+            transport: Transport(retryPolicy: RetryPolicy(sleep: { _ in }, random: { 0 })))
         let authority = Authority(try #require(ServerURL("http://localhost:\(server.port)")), exchange)
         return await ProviderError.of { () throws(ProviderError) in
             try await authority.confirm(signed, SecretBytes(utf8: "token"))
@@ -48,7 +48,7 @@ struct LostAnswerTests {
     func nothingSent() async throws {
         let exchange = NetworkExchange(
             trusting: ServerTrust(trustAnchors: .system), timeout: .seconds(60),
-            transport: Transport(retryPolicy: RetryPolicy(sleep: { _ in }, draw: { 0 })))
+            transport: Transport(retryPolicy: RetryPolicy(sleep: { _ in }, random: { 0 })))
         let server = try LoopbackServer { _ in nil }
         // A port below 1024, which no other test takes.
         let cases: [(Int, ProviderError.Reason?)] = [(1, .nothingSent), (Int(server.port), nil)]
