@@ -4,6 +4,9 @@ SWIFT ?= swift
 PREFIX ?= /usr/local
 DESTDIR ?=
 FUZZ_SECONDS ?= 600
+# Swift before 6.4 passes the traits to the compiler in the order of a set, another one in each process, and each other order compiles
+# the package anew.
+export SWIFT_DETERMINISTIC_HASHING := 1
 SIMULATION ?= .build/renewal-simulation.svg
 
 # Debian packages for the build, the demonstration, the tests and the benchmarks.
@@ -345,7 +348,11 @@ bench: packages-BENCH build $(PYHANKO) ## Measure against named peers; prints ra
 benchmarks:
 	$(SWIFT) build --package-path Benchmarks $(ONE_FOLDER)
 
+# The kit in the combinations that the page Embedding has beside the default, and the command, which is the same in all of them.
 without-traits:
+	for traits in "--traits ACME,MDM" "--traits PKCS11" --disable-default-traits; do \
+	    $(SWIFT) build $$traits --target CertprovKit $(ONE_FOLDER) || exit; \
+	done
 	$(SWIFT) build --disable-default-traits --product certprov $(ONE_FOLDER)
 
 simulation: packages-BUILD toolchain ## Draw what 100,000 hosts that renew ask of a server, as SVG into SIMULATION

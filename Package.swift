@@ -14,6 +14,7 @@ let package = Package(
         .library(name: "CertificateProviding", targets: ["CertificateProviding"]),
         .library(name: "CertificateProviderTesting", targets: ["CertificateProviderTesting"]),
         .library(name: "CertprovKit", targets: ["CertprovKit"]),
+        .library(name: "CertprovSigning", targets: ["CertprovSigning"]),
         .library(name: "IdentityStore", targets: ["IdentityStore"]),
         .library(name: "Logon", targets: ["Logon"]),
         .library(name: "LogonSwiftConfiguration", targets: ["LogonSwiftConfiguration"]),
@@ -38,8 +39,10 @@ let package = Package(
         .executable(name: "certprov-plugin-launcher", targets: ["certprov-plugin-launcher"]),
     ],
     traits: [
-        .trait(name: "PKCS11", description: "The command knows PKCS#11 tokens, and needs p11-kit."),
-        .default(enabledTraits: ["PKCS11"]),
+        .trait(name: "ACME", description: "The provider acme."),
+        .trait(name: "MDM", description: "The provider mdm: EST and SCEP, and access tokens by its OAuth settings."),
+        .trait(name: "PKCS11", description: "The provider and the key store pkcs11, which need p11-kit."),
+        .default(enabledTraits: ["ACME", "MDM", "PKCS11"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -293,24 +296,30 @@ let package = Package(
         .target(
             name: "CertprovComposition",
             dependencies: [
-                "ACMEProvider", "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "OAuth",
-                "PEMFileProvider", "PKCS12FileProvider", "PluginHost",
-                "ProviderTransport", "RemoteMDMProvider", "SigningRequests",
+                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PEMFileProvider",
+                "PKCS12FileProvider", "PluginHost", "ProviderTransport",
+                .target(name: "ACMEProvider", condition: .when(traits: ["ACME"])),
+                .target(name: "OAuth", condition: .when(traits: ["MDM"])),
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
+                .target(name: "RemoteMDMProvider", condition: .when(traits: ["MDM"])),
                 .product(name: "Logging", package: "swift-log"),
             ]
         ),
-        // The short way in: all of it in one import.
+        // The short way in for services: all of it in one import.
         .target(
             name: "CertprovKit",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "CertprovComposition", "IdentityStore", "Logon", "NamedKeys",
+                "CertificateProviding", "CertificateTLS", "CertprovComposition", "IdentityStore", "Logon",
                 "PluginHost", "ProviderTransport", "Renewal",
                 .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ]
         ),
+        // The same for programs that sign.
+        .target(
+            name: "CertprovSigning",
+            dependencies: ["CertificateProviding", "CertprovKit", "NamedKeys", "Signing", "SigningRequests"]),
         .executableTarget(
             name: "certprov",
             dependencies: [
@@ -483,7 +492,7 @@ let package = Package(
         .testTarget(
             name: "NamedKeysTests",
             dependencies: [
-                "CertificateProviding", "CertprovKit", "IdentityStore", "NamedKeys", "Signing", "TestSupport",
+                "CertificateProviding", "IdentityStore", "NamedKeys", "Signing", "TestSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
             ]),
@@ -499,11 +508,10 @@ let package = Package(
             name: "ReadmeTests",
             dependencies: [
                 "ACMEProvider", "CertificateProviderTesting", "CertificateProviding", "CertificateTLS",
-                "CertprovComposition",
-                "CertprovKit", "IdentityStore",
+                "CertprovComposition", "CertprovKit", "CertprovSigning", "IdentityStore",
                 "Logon", "OAuth", "PKCS11TokenProvider",
                 "PEMFileProvider", "PKCS12FileProvider", "PluginHost", "PluginKit", "RemoteMDMProvider",
-                "ProviderTransport", "Renewal", "Signing", "SigningRequests", "Terminal", "TestSupport", "certprov",
+                "ProviderTransport", "Renewal", "SigningRequests", "Terminal", "TestSupport", "certprov",
                 "certprov-plugin-launcher",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),

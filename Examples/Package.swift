@@ -61,8 +61,7 @@ let package = Package(
         .executableTarget(
             name: "sign-document",
             dependencies: [
-                .product(name: "CertprovKit", package: "certprov"),
-                .product(name: "Signing", package: "certprov"),
+                .product(name: "CertprovSigning", package: "certprov"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             path: "DocumentSigning/Sources/sign-document"

@@ -1,4 +1,3 @@
-import ACMEProvider
 package import CertificateProviding
 import CertificateTLS
 import IdentityStore
@@ -6,11 +5,15 @@ import PEMFileProvider
 import PKCS12FileProvider
 package import Logging
 package import Logon
-import OAuth
 package import PluginHost
-import RemoteMDMProvider
-import SigningRequests
 
+#if ACME
+    import ACMEProvider
+#endif
+#if MDM
+    import OAuth
+    import RemoteMDMProvider
+#endif
 #if PKCS11
     import PKCS11TokenProvider
 #endif
@@ -19,8 +22,11 @@ import SigningRequests
 package struct BuiltIns: Sendable {
     package var providers = [PEMFileProvider.descriptor, PKCS12FileProvider.descriptor]
     package var keyStores = [SealedKeyStore.descriptor]
-    /// Sections of the property file that rooms declare.
-    package var sections = [PeerTrust.settings, FilesExport.section, RequestSettings.section]
+    /// Sections of the property file that rooms declare. The keys of signing requests are for the command and programs that sign.
+    package var sections = [
+        PeerTrust.settings, FilesExport.section,
+        SettingsSection(title: "Signing requests", namespaces: ["Signing."], []),
+    ]
     /// URI schemes that plugins must not have, also where this build does not have their key stores.
     package var reservedSchemes: Set = ["store"]
     package var pluginDirectories = PluginDirectories.standard
@@ -35,30 +41,40 @@ package struct BuiltIns: Sendable {
             all.providers.append(PKCS11TokenProvider.descriptor)
             all.keyStores.append(TokenKeyStore.descriptor)
         #endif
-        all.providers.append(RemoteMDMProvider.descriptor)
-        all.providers.append(ACMEProvider.descriptor)
+        #if MDM
+            all.providers.append(RemoteMDMProvider.descriptor)
+        #endif
+        #if ACME
+            all.providers.append(ACMEProvider.descriptor)
+        #endif
         all.reservedSchemes.insert("pkcs11")
         return all
     }
 
     /// Requests an access token by the OAuth settings that the configuration of a manager has for `mdm`.
     ///
-    /// - Throws: `configurationInvalid` for a configuration without them, and as
+    /// - Throws: `configurationInvalid` for a configuration without them, and for a build without `mdm`; and as
     ///   ``/RemoteMDMProvider/RemoteMDMProvider/accessToken(environment:parameters:_:)``.
     package static func accessToken(
         for manager: LogonManager, _ interaction: any UserInteraction
     ) async throws(ProviderError) -> (value: SecretBytes, scopes: [String]?) {
-        let (id, configuration) = (RemoteMDMProvider.id, manager.configuration)
-        guard let configured = configuration.providers.first(where: { $0.id == id }) else {
-            let place = configuration.path.map { "\(DisplayText.visible($0)): " } ?? ""
+        #if MDM
+            let (id, configuration) = (RemoteMDMProvider.id, manager.configuration)
+            guard let configured = configuration.providers.first(where: { $0.id == id }) else {
+                let place = configuration.path.map { "\(DisplayText.visible($0)): " } ?? ""
+                throw ProviderError(
+                    .configurationInvalid,
+                    "\(place)No provider with OAuth settings is configured; list '\(id)' in CertificateProvider, and set its "
+                        + "token-url and client-id, or use --provider \(id) with --set.")
+            }
+            let token = try await RemoteMDMProvider.accessToken(
+                environment: try manager.environment(of: id), parameters: configured.parameters, interaction)
+            return (token.value, token.scopes)
+        #else
             throw ProviderError(
                 .configurationInvalid,
-                "\(place)No provider with OAuth settings is configured; list '\(id)' in CertificateProvider, and set its token-url and "
-                    + "client-id, or use --provider \(id) with --set.")
-        }
-        let token = try await RemoteMDMProvider.accessToken(
-            environment: try manager.environment(of: id), parameters: configured.parameters, interaction)
-        return (token.value, token.scopes)
+                "This build of certprov has no provider with OAuth settings; build it with the trait MDM.")
+        #endif
     }
 
     /// Returns what the challenges of a configured provider need of this host; `nil` for a provider without challenges.
@@ -69,8 +85,12 @@ package struct BuiltIns: Sendable {
     ) throws(ProviderError) -> (
         port: (number: Int, parameter: String, holder: String?)?, documentRoot: String?, hook: String?
     )? {
-        guard configured.id == ACMEProvider.id else { return nil }
-        return try ACMEProvider.hostNeeds(configured.parameters, try manager.environment(of: configured.id))
+        #if ACME
+            guard configured.id == ACMEProvider.id else { return nil }
+            return try ACMEProvider.hostNeeds(configured.parameters, try manager.environment(of: configured.id))
+        #else
+            return nil
+        #endif
     }
 
     /// Ends the PKCS#11 modules of this process.

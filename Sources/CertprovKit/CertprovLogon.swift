@@ -7,7 +7,6 @@ package import FoundationEssentials
 @_exported public import IdentityStore
 public import Logging
 @_exported public import Logon
-@_exported public import NamedKeys
 import PluginHost
 package import ProviderTransport
 @_exported public import Renewal
@@ -129,15 +128,6 @@ public final class CertprovLogon: Sendable {
         // The registration is with the providers of the property file.
         configuration.registration = RegistrationSettings()
         return try composition.manager(configuration).manager
-    }
-
-    /// Returns the named key pairs: of the application of the property file, else of this host. Reads nothing yet. Ask again after
-    /// a ``reload()``.
-    ///
-    /// - Parameter pinSource: The source of the PIN of the pairs' key store; `nil` for that of its URI.
-    /// - Throws: Errors of this host's store.
-    public func namedKeys(pinSource: SecretSource? = nil) throws(ProviderError) -> NamedKeys {
-        NamedKeys(try manager.environment(of: NamedKeys.storageID), pinSource: pinSource)
     }
 
     /// The trust anchors of `TrustAnchors` in the property file; without it, the system trust store, which a server that

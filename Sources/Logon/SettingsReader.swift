@@ -123,7 +123,7 @@ extension SettingsReader {
         return Int(number)
     }
 
-    /// Whether a setting is of a section.
+    /// Whether a setting is of a section, or in a namespace whose keys another program declares.
     ///
     /// - Throws: `configurationInvalid` for an unknown key with the beginning of a section's.
     private func isOfSection(_ setting: Setting) throws(ProviderError) -> Bool {
@@ -134,8 +134,10 @@ extension SettingsReader {
         if isDeclared { return true }
         let spelled = setting.key.lowercased()
         for namespace in sections.flatMap(\.namespaces) where spelled.hasPrefix(namespace.lowercased()) {
-            let keys = declared.map(\.name).filter { $0.hasPrefix(namespace) }.joined(separator: ", ")
-            throw invalid(setting, "is unknown; there are \(keys)")
+            let keys = declared.map(\.name).filter { $0.hasPrefix(namespace) }
+            guard keys.isEmpty else { throw invalid(setting, "is unknown; there are \(keys.joined(separator: ", "))") }
+            guard setting.key.hasPrefix(namespace) else { throw invalid(setting, "must be spelled \(namespace)…") }
+            return true
         }
         return false
     }

@@ -1,4 +1,4 @@
-package import CertificateProviding
+public import CertificateProviding
 
 /// The section `Signing.` of the property file.
 package enum RequestSettings {
@@ -131,13 +131,17 @@ package enum RequestSettings {
         }
     }
 
-    /// The section `Signing.`
-    package static let section = SettingsSection(
-        title: "Signing requests", namespaces: ["Signing."],
-        [
-            prompt.descriptor, promptProgram.descriptor, approvalTimeout.descriptor, maximumDocument.descriptor,
-            userCode.descriptor, timeStampURL.descriptor, timeStampAnchors.descriptor, timeStampPolicy.descriptor,
-            name.descriptor, keySource.descriptor, operations.descriptor, returnSchemes.descriptor, approval.descriptor,
-            unattendedPerHour.descriptor,
-        ])
+    fileprivate static let all = [
+        prompt.descriptor, promptProgram.descriptor, approvalTimeout.descriptor, maximumDocument.descriptor,
+        userCode.descriptor, timeStampURL.descriptor, timeStampAnchors.descriptor, timeStampPolicy.descriptor,
+        name.descriptor, keySource.descriptor, operations.descriptor, returnSchemes.descriptor, approval.descriptor,
+        unattendedPerHour.descriptor,
+    ]
+}
+
+extension SettingsSection {
+    /// The section `Signing.`, for a program that reads it, as `TimeStampServer.configured(by:)` does:
+    /// `CertprovLogon(configuredBy: file, sections: [.signingRequests])`.
+    public static let signingRequests = SettingsSection(
+        title: "Signing requests", namespaces: ["Signing."], RequestSettings.all)
 }

@@ -32,12 +32,14 @@ struct CommandContext: Sendable {
 
     /// The built-in parts. A debug build leaves tokens and enrolment to plugins if a test says so: `make test-plugged`.
     static let builtIns: BuiltIns = {
+        var builtIns = BuiltIns.all
         #if DEBUG
             if let directory = getenv("CERTPROV_TEST_PLUGINS") {
-                return .withoutTokensAndEnrolment(pluginsIn: String(cString: directory))
+                builtIns = .withoutTokensAndEnrolment(pluginsIn: String(cString: directory))
             }
         #endif
-        return .all
+        builtIns.sections.append(.signingRequests)
+        return builtIns
     }()
 
     /// - Parameter executor: Runs what blocks. Most commands have one thing to do, on a thread of their own, which it may block.

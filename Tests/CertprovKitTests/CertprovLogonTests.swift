@@ -55,6 +55,17 @@ import Testing
         }
     }
 
+    @Test("a service takes a property file with the keys of signing requests, which it does not read")
+    func signingRequestsAreOfOtherPrograms() async throws {
+        let logon = try logon(configure("Signing.client.1.name = Bank\nSigning.prompt = queue"))
+        #expect(logon.manager.configuration.warnings.isEmpty)
+        #expect(try await logon.manager.identity(NoUserInteraction()).certificate.subject.contains("client"))
+        await logon.manager.shutdown()
+        let misspelt = try configure("Sining.prompt = queue")
+        let refusal = try #require(throws: ProviderError.self) { try self.logon(misspelt) }
+        #expect(refusal.code == .configurationInvalid && refusal.message.contains("looks like 'Signing.…'"))
+    }
+
     @Test("a program has settings, providers and sealed records of its own, beside those of the property file")
     func aProgramHasPartsOfItsOwn() async throws {
         let colour = Parameter<String?>.string("Paint.colour", summary: "The colour.")

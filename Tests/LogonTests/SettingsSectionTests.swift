@@ -113,6 +113,22 @@ import Testing
         }
     }
 
+    @Test("The keys of a section of another program are accepted, unless they are misspelt")
+    func aSectionWithoutKeysIsOfAnotherProgram() throws {
+        let registry = try ProviderRegistry(sections: [SettingsSection(title: "Other", namespaces: ["Other."], [])])
+        func load(_ line: String) throws -> LogonConfiguration {
+            let path = try folder.write(line.utf8, to: "other.properties")
+            return try LogonConfiguration.load(path: path, registry: registry)
+        }
+        let configuration = try load("Other.client.1.name = \n")
+        #expect(configuration.warnings.isEmpty && configuration.settings.declared.isEmpty)
+        for (key, phrase) in [("other.name", "must be spelled Other.…"), ("Othre.name", "looks like 'Other.…'")] {
+            let error = try #require(throws: ProviderError.self) { try load("\(key) = s3cret\n") }
+            #expect(error.code == .configurationInvalid && error.message.contains(phrase), "\(error)")
+            #expect(error.message.contains("properties:1: ") && !error.message.contains("s3cret"))
+        }
+    }
+
     @Test func withoutTheRoomItsKeysAreUnknown() throws {
         let path = try folder.write("Export.delay = 7\n".utf8, to: "plain.properties")
         let configuration = try LogonConfiguration.load(path: path, registry: ProviderRegistry())

@@ -13,9 +13,9 @@ import Testing
         (
             "For services",
             [
-                "CertprovKit", "CertprovComposition", "Logon", "LogonSwiftConfiguration", "Renewal", "CertificateTLS",
-                "CertificateTLSAsyncHTTPClient", "IdentityStore", "NamedKeys", "Signing", "SigningRequests", "Terminal",
-                "PDFUpdate",
+                "CertprovKit", "CertprovSigning", "CertprovComposition", "Logon", "LogonSwiftConfiguration", "Renewal",
+                "CertificateTLS", "CertificateTLSAsyncHTTPClient", "IdentityStore", "NamedKeys", "Signing",
+                "SigningRequests", "Terminal", "PDFUpdate",
             ]
         ),
         ("For providers", ["ProviderTransport", "Enrolment", "OAuth", "SignedData", "CertificateProviderTesting"]),

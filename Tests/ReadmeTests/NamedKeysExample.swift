@@ -1,5 +1,4 @@
-import CertprovKit
-import Signing
+import CertprovSigning
 
 /// Answers a server's challenge with a key pair, which is made at the first call.
 ///

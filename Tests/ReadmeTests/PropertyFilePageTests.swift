@@ -9,6 +9,7 @@ import PKCS11TokenProvider
 import PKCS12FileProvider
 import PluginHost
 import RemoteMDMProvider
+import SigningRequests
 import TestSupport
 import Testing
 
@@ -24,6 +25,12 @@ import Testing
         #expect(
             page.headings.filter { $0.hasPrefix("### ") }.sorted() == Self.tables.map { "### " + $0.heading }.sorted(),
             "A section for each group, provider and key store.")
+    }
+
+    @Test("A service, which reads no signing requests, takes the keys of their section in the same file")
+    func eachNamespaceIsKnownToServices() {
+        #expect(
+            Set(SettingsSection.signingRequests.namespaces).isSubset(of: BuiltIns.all.sections.flatMap(\.namespaces)))
     }
 
     @Test func eachKindOfValueIsExplained() throws {
@@ -78,9 +85,8 @@ import Testing
             PEMFileProvider.descriptor, ACMEProvider.descriptor,
         ]
         let keyStores = [SealedKeyStore.descriptor, TokenKeyStore.descriptor]
-        return (LogonConfiguration.sections + BuiltIns.all.sections).map {
-            Table($0.title, $0.settings, heading: "key")
-        }
+        let sections = LogonConfiguration.sections + BuiltIns.all.sections + [.signingRequests]
+        return sections.filter { !$0.settings.isEmpty }.map { Table($0.title, $0.settings, heading: "key") }
             + providers.map { Table("Provider \($0.id)", $0.configurableParameters) }
             + keyStores.map { Table("Key store \($0.scheme)", $0.parameters) }
             + [Table("Every plugin", PluginHost.parameters)]

@@ -1,5 +1,4 @@
-import CertprovKit
-import Signing
+import CertprovSigning
 
 /// Signs a report as CMS by the identity of a property file, with the time of a server.
 func sign(_ report: [UInt8], configuredBy file: String, anchors: String) async throws -> [UInt8] {

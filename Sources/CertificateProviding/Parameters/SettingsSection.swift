@@ -7,7 +7,8 @@ public struct SettingsSection: Sendable {
     package let title: String
     /// The beginnings of keys that belong to the section, such as `Files.`. Another key that begins so is an error.
     package let namespaces: [String]
-    /// The keys, whole: `Files.directory`. None is required; a blank value is parsed like any other.
+    /// The keys, whole: `Files.directory`. None is required; a blank value is parsed like any other. Without keys, those of the namespaces
+    /// are another program's: they are accepted, and not read.
     ///
     /// A key with `<number>`, such as `Signing.client.<number>.name`, is of a group: there is one for each number in the file, and one
     /// that must be given must be given for each. A group's values are read with ``Parameters/members(of:)`` and ``Parameter/of(_:)``.

@@ -1,7 +1,7 @@
 import Logon
 import ArgumentParser
 import CertificateProviding
-import CertprovKit
+import CertprovSigning
 import Contracts
 import Glibc
 import Logging
@@ -34,8 +34,8 @@ struct Context: Sendable {
         (self.warnings, self.logger) = (warnings, logger)
         interaction = TerminalInteraction()
         logon = try CertprovLogon(
-            configuredBy: PropertyFile.path(named: options.config), sections: [ContractsSettings.section],
-            logger: logger)
+            configuredBy: PropertyFile.path(named: options.config),
+            sections: [ContractsSettings.section, .signingRequests], logger: logger)
     }
 
     /// Runs a subcommand: shows its error on stderr, and exits with the status of the error.

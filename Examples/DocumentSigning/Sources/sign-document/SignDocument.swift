@@ -1,7 +1,6 @@
 import ArgumentParser
-import CertprovKit
+import CertprovSigning
 import Foundation
-import Signing
 
 /// Signs a PDF with the identity of a property file.
 @main

@@ -1,11 +1,9 @@
 public import ArgumentParser
 import CertificateProviding
-import CertprovKit
+import CertprovSigning
 public import Contracts
 import Logon
 import ProviderTransport
-import Signing
-import SigningRequests
 import Terminal
 
 struct SignCommand: AsyncParsableCommand {
