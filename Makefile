@@ -355,13 +355,18 @@ without-traits:
 	done
 	$(SWIFT) build --disable-default-traits --product certprov $(ONE_FOLDER)
 
+# Looks at the objects and symbols of a service.
+.PHONY: linkage
+linkage: packages-BUILD toolchain
+	@$(IN_FOLDER) Tests/Linkage/run
+
 simulation: packages-BUILD toolchain ## Draw what 100,000 hosts that renew ask of a server, as SVG into SIMULATION
 	@mkdir -p $(STATIC) && ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(STATIC)/
 	$(SWIFT) build $(RELEASE) --product RenewalSimulation
 	@"$$($(SWIFT) build $(RELEASE) --show-bin-path)/RenewalSimulation" $(SIMULATION)
 
 clean: ## Remove everything that was built
-	rm -rf .build Examples/.build Examples/PlatformServer/.build Examples/ContractSigning/.build Examples/SplitKeySigning/.build Benchmarks/.build
+	rm -rf .build Examples/.build Examples/PlatformServer/.build Examples/ContractSigning/.build Examples/SplitKeySigning/.build Tests/Linkage/.build Benchmarks/.build
 
 toolchain:
 	@Scripts/require-swift $(SWIFT)
