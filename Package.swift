@@ -19,7 +19,6 @@ let package = Package(
         .library(name: "Logon", targets: ["Logon"]),
         .library(name: "LogonSwiftConfiguration", targets: ["LogonSwiftConfiguration"]),
         .library(name: "CertificateTLS", targets: ["CertificateTLS"]),
-        .library(name: "CertificateTLSAsyncHTTPClient", targets: ["CertificateTLSAsyncHTTPClient"]),
         .library(name: "Enrolment", targets: ["Enrolment"]),
         .library(name: "NamedKeys", targets: ["NamedKeys"]),
         .library(name: "OAuth", targets: ["OAuth"]),
@@ -118,15 +117,10 @@ let package = Package(
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOTLS", package: "swift-nio"),
+                .product(name: "NIOCertificateReloading", package: "swift-nio-extras"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
-            ]
-        ),
-        .target(
-            name: "CertificateTLSAsyncHTTPClient",
-            dependencies: [
-                "CertificateProviding", "CertificateTLS",
-                .product(name: "NIOSSL", package: "swift-nio-ssl"),
-                .product(name: "AsyncHTTPClient", package: "async-http-client"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
+                .product(name: "X509", package: "swift-certificates"),
             ]
         ),
         .systemLibrary(name: "COpenSSL", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
@@ -513,7 +507,9 @@ let package = Package(
                 "PEMFileProvider", "PKCS12FileProvider", "PluginHost", "PluginKit", "RemoteMDMProvider",
                 "ProviderTransport", "Renewal", "SigningRequests", "Terminal", "TestSupport", "certprov",
                 "certprov-plugin-launcher",
+                .product(name: "AsyncHTTPClient", package: "async-http-client"),
                 .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
@@ -564,17 +560,19 @@ let package = Package(
         .testTarget(
             name: "CertificateTLSTests",
             dependencies: [
-                "CertificateTLS", "CertificateTLSAsyncHTTPClient", "SigningRequests", "TestSupport",
+                "CertificateTLS", "SigningRequests", "TestSupport",
                 .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "MetricsTestKit", package: "swift-metrics"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOEmbedded", package: "swift-nio"),
+                .product(name: "NIOCertificateReloading", package: "swift-nio-extras"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
                 .product(name: "NIOTLS", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "X509", package: "swift-certificates"),
             ]
         ),

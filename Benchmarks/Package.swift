@@ -17,7 +17,6 @@ let package = Package(
             dependencies: [
                 .product(name: "CertificateProviding", package: "certprov"),
                 .product(name: "CertificateTLS", package: "certprov"),
-                .product(name: "CertificateTLSAsyncHTTPClient", package: "certprov"),
                 .product(name: "IdentityStore", package: "certprov"),
                 .product(name: "Logon", package: "certprov"),
                 .product(name: "PKCS11TokenProvider", package: "certprov"),

@@ -2,6 +2,7 @@ public import CertificateProviding
 public import CoreMetrics
 public import FoundationEssentials
 public import Logging
+public import NIOCertificateReloading
 public import NIOCore
 public import NIOSSL
 import Synchronization
@@ -25,12 +26,17 @@ public struct PeerTrust: Sendable {
 
 /// Identity, trust and admitted peers of servers and clients, which change while these run.
 ///
-/// Each connection is made with those that are in force when it begins, and its peer is verified by those that are in force
-/// when the peer presents its certificate. No session is resumed, so that this holds for every connection. Established
-/// connections are not affected.
+/// It is used by one of:
 ///
-/// ``server(_:)`` and ``client(_:)`` make the TLS handlers. They verify the peers by RFC 5280 and RFC 9525, and not as
-/// BoringSSL does: an intermediate may be a trust anchor, and revocation lists count.
+/// - ``server(_:)`` and ``client(_:)`` make the TLS handlers. Each connection is made with the identity that is in force when it
+///   begins, and its peer is verified by the trust that is in force when the peer presents its certificate. No session is resumed, so
+///   that this holds for every connection.
+/// - A framework that makes its handlers itself takes this object as its `CertificateReloader`, and
+///   ``TLSServer/verificationCallback`` or ``TLSClient/verificationCallback(for:admitting:)``. The same holds for each full handshake.
+///   A server of such a framework accepts session tickets, and a client that resumes a session is not verified again.
+///
+/// Established connections are not affected. Peers are verified by RFC 5280 and RFC 9525, and not as BoringSSL does: an intermediate
+/// may be a trust anchor, and revocation lists count.
 ///
 /// ``watch(every:sleep:)`` looks at the files of trust anchors and revocation lists. A file that cannot be read, or has no
 /// certificate or list, leaves those that were read before in force.
@@ -39,8 +45,7 @@ public struct PeerTrust: Sendable {
 /// `certprov_trust_stale` (1 while a file cannot be used, else 0), `certprov_trust_anchors_expiration_timestamp_seconds` and
 /// `certprov_revocation_lists_expiration_timestamp_seconds`, both of the first that ends.
 public final class RotatingTLS: Sendable {
-    /// The credentials. Their identity may be replaced at any time.
-    public let credentials: RotatingTLSCredentials
+    package let credentials: RotatingCredentials
 
     /// The content that was read of a ``PeerTrust``.
     package struct Content: Sendable {
@@ -82,18 +87,29 @@ public final class RotatingTLS: Sendable {
     private let now: @Sendable () -> Date
     private let executor: BlockingExecutor
 
-    /// Reads the trust.
+    /// Reads the trust. The identity's key is not tested; it first signs in a handshake.
     ///
     /// - Parameters:
-    ///   - credentials: The identity to present.
+    ///   - identity: The identity to present.
     ///   - trust: The peers to trust.
     ///   - logger: Gets the peers that are refused, and errors of the files.
     ///   - metrics: Makes the counter and the gauges.
     ///   - now: The wall clock.
     ///   - executor: Runs the reading of the files.
-    /// - Throws: `fileNotFound`, `configurationInvalid` and `malformedData` for trust anchors and revocation lists.
-    public init(
-        _ credentials: RotatingTLSCredentials, trusting trust: PeerTrust, logger: Logger = Logger(label: "certprov"),
+    /// - Throws: Errors of ``TLSCredentials/init(_:)``; `fileNotFound`, `configurationInvalid` and `malformedData` for trust anchors
+    ///   and revocation lists.
+    public convenience init(
+        presenting identity: Identity, trusting trust: PeerTrust, logger: Logger = Logger(label: "certprov"),
+        metrics: any MetricsFactory = MetricsSystem.factory, now: @escaping @Sendable () -> Date = { Date() },
+        executor: BlockingExecutor = .threads(maximum: 1)
+    ) async throws(ProviderError) {
+        try await self.init(
+            RotatingCredentials(TLSCredentials(identity)), trusting: trust, logger: logger, metrics: metrics, now: now,
+            executor: executor)
+    }
+
+    package init(
+        _ credentials: RotatingCredentials, trusting trust: PeerTrust, logger: Logger = Logger(label: "certprov"),
         metrics: any MetricsFactory = MetricsSystem.factory, now: @escaping @Sendable () -> Date = { Date() },
         executor: BlockingExecutor = .threads(maximum: 1)
     ) async throws(ProviderError) {
@@ -107,6 +123,19 @@ public final class RotatingTLS: Sendable {
         refused = RefusedPeers(logger: logger, metrics: metrics)
         record(content, isStale: false)
     }
+
+    /// The identity of the next handshake. May be read on any thread; does not block.
+    public var identity: Identity { credentials.current.identity }
+
+    /// Replaces the identity, after its key has passed a test signature with the scheme that TLS prefers. If it throws, the current
+    /// identity stays. Of several concurrent updates, the one that was started last wins.
+    ///
+    /// Runs on the caller's executor for as long as the key takes to sign. Do not call it on an event loop.
+    ///
+    /// - Throws: `unsupportedAlgorithm` for an identity that BoringSSL cannot use, and for a key that cannot be exported and supports
+    ///   other signature schemes than the first one, such as P-384 after P-256, since configurations that are in use would not offer
+    ///   them; `keyMismatch` if the test signature does not verify; errors of the key.
+    public func update(to identity: Identity) async throws(ProviderError) { try await credentials.update(to: identity) }
 
     /// The trust in force, as it was configured.
     public var trust: PeerTrust { state.withLock(\.content.trust) }
@@ -183,7 +212,18 @@ public final class RotatingTLS: Sendable {
 
     // MARK: - Verification
 
-    fileprivate func verify(
+    /// The callback of SwiftNIO SSL that verifies a peer.
+    ///
+    /// - Parameter address: The peer's, for the log; `nil` where it is not known.
+    fileprivate func verificationCallback(
+        of role: PeerVerifier.Role, admitting peers: PeerPolicy? = nil, from address: SocketAddress? = nil
+    ) -> @Sendable ([NIOSSLCertificate], EventLoopPromise<NIOSSLVerificationResultWithMetadata>) -> Void {
+        { shown, promise in
+            promise.completeWithTask { await self.verify(shown, as: role, admitting: peers, from: address) }
+        }
+    }
+
+    private func verify(
         _ shown: [NIOSSLCertificate], as role: PeerVerifier.Role, admitting peers: PeerPolicy?,
         from address: SocketAddress?
     ) async -> NIOSSLVerificationResultWithMetadata {
@@ -345,19 +385,38 @@ public struct TLSServer: Sendable {
     ///
     /// - Throws: `configurationInvalid` if SwiftNIO SSL refuses the configuration.
     public func makeHandler(for channel: any Channel) throws(ProviderError) -> NIOSSLServerHandler {
-        let address = channel.remoteAddress
-        return NIOSSLServerHandler(
+        NIOSSLServerHandler(
             context: try context(),
-            customVerificationCallbackWithMetadata: { [tls] shown, promise in
-                promise.completeWithTask { await tls.verify(shown, as: .client, admitting: nil, from: address) }
-            })
+            customVerificationCallbackWithMetadata: tls.verificationCallback(of: .client, from: channel.remoteAddress))
     }
 
     /// A context for one connection. Its tickets are worth nothing for others: BoringSSL verifies no peer again that resumes
     /// a session.
     private func context() throws(ProviderError) -> NIOSSLContext {
         let (credentials, content, _) = tls.moment
-        return try .verifiedByHandler(presenting: credentials, content.authorities, configure)
+        return try .verifiedByHandler(.forHandlers(presenting: credentials, content.authorities, configure))
+    }
+
+    /// Verifies clients for a framework that makes its handlers itself: SwiftNIO SSL's custom verification callback with metadata, which
+    /// are the verified chain. A refused client is logged and counted as by the handlers made here, without its address.
+    ///
+    /// It is called in each full handshake. **BoringSSL does not call it for a client that resumes a session**, for up to seven days after the
+    /// client was verified: not when its CA is no longer trusted, nor when its certificate is revoked or expired. Such a connection has
+    /// no validated chain (``NIOSSL/NIOSSLHandler/peerValidatedCertificateChain`` is `nil`): refuse its requests.
+    ///
+    /// May be called on any thread, and does not block. It never fails the promise.
+    public var verificationCallback:
+        @Sendable ([NIOSSLCertificate], EventLoopPromise<NIOSSLVerificationResultWithMetadata>) -> Void
+    {
+        tls.verificationCallback(of: .client)
+    }
+
+    /// Returns a configuration for a framework that makes its handlers itself and takes ``verificationCallback`` beside it. The
+    /// identity changes in it by itself. The names of the trust anchors that it sends do not change.
+    ///
+    /// Without the callback, BoringSSL would verify the clients by the trust anchors of this moment, or refuse all.
+    public func makeConfiguration() -> TLSConfiguration {
+        .forHandlers(presenting: tls.credentials, tls.moment.content.authorities, configure)
     }
 }
 
@@ -407,11 +466,7 @@ public struct TLSClient: Sendable {
         do {
             return try NIOSSLClientHandler(
                 context: context, serverHostname: ConnectionProbe.isAddress(host) ? nil : host,
-                customVerificationCallbackWithMetadata: { [tls] shown, promise in
-                    promise.completeWithTask {
-                        await tls.verify(shown, as: .server(host), admitting: peers, from: nil)
-                    }
-                })
+                customVerificationCallbackWithMetadata: verificationCallback(for: host, admitting: peers))
         } catch {
             throw ProviderError(
                 .configurationInvalid,
@@ -420,8 +475,19 @@ public struct TLSClient: Sendable {
         }
     }
 
+    /// Verifies servers for a framework that makes its handlers itself: SwiftNIO SSL's custom verification callback with metadata,
+    /// which are the verified chain. SwiftNIO SSL's clients resume no session, so that it is called for each connection.
+    ///
+    /// - Parameters: As for ``makeHandler(for:admitting:)``.
+    /// - Returns: A callback that may be called on any thread, does not block, and never fails the promise.
+    public func verificationCallback(
+        for host: String, admitting peers: PeerPolicy? = nil
+    ) -> @Sendable ([NIOSSLCertificate], EventLoopPromise<NIOSSLVerificationResultWithMetadata>) -> Void {
+        tls.verificationCallback(of: .server(host), admitting: peers)
+    }
+
     private func context() throws(ProviderError) -> NIOSSLContext {
-        try .verifiedByHandler(presenting: tls.moment.credentials, [], configure)
+        try .verifiedByHandler(.forHandlers(presenting: tls.moment.credentials, [], configure))
     }
 }
 
@@ -437,8 +503,12 @@ extension RotatingTLS {
     /// Returns a configuration for a client that makes its handlers itself, such as AsyncHTTPClient: set it in each request.
     /// It is the same one until the trust changes. The identity changes in it by itself.
     ///
-    /// SwiftNIO SSL verifies the server, as ``NIOSSL/TLSConfiguration/makeClientConfiguration(presenting:trusting:)`` says:
-    /// revocation lists and admitted peers do not count, and one of the anchors must be self-signed.
+    /// SwiftNIO SSL verifies the server: revocation lists and admitted peers do not count, and one of the anchors must be self-signed.
+    /// It accepts more names than RFC 9525: a certificate for the IP address of the connection, even if a DNS name was requested,
+    /// and the common name if there are no alternative names. If a holder of another certificate under the anchors must not pass as
+    /// this server, check the leaf with ``/CertificateProviding/X509Certificate/isValid(forServerName:)`` after the handshake. It
+    /// refuses a server that sends an expired CA certificate before a valid one with the same name and key, which OpenSSL and
+    /// ``ServerTrust`` trust: have the server send the valid one only.
     ///
     /// - Throws: `configurationInvalid` for anchors of which none is self-signed.
     public func clientConfiguration() throws(ProviderError) -> TLSConfiguration {
@@ -458,13 +528,23 @@ extension RotatingTLS {
     }
 }
 
-extension NIOSSLContext {
-    /// Creates the context of one connection, whose handler verifies the peer.
-    fileprivate static func verifiedByHandler(
-        presenting credentials: TLSCredentials, _ authorities: [NIOSSLCertificate],
+// MARK: - The identity for frameworks
+
+extension RotatingTLS: CertificateReloader {
+    /// The identity of the next handshake, for a framework that takes a `CertificateReloader`.
+    ///
+    /// Its configuration says which signature schemes the key is asked for: SwiftNIO SSL's, or those of the first key if that cannot
+    /// be exported. An RSA key in a token that has no RSASSA-PSS cannot sign in TLS 1.3, which such a framework does not exclude.
+    public var sslContextConfigurationOverride: NIOSSLContextConfigurationOverride { credentials.current.override }
+}
+
+extension TLSConfiguration {
+    /// The configuration of a connection whose handler verifies the peer, with the settings of the program.
+    fileprivate static func forHandlers(
+        presenting credentials: some TLSCredentialSource, _ authorities: [NIOSSLCertificate],
         _ configure: (inout TLSConfiguration) -> Void
-    ) throws(ProviderError) -> NIOSSLContext {
-        let own = TLSConfiguration.makeConfiguration(forHandlerThatVerifies: authorities)
+    ) -> TLSConfiguration {
+        let own = makeConfiguration(forHandlerThatVerifies: authorities)
         var configuration = own
         configure(&configuration)
         configuration.trustRoots = own.trustRoots
@@ -474,6 +554,15 @@ extension NIOSSLContext {
         // BoringSSL would not verify the peer again.
         configuration.renegotiationSupport = .none
         credentials.present(in: &configuration)
+        return configuration
+    }
+}
+
+extension NIOSSLContext {
+    /// Creates the context of one connection, whose handler verifies the peer.
+    fileprivate static func verifiedByHandler(
+        _ configuration: TLSConfiguration
+    ) throws(ProviderError) -> NIOSSLContext {
         do { return try NIOSSLContext(configuration: configuration) } catch {
             throw ProviderError(
                 .configurationInvalid, "SwiftNIO SSL refuses the TLS configuration; correct its settings.",

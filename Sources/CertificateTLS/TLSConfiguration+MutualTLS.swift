@@ -1,65 +1,17 @@
-public import CertificateProviding
-public import NIOSSL
+package import CertificateProviding
+package import NIOSSL
 
-/// Configurations for mutual TLS: at least version 1.2, forward secrecy, full verification of the peer.
+/// Configurations for mutual TLS: at least version 1.2, forward secrecy, verification of the peer.
 extension TLSConfiguration {
-    /// Creates a client's configuration that presents `credentials` when the server asks, and verifies the server's
-    /// chain and name.
+    /// Creates the configuration of a client whose handlers are made by others: BoringSSL verifies the server's chain and name, as
+    /// ``RotatingTLS/clientConfiguration()`` says. Blocks on the file of the trust anchors, if there is one.
     ///
-    /// SwiftNIO SSL accepts more names than RFC 9525: a certificate for the IP address of the connection, even if a DNS
-    /// name was requested, and the common name if there are no alternative names. A configuration cannot change this.
-    /// If a holder of another certificate under `trustAnchors` must not pass as this server, check the peer's leaf with
-    /// ``CertificateProviding/X509Certificate/isValid(forServerName:)`` after the handshake.
-    ///
-    /// SwiftNIO SSL refuses a server that sends an expired CA certificate before a valid one with the same name and key, which
-    /// OpenSSL and ``ServerTrust`` trust: have the server send the valid one only.
-    ///
-    /// SwiftNIO SSL clients never resume a session, so every connection presents the identity that is current when the
-    /// server asks.
-    ///
-    /// Reads the file of the trust anchors, if there is one; do not call it on an event loop.
-    /// - Throws: `fileNotFound`, `configurationInvalid` or `malformedData` for the trust anchors.
-    public static func makeClientConfiguration(
-        presenting credentials: some TLSCredentialSource, trusting trustAnchors: TrustAnchors
-    ) throws(ProviderError) -> TLSConfiguration {
-        var configuration = try makeClientConfiguration(trusting: trustAnchors)
-        credentials.present(in: &configuration)
-        return configuration
-    }
-
-    /// Creates a client's configuration like ``makeClientConfiguration(presenting:trusting:)``, without a client
-    /// certificate.
-    ///
-    /// Reads the file of the trust anchors, if there is one; do not call it on an event loop.
-    /// - Throws: `fileNotFound`, `configurationInvalid` or `malformedData` for the trust anchors.
+    /// - Throws: Errors of the trust anchors.
     package static func makeClientConfiguration(
-        trusting trustAnchors: TrustAnchors
+        presenting credentials: some TLSCredentialSource, trusting trustAnchors: TrustAnchors
     ) throws(ProviderError) -> TLSConfiguration {
         var configuration = hardened(trusting: try trustAnchors.load())
         configuration.certificateVerification = .fullVerification
-        return configuration
-    }
-
-    /// Creates a server's configuration that presents `credentials` and completes a handshake only with a client whose
-    /// certificate leads to one of `trustAnchors`. The names of the trust anchors are sent to the client, unless they exceed
-    /// 16 KiB, and except those of the system trust store, which ``TrustAnchors/system`` does not stand for here: see
-    /// ``TrustAnchors/systemAdmittingAnyClient``.
-    ///
-    /// A client may resume a session (RFC 8446, section 2.2) without presenting a certificate again; the verified
-    /// certificate then still applies, also when its CA is no longer trusted. SwiftNIO SSL cannot disable this; a new
-    /// `NIOSSLContext` ends all sessions. ``RotatingTLS/server(_:)`` makes handlers that verify every connection.
-    ///
-    /// Reads the file of the trust anchors, if there is one; do not call it on an event loop.
-    /// - Throws: `fileNotFound`, `configurationInvalid` or `malformedData` for the trust anchors; `configurationInvalid` for
-    ///   ``TrustAnchors/system``.
-    public static func makeServerConfiguration(
-        presenting credentials: some TLSCredentialSource, demandingClientCertificatesFrom trustAnchors: TrustAnchors
-    ) throws(ProviderError) -> TLSConfiguration {
-        let roots = try trustAnchors.loadForClients()
-        var configuration = hardened(trusting: roots)
-        // Verifies the chain and demands one. A client's certificate has no name that the server could know beforehand.
-        configuration.certificateVerification = .noHostnameVerification
-        configuration.sendCANameList = TrustAnchors.areNamed(roots)
         credentials.present(in: &configuration)
         return configuration
     }

@@ -1,10 +1,10 @@
 public import CertificateProviding
 import Glibc
 import NIOCore
-public import NIOSSL
+package import NIOSSL
 
-/// Credentials for a TLS configuration: fixed ``TLSCredentials``, or ``RotatingTLSCredentials``.
-public protocol TLSCredentialSource: Sendable {
+/// Credentials for a TLS configuration: fixed ``TLSCredentials``, or ``RotatingCredentials``.
+package protocol TLSCredentialSource: Sendable {
     /// Sets the credentials and the signature schemes of `configuration`. All other settings are unchanged. Does not
     /// block.
     ///
@@ -36,7 +36,7 @@ public struct TLSCredentials: TLSCredentialSource {
 
     /// Converts an identity, and refuses one that BoringSSL would refuse in the handshake.
     ///
-    /// Does not use the key; ``RotatingTLSCredentials/update(to:)`` does.
+    /// Does not use the key; ``RotatingTLS/update(to:)`` does.
     ///
     /// - Throws: `unsupportedAlgorithm` for a leaf or a key that BoringSSL cannot use, such as id-RSASSA-PSS; `malformedData` for a
     ///   certificate whose encoding it refuses; `keyMismatch` if the exported key does not match the certificate; errors of the export.
@@ -81,7 +81,7 @@ public struct TLSCredentials: TLSCredentialSource {
     }
 
     /// Sets the chain, the key and its signature schemes.
-    public func present(in configuration: inout TLSConfiguration) {
+    package func present(in configuration: inout TLSConfiguration) {
         configuration.signingSignatureAlgorithms = signatureAlgorithms
         if !signsInTLS13 { configuration.excludeTLS13() }
         if isKeyNative && identity.certificate.publicKey.algorithm == .ed25519 {

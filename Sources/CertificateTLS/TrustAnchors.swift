@@ -1,5 +1,5 @@
 public import CertificateProviding
-import NIOSSL
+package import NIOSSL
 
 /// The trust anchors of a connection.
 public struct TrustAnchors: Sendable, Hashable {
@@ -37,9 +37,9 @@ public struct TrustAnchors: Sendable, Hashable {
     /// any of its CAs is admitted, so such a server must check the names of each client itself.
     public static let systemAdmittingAnyClient = Self(source: .system(admitsAnyClient: true))
 
-    /// Exactly these certificates, roots or not. At least one must be self-signed if BoringSSL verifies the peer, as it does
-    /// in all TLS configurations, since a chain must end in one there: it uses the others as intermediates that the peer need not
-    /// send. An empty list is refused when it is used.
+    /// Exactly these certificates, roots or not. At least one must be self-signed if BoringSSL verifies the peer, as with
+    /// ``RotatingTLS/clientConfiguration()``, since a chain must end in one there: it uses the others as intermediates that the peer need
+    /// not send. An empty list is refused when it is used.
     public static func certificates(_ certificates: [X509Certificate]) -> Self {
         Self(source: .certificates(certificates))
     }
@@ -63,7 +63,7 @@ public struct TrustAnchors: Sendable, Hashable {
     /// Reads the anchors for BoringSSL. Blocks on the files, if there are any.
     ///
     /// - Throws: As ``certificates()``, and `configurationInvalid` for certificates of which none is self-signed.
-    func load() throws(ProviderError) -> NIOSSLTrustRoots {
+    package func load() throws(ProviderError) -> NIOSSLTrustRoots {
         guard let certificates = try certificates() else { return .default }
         try checkThatChainsCanEnd(in: certificates)
         return .certificates(try Self.converted(certificates))
@@ -96,20 +96,6 @@ public struct TrustAnchors: Sendable, Hashable {
         _ certificates: [X509Certificate]
     ) throws(ProviderError) -> [NIOSSLCertificate] {
         certificates.count <= maximumCountOfNames && areShort(certificates) ? try converted(certificates) : []
-    }
-
-    /// Whether a server with one context sends the names of these anchors to its clients.
-    static func areNamed(_ roots: NIOSSLTrustRoots) -> Bool {
-        guard case .certificates(let certificates) = roots else { return true }
-        return (try? areShort(certificates.map { try X509Certificate($0) })) ?? false
-    }
-
-    /// Reads the anchors of a server that demands client certificates. Blocks as ``load()``.
-    ///
-    /// - Throws: As ``load()``, and `configurationInvalid` for ``system``.
-    func loadForClients() throws(ProviderError) -> NIOSSLTrustRoots {
-        try requireForClients()
-        return try load()
     }
 
     /// Checks that a server may demand client certificates from these anchors.

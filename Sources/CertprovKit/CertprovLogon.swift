@@ -13,18 +13,16 @@ package import ProviderTransport
 public import ServiceLifecycle
 import Synchronization
 
-/// A service's identity for mutual TLS, from a property file to rotating credentials.
+/// A service's identity for mutual TLS, from a property file to TLS that rotates.
 ///
 ///     let logon = try CertprovLogon(configuredBy: "clienthub.properties")
 ///     let server = try await logon.tls().server()
 ///     // … server.addHandlers(to: channel) for each connection, and logon.renewal among the services of the program.
 ///
-/// ``reload()`` reads the property file again, and ``reloading(every:)`` does so when the file changes. Credentials and TLS stay the
-/// same objects.
+/// ``reload()`` reads the property file again, and ``reloading(every:)`` does so when the file changes. ``tls()`` stays the same object.
 ///
 /// It has all built-in providers and key stores, those that the service adds, the plugins of this host, and its identity store. Make
-/// ``/Logon/LogonManager``, ``/CertificateTLS/RotatingTLSCredentials`` and ``/Renewal/RenewingIdentity`` by hand to choose among
-/// them.
+/// ``/Logon/LogonManager``, ``/CertificateTLS/RotatingTLS`` and ``/Renewal/RenewingIdentity`` by hand to choose among them.
 public final class CertprovLogon: Sendable {
     /// The manager of the configuration in force. After a ``reload()`` it is another one, so ask for it at each use: an earlier one
     /// goes on with the configuration that it was made with.
@@ -51,7 +49,7 @@ public final class CertprovLogon: Sendable {
     private let state = Mutex(State())
 
     private struct Started: Sendable {
-        let credentials: RotatingTLSCredentials
+        let credentials: RotatingCredentials
         let renewal: RenewingIdentity
     }
 
@@ -130,22 +128,24 @@ public final class CertprovLogon: Sendable {
         return try composition.manager(configuration).manager
     }
 
-    /// The trust anchors of `TrustAnchors` in the property file; without it, the system trust store, which a server that
-    /// demands client certificates refuses.
-    package var trustAnchors: TrustAnchors { trust.anchors }
-
-    /// The peers that the property file says to trust, by `TrustAnchors` and `Peers`. ``tls()`` follows it.
+    /// The peers that the property file says to trust, by `TrustAnchors` and `Peers`. ``tls()`` follows it. Without `TrustAnchors`, it is
+    /// the system trust store, which a server that demands client certificates refuses.
     public var trust: PeerTrust { Self.trust(of: manager) }
 
     private static func trust(of manager: LogonManager) -> PeerTrust {
         PeerTrust(trustAnchors: manager.configuration.trustAnchors, manager.configuration.settings)
     }
 
-    /// Returns TLS with the identity of ``credentials()``, and with the trust and the peers of the property file. Later calls return
-    /// the same object, in which all of these change: the identity when it is renewed, the trust anchors and revocation lists
-    /// within ten seconds after their files, the rest by ``reload()``. ``renewal`` looks at the files.
+    /// Returns TLS with the stored identity, and with the trust and the peers of the property file. It obtains another identity if none is
+    /// stored, or the stored one cannot be used with TLS, or has expired: then only the provider that it is from is asked. Later calls
+    /// return the same object, in which all of these change: the identity when it is renewed, the trust anchors and revocation lists
+    /// within ten seconds after their files, the rest by ``reload()``. ``renewal`` renews the identity, and looks at the files.
     ///
-    /// - Throws: As ``credentials()``; `fileNotFound`, `configurationInvalid` and `malformedData` for the files.
+    /// Prompts for nothing.
+    ///
+    /// - Throws: Errors of the provider, such as `interactionRequired` where a PIN has no source; `unsupportedAlgorithm` for an identity
+    ///   that TLS cannot use; `expired` if there is only one that is over: a service that runs keeps such an identity;
+    ///   `fileNotFound`, `configurationInvalid` and `malformedData` for the files.
     public func tls() async throws(ProviderError) -> RotatingTLS {
         let credentials = try await credentials()
         while true {
@@ -163,24 +163,18 @@ public final class CertprovLogon: Sendable {
         }
     }
 
-    /// Returns the credentials of the identity: the stored one, or a new one if none is stored, or the stored one cannot be used
-    /// with TLS, or has expired: then only the provider that it is from is asked. Later calls return the same credentials, which ``renewal`` keeps fresh.
-    ///
-    /// Prompts for nothing.
-    ///
-    /// - Throws: Errors of the provider, such as `interactionRequired` where a PIN has no source; `unsupportedAlgorithm` for
-    ///   an identity that TLS cannot use; `expired` if there is only one that is over. A service that runs keeps such an identity.
-    public func credentials() async throws(ProviderError) -> RotatingTLSCredentials {
+    /// The identity of ``tls()``, before any file of trust anchors is read.
+    package func credentials() async throws(ProviderError) -> RotatingCredentials {
         try await start().credentials
     }
 
     /// The service that renews the identity in time, and shuts the provider down at its end. List it before the services
-    /// that use the credentials: a service group ends its services in reverse order.
+    /// that use the identity: a service group ends its services in reverse order.
     public var renewal: some Service { Renewal(logon: self) }
 
     /// Returns the object behind ``renewal``: the current identity, its updates, and a renewal on demand.
     ///
-    /// - Throws: As ``credentials()``.
+    /// - Throws: As ``tls()``, but for the files.
     public func renewingIdentity() async throws(ProviderError) -> RenewingIdentity {
         try await start().renewal
     }
@@ -232,7 +226,7 @@ public final class CertprovLogon: Sendable {
         while true {
             let manager = manager
             let first = try await firstCredentials(of: manager)
-            let credentials = RotatingTLSCredentials(first)
+            let credentials = RotatingCredentials(first)
             var environment = RenewalEnvironment(logger: logger)
             environment.now = now
             if let looking { environment.look = looking }
@@ -303,7 +297,7 @@ extension CertprovLogon {
     ///
     /// If anything is wrong, nothing changes: the old configuration stays in force. Otherwise the new one holds for every later
     /// operation of ``manager``, and operations in progress end with the old one. Providers with the same parameters are not
-    /// made again. If other providers count now, or the parameters of one have changed, the ``credentials()`` first get the stored
+    /// made again. If other providers count now, or the parameters of one have changed, ``tls()`` first gets the stored
     /// identity of the new configuration, or a new one if none is stored. A provider that was replaced is shut down a minute
     /// later, when its last operation has ended.
     ///

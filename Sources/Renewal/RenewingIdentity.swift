@@ -22,7 +22,7 @@ import Synchronization
 ///
 /// May be used from any thread.
 public final class RenewingIdentity: Service {
-    /// Installs the new identity where it is used, such as ``/CertificateTLS/RotatingTLSCredentials/update(to:)``. If
+    /// Installs the new identity where it is used, such as ``/CertificateTLS/RotatingTLS/update(to:)``. If
     /// it throws, the current identity stays in use.
     public typealias Install = @Sendable (Identity) async throws(ProviderError) -> Void
 

@@ -18,7 +18,7 @@ import Testing
     func theConfigurationsSaySo() throws {
         let authority = try authority.get()
         let credentials = try TLSCredentials(authority.issue("any"))
-        let rotating = RotatingTLSCredentials(credentials)
+        let rotating = RotatingCredentials(credentials)
         for configuration in [
             try TLSConfiguration.makeClientConfiguration(presenting: credentials, trusting: authority.anchors),
             try TLSConfiguration.makeClientConfiguration(presenting: rotating, trusting: authority.anchors),

@@ -416,8 +416,8 @@ import Testing
         #expect(missing?.code == .fileNotFound)
     }
 
-    @Test("Lists rotate in a running server, and for a client")
-    func listsRotate() async throws {
+    @Test("Lists rotate in a running server, and for a client", arguments: HandlerMaker.allCases)
+    func listsRotate(maker: HandlerMaker) async throws {
         let (good, bad, server) = (
             try authority.issue("good"), try authority.issue("bad"), try authority.issue("server")
         )
@@ -432,17 +432,17 @@ import Testing
         }
         let (serving, one, other) = (try await host(server), try await host(good), try await host(bad))
         try await withEventLoops { group in
-            try await serving.serve(on: group) { port in
-                for client in [one, other] { _ = try await client.connect(port: port, on: group) }
+            try await serving.serve(on: group, by: maker) { port in
+                for client in [one, other] { _ = try await client.connect(port: port, on: group, by: maker) }
                 try authority.revoke("bad")
                 try write(serving.directory)
                 await serving.look()
-                _ = try await one.connect(port: port, on: group)
-                await #expect(throws: (any Error).self) { try await other.connect(port: port, on: group) }
+                _ = try await one.connect(port: port, on: group, by: maker)
+                await #expect(throws: (any Error).self) { try await other.connect(port: port, on: group, by: maker) }
                 try authority.revoke("server")
                 try write(one.directory)
                 await one.look()
-                await #expect(throws: (any Error).self) { try await one.connect(port: port, on: group) }
+                await #expect(throws: (any Error).self) { try await one.connect(port: port, on: group, by: maker) }
             }
         }
         #expect(serving.refusals("revoked") == 1 && one.refusals("revoked", of: "server") == 1)

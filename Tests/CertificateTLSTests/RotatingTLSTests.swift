@@ -1,11 +1,12 @@
 import AsyncHTTPClient
 import CertificateProviding
-import CertificateTLSAsyncHTTPClient
 import Foundation
 import NIOCore
 import NIOHTTP1
 import NIOPosix
 import NIOSSL
+import SwiftASN1
+import Synchronization
 import TestSupport
 import Testing
 import X509
@@ -19,16 +20,27 @@ import X509
         "A server admits the clients of the CAs in its file, and no others, whatever CA its identity is of",
         arguments: ClientProgram.allCases, Version.allCases)
     func aServerFollowsItsTrustFile(program: ClientProgram, version: Version) async throws {
+        try await aServerFollows(program, version, by: .certprov)
+    }
+
+    @Test(
+        "So does a server whose handlers a framework makes, with one context and the callback",
+        arguments: [HandlerMaker.configuration, .reloader], Version.allCases)
+    func aServerOfAFrameworkFollowsItsTrustFile(maker: HandlerMaker, version: Version) async throws {
+        try await aServerFollows(.openssl, version, by: maker)
+    }
+
+    private func aServerFollows(_ program: ClientProgram, _ version: Version, by maker: HandlerMaker) async throws {
         let rollover = try Rollover()
         let servers = try Rollover.Age.allCases.map { ($0, try rollover.authority($0).issue("server")) }
         let host = try await RotatingHost(presenting: servers[0].1, trusting: [rollover.old.root])
         let clients = try Rollover.Age.allCases.map { ($0, try rollover.authority($0).issue("client-\($0)")) }
         try await withEventLoops { group in
-            try await host.serve(on: group, asHTTP: program.isHTTP) { port in
+            try await host.serve(on: group, asHTTP: program.isHTTP, by: maker) { port in
                 for (step, (roots, permitted)) in rollover.steps.enumerated() {
                     try await host.trust(roots)
                     for (own, server) in servers {
-                        try await host.tls.credentials.update(to: server)
+                        try await host.tls.update(to: server)
                         for (age, client) in clients {
                             func seen(trusting other: Rollover.Age) async throws -> [String] {
                                 try await program.connect(
@@ -49,13 +61,15 @@ import X509
         #expect(host.refusals("untrusted") == 6)
     }
 
-    @Test("A client trusts the servers of the CAs in its file, and no others", arguments: Version.allCases)
-    func aClientFollowsItsTrustFile(version: Version) async throws {
+    @Test(
+        "A client trusts the servers of the CAs in its file, and no others", arguments: Version.allCases,
+        [HandlerMaker.certprov, .reloader])
+    func aClientFollowsItsTrustFile(version: Version, maker: HandlerMaker) async throws {
         let rollover = try Rollover()
         let host = try await RotatingHost(presenting: try rollover.old.issue("client"), trusting: [rollover.old.root])
         try await withEventLoops { group in
             try await rollover.meetServers(host, "-rev", version: version) { port in
-                let met = try await host.connect(port: port, on: group, greeting: "hello\n")
+                let met = try await host.connect(port: port, on: group, greeting: "hello\n", by: maker)
                 #expect(met.message == "olleh")
                 return met.server
             }
@@ -78,7 +92,7 @@ import X509
                     request.tlsConfiguration = try host.tls.clientConfiguration()
                     let response = try await client.execute(request, timeout: .seconds(600))
                     let body = String(buffer: try await response.body.collect(upTo: 1 << 20))
-                    let name = try #require(host.tls.credentials.current.identity.provenance.alias)
+                    let name = try #require(host.tls.identity.provenance.alias)
                     #expect(body.contains(name), "\(body)")
                     return nil
                 }
@@ -96,7 +110,7 @@ import X509
                 certificateChain: identity.certificateChain, key: identity.key, trust: TrustBundle([authority.root]),
                 provenance: identity.provenance)
         }
-        let credentials = RotatingTLSCredentials(try TLSCredentials(identity(.old)))
+        let credentials = RotatingCredentials(try TLSCredentials(identity(.old)))
         let log = TestLog()
         let tls = try await RotatingTLS(credentials, trusting: PeerTrust(anchors: .ofIdentity), logger: log.logger)
         let server = try tls.server()
@@ -127,7 +141,7 @@ import X509
                     log.warnings.count == 1 && log.warnings[0].contains("No CA certificates come with the identity"))
             }
         }
-        let bare = RotatingTLSCredentials(try TLSCredentials(rollover.new.issue("server")))
+        let bare = RotatingCredentials(try TLSCredentials(rollover.new.issue("server")))
         let error = await #expect(throws: ProviderError.self) {
             _ = try await RotatingTLS(bare, trusting: PeerTrust(anchors: .ofIdentity))
         }
@@ -164,6 +178,36 @@ import X509
         #expect(host.refusals("untrusted") == 1)
     }
 
+    @Test("A server whose handlers a framework makes shows by the missing chain that a client has resumed a session")
+    func aResumedSessionHasNoChain() async throws {
+        let rollover = try Rollover()
+        let host = try await RotatingHost(presenting: try rollover.new.issue("server"), trusting: [rollover.old.root])
+        let client = try rollover.old.issue("client")
+        let server = try host.tls.server()
+        let context = try NIOSSLContext(configuration: server.makeConfiguration())
+        let peers = Mutex<[TLSPeer?]>([])
+        try await withEventLoops { group in
+            try await withServer(on: group) { channel in
+                let sync = channel.pipeline.syncOperations
+                try sync.addHandler(
+                    NIOSSLServerHandler(
+                        context: context, customVerificationCallbackWithMetadata: server.verificationCallback))
+                try sync.addHandler(PeerNamer { peer in peers.withLock { $0.append(peer) } })
+            } body: { port in
+                try await OpenSSL.withFiles(of: client, authority: rollover.new) { options in
+                    let session = host.directory["session.pem"]
+                    for option in ["-sess_out", "-sess_in"] {
+                        _ = try await OpenSSL.client(
+                            options + [option, session, "-ign_eof"], version: .tls13, port: port)
+                        try await host.trust([rollover.new.root])
+                    }
+                }
+            }
+        }
+        #expect(peers.withLock { $0.map { $0?.chain.count } } == [client.certificateChain.count + 1, 1])
+        #expect(peers.withLock { $0.allSatisfy { $0?.certificate == client.certificate } })
+    }
+
     // MARK: - Anchors
 
     @Test("An intermediate is a trust anchor, for clients and servers")
@@ -176,12 +220,12 @@ import X509
         try await withEventLoops { group in
             try await server.serve(on: group) { port in
                 let met = try await client.connect(port: port, on: group)
-                #expect(met.message == client.tls.credentials.current.identity.fingerprint)
+                #expect(met.message == client.tls.identity.fingerprint)
             }
             // Another client verifies the same server.
             try await server.serve(on: group) { port in
                 var probe = try makeProbe(
-                    port: port, presenting: client.tls.credentials.current.identity,
+                    port: port, presenting: client.tls.identity,
                     trusting: .certificates([authority.intermediate]))
                 probe.settlingTime = .zero
                 #expect(try await probe.run(on: group).serverCertificate.subject.contains("CN=server"))
@@ -211,7 +255,7 @@ import X509
         let directory = try TemporaryDirectory()
         try directory.write(rollover.old.root.pemRepresentation.utf8, to: "old.pem")
         try directory.write("not for readers".utf8, to: ".hidden")
-        let credentials = RotatingTLSCredentials(try TLSCredentials(rollover.old.issue("server")))
+        let credentials = RotatingCredentials(try TLSCredentials(rollover.old.issue("server")))
         let log = TestLog()
         let tls = try await RotatingTLS(
             credentials, trusting: PeerTrust(anchors: .pemFile(directory.path)), logger: log.logger)
@@ -315,7 +359,7 @@ import X509
     @Test("A server does not start with the system trust store, and does not change to it")
     func aServerRefusesTheSystemStore() async throws {
         let authority = try authority.get()
-        let credentials = RotatingTLSCredentials(try TLSCredentials(authority.issue("server")))
+        let credentials = RotatingCredentials(try TLSCredentials(authority.issue("server")))
         let tls = try await RotatingTLS(credentials, trusting: PeerTrust(anchors: .system))
         _ = try tls.client()
         #expect(throws: ProviderError.self) { _ = try tls.server() }
@@ -347,18 +391,24 @@ import X509
             let peer = try await met.futureResult.get()
             #expect(peer?.chain == identity.certificateChain + [authority.root])
             #expect(peer?.names == [.dns("client.example")] && peer?.commonNames == ["client"])
+            let validated = try (identity.certificateChain + [authority.root]).map {
+                try Certificate(pemEncoded: $0.pemRepresentation)
+            }
+            #expect(try TLSPeer(X509.ValidatedCertificateChain(uncheckedCertificateChain: validated)) == peer)
             #expect(peer?.description.hasSuffix("(dns:client.example)") == true)
         }
     }
 
-    @Test("A peer that is not admitted gets an alert, one line in the log, and is counted")
-    func aPeerThatIsNotAdmitted() async throws {
+    @Test(
+        "A peer that is not admitted gets an alert, one line in the log, and is counted",
+        arguments: HandlerMaker.allCases)
+    func aPeerThatIsNotAdmitted(maker: HandlerMaker) async throws {
         let authority = try authority.get()
         let policy = try PeerPolicy(parsing: "dns:*.clients.example, cn:backup")
         let host = try await RotatingHost(
             presenting: try authority.issue("server"), trusting: [authority.root], peers: policy)
         try await withEventLoops { group in
-            try await host.serve(on: group) { port in
+            try await host.serve(on: group, by: maker) { port in
                 for (name, dns, isAdmitted) in [
                     ("web", "web.clients.example", true), ("backup", "else.example", true),
                     ("web", "clients.example", false),
@@ -378,7 +428,8 @@ import X509
         let lines = host.log.lines.filter { $0.message == "client refused" }
         #expect(lines.count == 1)
         #expect(lines.first?.text.contains("dns:clients.example") == true)
-        #expect(lines.first?.text.contains("127.0.0.1") == true)
+        // A callback does not know the connection.
+        #expect(lines.first?.text.contains("127.0.0.1") == (maker == .certprov))
     }
 
     @Test(
@@ -479,13 +530,13 @@ import X509
                         let response = try await client.execute(request, timeout: .seconds(600))
                         return String(buffer: try await response.body.collect(upTo: 1024))
                     }
-                    #expect(try await ask() == host.tls.credentials.current.identity.fingerprint)
-                    try await host.tls.credentials.update(to: rollover.old.issue("renewed"))
-                    #expect(try await ask() == host.tls.credentials.current.identity.fingerprint)
-                    try await server.tls.credentials.update(to: rollover.new.issue("server"))
+                    #expect(try await ask() == host.tls.identity.fingerprint)
+                    try await host.tls.update(to: rollover.old.issue("renewed"))
+                    #expect(try await ask() == host.tls.identity.fingerprint)
+                    try await server.tls.update(to: rollover.new.issue("server"))
                     await #expect(throws: (any Error).self) { try await ask() }
                     try await host.trust([rollover.new.root])
-                    #expect(try await ask() == host.tls.credentials.current.identity.fingerprint)
+                    #expect(try await ask() == host.tls.identity.fingerprint)
                 }
             }
         }

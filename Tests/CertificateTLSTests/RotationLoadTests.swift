@@ -137,7 +137,7 @@ import Testing
                             while !timeline.isOver {
                                 await timeline.note(client) {
                                     let met = try await peer.connect(port: port, on: group)
-                                    #expect(met.message == peer.tls.credentials.current.identity.fingerprint)
+                                    #expect(met.message == peer.tls.identity.fingerprint)
                                     return met.server
                                 }
                             }
@@ -149,7 +149,7 @@ import Testing
                             trusted: trusted, isRevoked: round / 4 % 2 == 0, server: server.fingerprint)
                         timeline.change(to: phase)
                         try host.directory.write(phase.isRevoked ? revoking : clean, to: "lists.pem")
-                        try await host.tls.credentials.update(to: server)
+                        try await host.tls.update(to: server)
                         // A server looks each three seconds: two looks are made within ten.
                         try await host.trust(trusted.map { $0 == .old ? old.root : new.root })
                         timeline.settle()

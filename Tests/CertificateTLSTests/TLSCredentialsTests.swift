@@ -1,5 +1,4 @@
 import AsyncHTTPClient
-import CertificateTLSAsyncHTTPClient
 import CertificateProviding
 import FoundationEssentials
 import NIOSSL

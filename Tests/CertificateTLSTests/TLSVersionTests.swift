@@ -23,7 +23,7 @@ import Testing
         let pair = try Pair.of(.rsa2048)
         let anchors = try authority.get().anchors
         let weak = try (client: withoutPSS(pair.client), server: withoutPSS(pair.server))
-        let rotating = (client: RotatingTLSCredentials(weak.client), server: RotatingTLSCredentials(weak.server))
+        let rotating = (client: RotatingCredentials(weak.client), server: RotatingCredentials(weak.server))
         let serverWithPSS = try authority.get().serverConfiguration(pair.server)
         let clientWithPSS = try TLSConfiguration.makeClientConfiguration(
             presenting: TLSCredentials(pair.client), trusting: anchors)

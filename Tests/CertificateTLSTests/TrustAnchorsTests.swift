@@ -37,23 +37,6 @@ import Testing
         }
     }
 
-    @Test("A server demands client certificates from the system trust store only where that is asked for by name")
-    func aServerNeedsTrustAnchors() throws {
-        let credentials = try TLSCredentials(try authority.get().issue("server"))
-        #expect {
-            _ = try TLSConfiguration.makeServerConfiguration(
-                presenting: credentials, demandingClientCertificatesFrom: .system)
-        } throws: {
-            let error = $0 as? ProviderError
-            return error?.code == .configurationInvalid && error?.message.contains("set TrustAnchors") == true
-        }
-        let any = try TLSConfiguration.makeServerConfiguration(
-            presenting: credentials, demandingClientCertificatesFrom: .systemAdmittingAnyClient)
-        #expect(any.trustRoots == .default)
-        #expect(any.certificateVerification == .noHostnameVerification)
-        _ = try TLSConfiguration.makeClientConfiguration(presenting: credentials, trusting: .system)
-    }
-
     @Test("Trust anchors that are empty, missing or damaged are refused")
     func refusesWhatWouldTrustNobody() throws {
         try expect(.configurationInvalid, "is empty", from: .certificates([]))
@@ -108,14 +91,10 @@ import Testing
                 && TrustAnchors.named(Array(many.prefix(65))).isEmpty)
         let credentials = try TLSCredentials(authority.issue("server"))
         let client = try TLSCredentials(authority.issue("client"))
-        for (anchors, isNamed) in [(Array(few), true), (all, false)] {
-            let configuration = try TLSConfiguration.makeServerConfiguration(
-                presenting: credentials, demandingClientCertificatesFrom: .certificates(anchors))
-            #expect(configuration.sendCANameList == isNamed)
-        }
         let tls = try await RotatingTLS(
-            RotatingTLSCredentials(credentials), trusting: PeerTrust(anchors: .certificates(all)))
+            RotatingCredentials(credentials), trusting: PeerTrust(anchors: .certificates(all)))
         let server = try tls.server()
+        #expect(!server.makeConfiguration().sendCANameList)
         try await withEventLoops { group in
             try await withServer(on: group) { channel in
                 try channel.pipeline.syncOperations.addHandler(server.makeHandler(for: channel))

@@ -199,7 +199,7 @@ import Testing
         let credentials = try await logon.credentials()
         #expect(credentials.current.identity.certificate.subject.contains("CN=client"))
         let configuration = try TLSConfiguration.makeClientConfiguration(
-            presenting: credentials, trusting: logon.trustAnchors)
+            presenting: credentials, trusting: logon.trust.anchors)
         #expect(try NIOSSLContext(configuration: configuration) as NIOSSLContext? != nil)
         #expect(try await logon.credentials() === credentials)
     }

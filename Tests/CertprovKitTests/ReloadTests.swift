@@ -20,7 +20,7 @@ import Testing
         #expect(try await host.logon.reload())
         #expect(host.logon.manager !== before && host.logon.manager.configuration.host == "platform.example")
         #expect(before.configuration.host == "127.0.0.1")
-        if case .system = host.logon.trustAnchors {} else { Issue.record("the trust anchors are the old ones") }
+        if case .system = host.logon.trust.anchors {} else { Issue.record("the trust anchors are the old ones") }
         // Another order of the same settings, or the same file once more, is not a change.
         try host.configure(["Host": "platform.example", "Passcode.lock-timeout": " 60 ", "TrustAnchors": nil])
         #expect(try await !host.logon.reload())
@@ -304,7 +304,7 @@ import Testing
         let host = try await ReloadHost(.properties, ["ApplicationId": nil])
         let credentials = try await host.logon.credentials()
         let configuration = try TLSConfiguration.makeClientConfiguration(
-            presenting: credentials, trusting: host.logon.trustAnchors)
+            presenting: credentials, trusting: host.logon.trust.anchors)
         let context = try NIOSSLContext(configuration: configuration)
         let isOver = Flag()
         try await withThrowingTaskGroup(of: Int.self) { tasks in

@@ -88,7 +88,7 @@ final class Looks: Sendable {
 /// Runs a service with the identity of a property file while `body` runs. It looks for changed files all the time.
 func withService(
     _ properties: [String], in directory: TemporaryDirectory, _ log: TestLog, password: String = "s3cret",
-    looks: Looks = Looks(), _ body: (CertprovLogon, RotatingTLSCredentials) async throws -> Void
+    looks: Looks = Looks(), _ body: (CertprovLogon, RotatingCredentials) async throws -> Void
 ) async throws {
     let path = try directory.write(properties.joined(separator: "\n") + "\n", to: "service.properties")
     let logon = try CertprovLogon(

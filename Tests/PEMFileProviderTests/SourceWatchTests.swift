@@ -18,12 +18,12 @@ import Testing
 
     private func service(
         _ properties: String..., password: String = "s3cret", looks: Looks = Looks(),
-        _ body: (CertprovLogon, RotatingTLSCredentials) async throws -> Void
+        _ body: (CertprovLogon, RotatingCredentials) async throws -> Void
     ) async throws {
         try await withService(properties, in: directory, log, password: password, looks: looks, body)
     }
 
-    private func leaf(_ credentials: RotatingTLSCredentials) -> X509Certificate {
+    private func leaf(_ credentials: RotatingCredentials) -> X509Certificate {
         credentials.current.identity.certificate
     }
 

@@ -19,6 +19,7 @@ func makeManager(configuredBy file: String) throws -> LogonManager {
     }
 }
 
-func makeTLSCredentials(of manager: LogonManager) async throws -> RotatingTLSCredentials {
-    RotatingTLSCredentials(try TLSCredentials(await manager.identity(NoUserInteraction())))
+func makeTLS(of manager: LogonManager, trusting clients: String) async throws -> RotatingTLS {
+    let trust = PeerTrust(anchors: .pemFile(clients), peers: try PeerPolicy(parsing: "dns:*.clients.example"))
+    return try await RotatingTLS(presenting: await manager.identity(NoUserInteraction()), trusting: trust)
 }

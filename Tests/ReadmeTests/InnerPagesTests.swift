@@ -14,7 +14,7 @@ import Testing
             "For services",
             [
                 "CertprovKit", "CertprovSigning", "CertprovComposition", "Logon", "LogonSwiftConfiguration", "Renewal",
-                "CertificateTLS", "CertificateTLSAsyncHTTPClient", "IdentityStore", "NamedKeys", "Signing",
+                "CertificateTLS", "IdentityStore", "NamedKeys", "Signing",
                 "SigningRequests", "Terminal", "PDFUpdate",
             ]
         ),

@@ -19,43 +19,26 @@ struct HandshakeBenchmark {
 
     /// With an identity whose key is in memory.
     func run() async throws {
-        let credentials = try TLSCredentials(identity)
-        let rotating = RotatingTLSCredentials(credentials)
         // The same key, which now has to be asked for each signature as a token's would be.
-        let atHome = try TLSCredentials(
-            Identity(
-                certificateChain: identity.certificateChain, key: HomeKey(inner: identity.key),
-                provenance: identity.provenance))
-        let trust = TrustAnchors.pemFile(anchors)
-        let tls = try await RotatingTLS(rotating, trusting: PeerTrust(anchors: trust))
+        let atHome = try Identity(
+            certificateChain: identity.certificateChain, key: HomeKey(inner: identity.key),
+            provenance: identity.provenance)
+        let tls = try await makeTLS(identity)
+        let tlsAtHome = try await makeTLS(atHome)
         try await compare(
             [
-                ("pem", try inMemory(.server, credentials), try inMemory(.client, credentials)),
-                (
-                    "identity",
-                    try .makeServerConfiguration(presenting: credentials, demandingClientCertificatesFrom: trust),
-                    try .makeClientConfiguration(presenting: credentials, trusting: trust)
-                ),
-                (
-                    "rotating",
-                    try .makeServerConfiguration(presenting: rotating, demandingClientCertificatesFrom: trust),
-                    try .makeClientConfiguration(presenting: rotating, trusting: trust)
-                ),
-                (
-                    "home-key",
-                    try .makeServerConfiguration(presenting: atHome, demandingClientCertificatesFrom: trust),
-                    try .makeClientConfiguration(presenting: atHome, trusting: trust)
-                ),
+                ("pem", try inMemory(.server, tls), try inMemory(.client, tls)),
+                ("identity", try verifiedByBoringSSL(tls), try tls.clientConfiguration()),
+                ("home-key", try verifiedByBoringSSL(tlsAtHome), try tlsAtHome.clientConfiguration()),
             ], verifying: ("verified", tls))
     }
 
     /// With an identity whose key is in a token or a plugin, on the client's side; the server has the same key in memory.
     func run(keyIn place: String) async throws {
-        let credentials = try TLSCredentials(identity)
-        let server = try inMemory(.server, credentials)
+        let tls = try await makeTLS(identity)
+        let server = try inMemory(.server, tls)
         try await compare([
-            ("pem", server, try inMemory(.client, credentials)),
-            (place, server, try .makeClientConfiguration(presenting: credentials, trusting: .pemFile(anchors))),
+            ("pem", server, try inMemory(.client, tls)), (place, server, try tls.clientConfiguration()),
         ])
     }
 
@@ -66,13 +49,12 @@ struct HandshakeBenchmark {
         getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
         limit.rlim_cur = max(limit.rlim_cur, min(limit.rlim_max, rlim_t(4 * count)))
         setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-        let credentials = try TLSCredentials(identity)
+        let tls = try await makeTLS(identity)
         let (servers, clients) = (
             MultiThreadedEventLoopGroup(numberOfThreads: 1), MultiThreadedEventLoopGroup(numberOfThreads: 1)
         )
         let stack = try await Stack(
-            server: try inMemory(.server, credentials), on: servers,
-            client: try .makeClientConfiguration(presenting: credentials, trusting: .pemFile(anchors)), on: clients)
+            server: try inMemory(.server, tls), on: servers, client: try tls.clientConfiguration(), on: clients)
         let time = try await ContinuousClock().measure { try await stack.handshakes(count, concurrency: count) }
         print("seconds-at-once", seconds(time))
         try await stack.close()
@@ -138,13 +120,18 @@ struct HandshakeBenchmark {
 
     private enum Side { case client, server }
 
+    private func makeTLS(_ identity: Identity) async throws -> RotatingTLS {
+        try await RotatingTLS(presenting: identity, trusting: PeerTrust(anchors: .pemFile(anchors)))
+    }
+
+    /// Without the callback.
+    private func verifiedByBoringSSL(_ tls: RotatingTLS) throws -> TLSConfiguration {
+        try tls.server().makeConfiguration()
+    }
+
     /// What the identity's configuration would be, but with key and chain as the TLS library reads them itself.
-    private func inMemory(_ side: Side, _ credentials: TLSCredentials) throws -> TLSConfiguration {
-        let trust = TrustAnchors.pemFile(anchors)
-        return try withPEMFiles(
-            side == .server
-                ? .makeServerConfiguration(presenting: credentials, demandingClientCertificatesFrom: trust)
-                : .makeClientConfiguration(presenting: credentials, trusting: trust))
+    private func inMemory(_ side: Side, _ tls: RotatingTLS) throws -> TLSConfiguration {
+        try withPEMFiles(side == .server ? verifiedByBoringSSL(tls) : tls.clientConfiguration())
     }
 
     /// The same configuration in everything but where the chain and the key come from.

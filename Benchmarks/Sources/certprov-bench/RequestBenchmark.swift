@@ -1,7 +1,6 @@
 import AsyncHTTPClient
 import CertificateProviding
 import CertificateTLS
-import CertificateTLSAsyncHTTPClient
 import IdentityStore
 import Logging
 import Logon
@@ -35,9 +34,11 @@ struct RequestBenchmark {
         guard let identity = try await manager.registeredIdentity(), let trustAnchors = configuration.trustAnchors,
             let server = configuration.host, let port = configuration.port
         else { throw BenchmarkFailure.configuration }
+        let tls = try await RotatingTLS(
+            presenting: identity, trusting: PeerTrust(anchors: .pemFile(trustAnchors)))
         let client = HTTPClient(
             eventLoopGroupProvider: .shared(network.eventLoopGroup),
-            configuration: try .mutualTLS(presenting: TLSCredentials(identity), trusting: .pemFile(trustAnchors)))
+            configuration: HTTPClient.Configuration(tlsConfiguration: try tls.clientConfiguration()))
         let request = HTTPRequest(target: target)
         var clientRequest = HTTPClientRequest(url: "https://\(server):\(port)\(target)")
         clientRequest.headers.add(name: "X-SMP-APPCID", value: "\(try await manager.registeredConnection())")

@@ -28,6 +28,14 @@ func withHTTPServer<T>(
     }
 }
 
+extension HTTPClient.Configuration {
+    static func mutualTLS(
+        presenting credentials: some TLSCredentialSource, trusting anchors: TrustAnchors
+    ) throws -> Self {
+        Self(tlsConfiguration: try .makeClientConfiguration(presenting: credentials, trusting: anchors))
+    }
+}
+
 func withHTTPClient<T>(
     _ configuration: HTTPClient.Configuration, on group: MultiThreadedEventLoopGroup,
     _ body: (HTTPClient) async throws -> T

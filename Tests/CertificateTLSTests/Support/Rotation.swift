@@ -2,6 +2,7 @@ import CertificateProviding
 import CoreMetrics
 import Foundation
 import MetricsTestKit
+import NIOCertificateReloading
 import NIOCore
 import NIOHTTP1
 import NIOPosix
@@ -10,6 +11,16 @@ import TestSupport
 import Testing
 
 @testable import CertificateTLS
+
+/// The maker of the handlers of a connection.
+enum HandlerMaker: CaseIterable, Sendable {
+    /// ``TLSServer`` and ``TLSClient``.
+    case certprov
+    /// Another, with one context of ``TLSServer/makeConfiguration()``, and the callback.
+    case configuration
+    /// Another, with one context of its own that has the reloader, and the callback: so does gRPC Swift.
+    case reloader
+}
 
 /// A host whose trust is a file, and changes.
 struct RotatingHost {
@@ -25,7 +36,7 @@ struct RotatingHost {
         directory = try TemporaryDirectory()
         try Self.write(authorities, to: directory)
         tls = try await RotatingTLS(
-            RotatingTLSCredentials(try TLSCredentials(identity)),
+            RotatingCredentials(try TLSCredentials(identity)),
             trusting: PeerTrust(
                 anchors: .pemFile(directory["ca.pem"]), revocationLists: try lists?(directory), peers: peers),
             logger: log.logger, metrics: metrics)
@@ -58,13 +69,21 @@ struct RotatingHost {
     ///
     /// - Parameter isHTTP: Whether it names them in answers to requests, or at once.
     func serve<T>(
-        on group: MultiThreadedEventLoopGroup, asHTTP isHTTP: Bool = false,
+        on group: MultiThreadedEventLoopGroup, asHTTP isHTTP: Bool = false, by maker: HandlerMaker = .certprov,
         _ configure: @escaping @Sendable (inout TLSConfiguration) -> Void = { _ in }, _ body: (Int) async throws -> T
     ) async throws -> T {
         let server = try tls.server(configure)
+        let context = try NIOSSLContext(
+            configuration: maker == .reloader
+                ? .makeServerConfigurationWithMTLS(certificateReloader: tls, trustRoots: .certificates([]))
+                : server.makeConfiguration())
         return try await withServer(on: group) { channel in
             let sync = channel.pipeline.syncOperations
-            try sync.addHandler(server.makeHandler(for: channel))
+            try sync.addHandler(
+                maker == .certprov
+                    ? server.makeHandler(for: channel)
+                    : NIOSSLServerHandler(
+                        context: context, customVerificationCallbackWithMetadata: server.verificationCallback))
             guard isHTTP else { return try sync.addHandler(PeerNamer()) }
             try sync.configureHTTPServerPipeline()
             try sync.addHandler(WhoAmI())
@@ -76,17 +95,23 @@ struct RotatingHost {
     /// Connects as a client.
     func connect(
         to host: String = "localhost", port: Int, on group: MultiThreadedEventLoopGroup, greeting: String? = nil,
-        admitting peers: PeerPolicy? = nil,
-        _ configure: @escaping @Sendable (inout TLSConfiguration) -> Void = { _ in }
+        admitting peers: PeerPolicy? = nil, by maker: HandlerMaker = .certprov
     ) async throws -> Encounter {
-        let client = try tls.client(configure)
+        let client = try tls.client()
+        let context = try NIOSSLContext(configuration: .makeClientConfiguration(certificateReloader: tls))
         let promise = group.any().makePromise(of: Encounter.self)
         let connecting = ClientBootstrap(group: group)
             .connectTimeout(.minutes(10))
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     let sync = channel.pipeline.syncOperations
-                    try sync.addHandler(client.makeHandler(for: host, admitting: peers))
+                    try sync.addHandler(
+                        maker == .certprov
+                            ? client.makeHandler(for: host, admitting: peers)
+                            : NIOSSLClientHandler(
+                                context: context, serverHostname: host,
+                                customVerificationCallbackWithMetadata: client.verificationCallback(
+                                    for: host, admitting: peers)))
                     try sync.addHandler(EncounterHandler(promise, greeting: greeting))
                 }
             }
@@ -130,7 +155,7 @@ struct Rollover {
         _ client: RotatingHost, _ mode: String, version: Version, _ meet: (Int) async throws -> String?
     ) async throws {
         for own in Age.allCases {
-            try await client.tls.credentials.update(to: authority(own).issue("client-\(own)"))
+            try await client.tls.update(to: authority(own).issue("client-\(own)"))
             for age in Age.allCases {
                 let server = try authority(age).issue("server-\(age)")
                 try await OpenSSL.withFiles(of: server, authority: authority(own)) { options in

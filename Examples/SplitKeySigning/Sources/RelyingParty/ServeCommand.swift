@@ -77,11 +77,12 @@ struct ServeCommand: AsyncParsableCommand {
 
     /// TLS without client certificates: users have tokens.
     private static func tls(_ logon: CertprovLogon) async throws(ProviderError) -> TLSConfiguration {
-        // SwiftNIO SSL's maker of a server's configuration wants a key, which the credentials give in each handshake.
+        let tls = try await logon.tls()
+        // SwiftNIO SSL's maker of a server's configuration wants a key, which comes in each handshake.
         var configuration = TLSConfiguration.makeClientConfiguration()
         configuration.certificateVerification = .none
         configuration.minimumTLSVersion = .tlsv12
-        try await logon.credentials().present(in: &configuration)
+        configuration.sslContextCallback = { _, promise in promise.succeed(tls.sslContextConfigurationOverride) }
         return configuration
     }
 }

@@ -1,17 +1,12 @@
-public import CertificateProviding
+package import CertificateProviding
 import NIOCore
-public import NIOSSL
+package import NIOSSL
 import Synchronization
 
-/// Credentials that can be replaced while servers and clients use them.
+/// The identity of ``RotatingTLS``, which is replaced while servers and clients use it.
 ///
 /// Every handshake uses the chain and the key that are current when it needs them, always of the same identity.
-/// Established connections, and handshakes that already have them, are not affected. A pooled connection of an HTTP
-/// client therefore keeps its identity until the pool closes it.
-///
-/// Trust anchors do not rotate. A configuration reads its ``TrustAnchors`` when it is created. To change them, create a
-/// new configuration with the same credentials, and new servers or clients with it.
-public final class RotatingTLSCredentials: TLSCredentialSource {
+package final class RotatingCredentials: TLSCredentialSource {
     private struct State {
         var credentials: TLSCredentials
         /// The number of the update that installed the credentials.
@@ -29,7 +24,7 @@ public final class RotatingTLSCredentials: TLSCredentialSource {
     ///
     /// Their signature schemes remain the most preferred ones in every configuration that presents this object,
     /// whatever identities follow. If their key cannot sign in TLS 1.3, TLS 1.2 remains the highest version.
-    public init(_ credentials: TLSCredentials) {
+    package init(_ credentials: TLSCredentials) {
         self.state = Mutex(State(credentials: credentials))
         self.signsInTLS13 = credentials.signsInTLS13
         let first = credentials.signatureAlgorithms
@@ -37,17 +32,10 @@ public final class RotatingTLSCredentials: TLSCredentialSource {
     }
 
     /// The credentials of the next handshake. May be read on any thread; does not block.
-    public var current: TLSCredentials { state.withLock { $0.credentials } }
+    package var current: TLSCredentials { state.withLock { $0.credentials } }
 
-    /// Replaces the identity, after its key has passed a test signature with the scheme that TLS prefers. If it throws,
-    /// the current identity stays. Of several concurrent updates, the one that was started last wins.
-    ///
-    /// Runs on the caller's executor for as long as the key takes to sign. Do not call it on an event loop.
-    ///
-    /// - Throws: `unsupportedAlgorithm` for an identity that BoringSSL cannot use, and for a key that cannot be
-    ///   exported and supports other signature schemes than the first one, such as P-384 after P-256; `keyMismatch` if
-    ///   the test signature does not verify; errors of the key.
-    public func update(to identity: Identity) async throws(ProviderError) {
+    /// Replaces the identity as ``RotatingTLS/update(to:)`` says.
+    package func update(to identity: Identity) async throws(ProviderError) {
         let number = state.withLock { state in
             state.begun += 1
             return state.begun
@@ -67,7 +55,7 @@ public final class RotatingTLSCredentials: TLSCredentialSource {
     }
 
     /// Makes `configuration` ask this object for the current credentials in each handshake.
-    public func present(in configuration: inout TLSConfiguration) {
+    package func present(in configuration: inout TLSConfiguration) {
         // The configuration holds no credentials of its own, so that none can outlive an update. BoringSSL calls back
         // on servers after the ClientHello, and on clients when the server asks for a certificate.
         configuration.certificateChain = []

@@ -1,5 +1,4 @@
 import AsyncHTTPClient
-import CertificateTLSAsyncHTTPClient
 import CertificateProviding
 import NIOCore
 import NIOHTTP1
@@ -11,7 +10,7 @@ import Testing
 
 @testable import CertificateTLS
 
-@Suite(.timeLimit(.minutes(60))) struct RotatingTLSCredentialsTests {
+@Suite(.timeLimit(.minutes(60))) struct RotatingCredentialsTests {
     /// How often the identity changes while handshakes go on.
     static let changes = TestLength.rounds(30, soak: 100)
 
@@ -34,7 +33,7 @@ import Testing
     /// Changes the identity again and again while three others keep meeting. After every change, the next connection
     /// shows the new identity; where a pool has connections in store, sooner or later.
     private func rotate(
-        _ credentials: RotatingTLSCredentials, through identities: [Identity], pooling: Bool = false,
+        _ credentials: RotatingCredentials, through identities: [Identity], pooling: Bool = false,
         meeting meet: @escaping @Sendable () async throws -> String
     ) async throws {
         let issued = Set(identities.map(\.fingerprint))
@@ -78,7 +77,7 @@ import Testing
     func aServerChangesItsIdentity(version: Version) async throws {
         let authority = try authority.get()
         let identities = try Self.succession()
-        let credentials = RotatingTLSCredentials(try TLSCredentials(identities[0]))
+        let credentials = RotatingCredentials(try TLSCredentials(identities[0]))
         let client = try authority.issue("client")
         let accepting = try TLSConfiguration.makeServerConfiguration(
             presenting: credentials, demandingClientCertificatesFrom: authority.anchors)
@@ -102,7 +101,7 @@ import Testing
     func aClientChangesItsIdentity(version: Version) async throws {
         let authority = try authority.get()
         let identities = try Self.succession()
-        let credentials = RotatingTLSCredentials(try TLSCredentials(identities[0]))
+        let credentials = RotatingCredentials(try TLSCredentials(identities[0]))
         let accepting = try TLSConfiguration.makeServerConfiguration(
             presenting: TLSCredentials(authority.issue("server")), demandingClientCertificatesFrom: authority.anchors)
         let connecting = try TLSConfiguration.makeClientConfiguration(
@@ -121,7 +120,7 @@ import Testing
     func anHTTPClientChangesItsIdentity() async throws {
         let authority = try authority.get()
         let identities = try Self.succession()
-        let credentials = RotatingTLSCredentials(try TLSCredentials(identities[0]))
+        let credentials = RotatingCredentials(try TLSCredentials(identities[0]))
         var configuration = try HTTPClient.Configuration.mutualTLS(
             presenting: credentials, trusting: authority.anchors)
         // No connection serves twice. One that was made for a request which another connection then took still waits in
@@ -139,7 +138,7 @@ import Testing
     @Test func aPooledConnectionGoesOnWithItsIdentity() async throws {
         let authority = try authority.get()
         let (old, new) = (try authority.issue("old"), try authority.issue("new"))
-        let credentials = RotatingTLSCredentials(try TLSCredentials(old))
+        let credentials = RotatingCredentials(try TLSCredentials(old))
         let configuration = try HTTPClient.Configuration.mutualTLS(
             presenting: credentials, trusting: authority.anchors)
         try await withHTTPServer { group, port in
@@ -156,7 +155,7 @@ import Testing
     @Test func aFailedProbeKeepsTheIdentity() async throws {
         let authority = try authority.get()
         let old = try authority.issue("old")
-        let credentials = RotatingTLSCredentials(try TLSCredentials(old))
+        let credentials = RotatingCredentials(try TLSCredentials(old))
         let mute = try authority.issue("mute").keptAtHome { () throws(ProviderError) in
             throw ProviderError(.tokenNotPresent, "The token was pulled out; put it back.")
         }
@@ -179,7 +178,7 @@ import Testing
     @Test("The possession check of an update signs with a scheme that TLS has")
     func theProbeIsSignedAsInTLS() async throws {
         let pair = try Pair.of(.rsa2048)
-        let credentials = RotatingTLSCredentials(try TLSCredentials(pair.server))
+        let credentials = RotatingCredentials(try TLSCredentials(pair.server))
         let key = TestKey(pair.client.key, signatureSchemes: [.rsaPSSPSSSHA256, .rsaPSSRSAESHA256])
         try await credentials.update(to: pair.client.with(key))
         #expect(credentials.current.identity.fingerprint == pair.client.fingerprint)
@@ -190,7 +189,7 @@ import Testing
         let gate = Gate()
         let slow = try authority.issue("slow").keptAtHome { () throws(ProviderError) in await gate.pass() }
         let fast = try authority.issue("fast")
-        let credentials = RotatingTLSCredentials(try TLSCredentials(authority.issue("first")))
+        let credentials = RotatingCredentials(try TLSCredentials(authority.issue("first")))
         async let overtaken: Void = credentials.update(to: slow)
         // Before the end of the scope waits for the update, also when something here throws.
         defer { gate.open() }
@@ -204,7 +203,7 @@ import Testing
     @Test("An update to a non-exportable key that the connections cannot use is refused")
     func refusesAKeyAtHomeThatTheConnectionsCannotUse() async throws {
         let authority = try authority.get()
-        let credentials = RotatingTLSCredentials(try TLSCredentials(authority.issue("first", kind: .p256)))
+        let credentials = RotatingCredentials(try TLSCredentials(authority.issue("first", kind: .p256)))
         let other = try authority.issue("other", kind: .p384).keptAtHome()
         await #expect { try await credentials.update(to: other) } throws: {
             ($0 as? ProviderError)?.code == .unsupportedAlgorithm
