@@ -87,7 +87,7 @@ smoke: packages-DEMO build ## The demonstration with the release build
 
 # The demonstrations, each by itself.
 EXAMPLES := mutual-tls openbao-provider openbao-plugin ssh-agent-plugin document-signing contracts split-keys platform-server \
-    platform-server-certprov author-in-swift service-by-the-page service-hummingbird
+    platform-server-certprov author-in-swift service-by-the-page service-hummingbird service-grpc
 EXAMPLE_TESTS := contracts-tests split-keys-tests platform-server-tests
 IN_FOLDER = SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)"
 BUILT_COMMAND = CERTPROV="$(PROGRAMS)/certprov"
@@ -137,6 +137,9 @@ service-by-the-page:
 
 service-hummingbird:
 	@$(IN_FOLDER) Tests/ServiceByThePage/run-hummingbird
+
+service-grpc:
+	@$(IN_FOLDER) Tests/ServiceByThePage/run-grpc
 
 # Their own tests.
 SWIFT_TEST = $(SWIFT) test $(ONE_FOLDER) --disable-xctest --quiet --package-path

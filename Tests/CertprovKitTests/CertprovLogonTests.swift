@@ -194,14 +194,12 @@ import Testing
         #expect(try FileManager.default.contentsOfDirectory(atPath: directory["state"]) == ["applications"])
     }
 
-    @Test func aPropertyFileGivesRotatingCredentialsAndTrustAnchors() async throws {
+    @Test func aPropertyFileGivesTLS() async throws {
         let logon = try logon(try configure("TrustAnchors = \(directory.path)/ca.pem"))
-        let credentials = try await logon.credentials()
-        #expect(credentials.current.identity.certificate.subject.contains("CN=client"))
-        let configuration = try TLSConfiguration.makeClientConfiguration(
-            presenting: credentials, trusting: logon.trust.anchors)
-        #expect(try NIOSSLContext(configuration: configuration) as NIOSSLContext? != nil)
-        #expect(try await logon.credentials() === credentials)
+        let tls = try await logon.tls()
+        #expect(tls.identity.certificate.subject.contains("CN=client"))
+        #expect(try NIOSSLContext(configuration: tls.clientConfiguration()) as NIOSSLContext? != nil)
+        #expect(try await logon.tls() === tls)
     }
 
     @Test("A service does not start with an expired identity, and starts when there is another one")

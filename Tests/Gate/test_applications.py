@@ -100,7 +100,7 @@ class Applications(unittest.TestCase):
             "Examples/Plugins/openbao/run": {"openbao-plugin": "folder"},
             "Benchmarks/run": {"benchmarks": "folder"},
             "Documentation/Tokens.md": {"docs": "pages"},
-            "Documentation/Embedding.md": {"docs": "pages", "service-by-the-page": "folder", "service-hummingbird": "folder"},
+            "Documentation/Embedding.md": {"docs": "pages", "service-by-the-page": "folder", "service-hummingbird": "folder", "service-grpc": "folder"},
             "Scripts/docs": {"docs": "scripts"},
             "Scripts/debian/control": {"deb-test": "scripts"},
             "Scripts/demo": {"release": "scripts", "demo-registration": "folder"},

@@ -12,7 +12,7 @@ import Testing
     @Test(arguments: [
         ("README.md", "ShortExample"), ("Documentation/Embedding.md", "ShortExample"),
         ("Documentation/Embedding.md", "EmbeddingExample"), ("Documentation/Embedding.md", "RenewalExample"),
-        ("Documentation/Embedding.md", "ProgramExample"),
+        ("Documentation/Embedding.md", "HTTPClientExample"), ("Documentation/Embedding.md", "ProgramExample"),
         ("Documentation/Embedding.md", "ReloadExample"),
         ("Documentation/Embedding.md", "../Greeter/Greeter"),
         ("Documentation/WritingAProvider.md", "ProviderExample"),
