@@ -51,10 +51,21 @@ public final class RotatingTLS: Sendable {
     package struct Content: Sendable {
         fileprivate var trust: PeerTrust
         fileprivate var verifier: PeerVerifier
-        /// The certificates of the anchors, for their names in the server's question; empty for too many.
+        /// The certificates of the anchors in their order, for their names in the server's question; empty for too many.
         fileprivate var authorities: [NIOSSLCertificate]
         fileprivate var bundle: TrustBundle?
         fileprivate var stamp: Stamp
+
+        /// A certificate of a verified path for SwiftNIO SSL, which has those that were shown already.
+        fileprivate func native(
+            _ certificate: X509Certificate, among shown: [NIOSSLCertificate], _ chain: [X509Certificate]
+        ) throws -> NIOSSLCertificate {
+            if let index = chain.firstIndex(of: certificate) { return shown[index] }
+            if let index = verifier.anchors?.certificates.firstIndex(of: certificate), index < authorities.count {
+                return authorities[index]
+            }
+            return try NIOSSLCertificate(bytes: certificate.derRepresentation, format: .der)
+        }
     }
     fileprivate struct Stamp: Sendable, Equatable {
         var anchors: FileGroup.Stamp?
@@ -183,13 +194,13 @@ public final class RotatingTLS: Sendable {
         // Before the files, so that a change while they are read shows at the next look.
         let stamp = Stamp(of: trust)
         let anchors = try trust.anchors.resolved(with: identity)
-        let certificates = try anchors.certificates()
+        let index = try anchors.certificates().map(IssuerIndex.init)
         return Content(
             trust: trust,
             verifier: PeerVerifier(
-                anchors: certificates.map(IssuerIndex.init), anchorsName: anchors.name, settingName: "TrustAnchors",
+                anchors: index, anchorsName: anchors.name, settingName: "TrustAnchors",
                 revocation: try trust.revocationLists.map(RevocationCheck.init(reading:)), peers: trust.peers),
-            authorities: try TrustAnchors.named(certificates ?? []),
+            authorities: try TrustAnchors.named(index?.certificates ?? []),
             bundle: trust.anchors.isOfIdentity ? identity.trust : nil, stamp: stamp)
     }
 
@@ -199,11 +210,15 @@ public final class RotatingTLS: Sendable {
         return state.withLock { state in
             // An identity that comes without a bundle leaves the last one in force; a look reports it.
             if state.content.trust.anchors.isOfIdentity, let bundle = credentials.identity.trust,
-                bundle != state.content.bundle, let authorities = try? TrustAnchors.named(bundle.certificates)
+                bundle != state.content.bundle
             {
+                let anchors = IssuerIndex(bundle.certificates)
+                guard let authorities = try? TrustAnchors.named(anchors.certificates) else {
+                    return (credentials, state.content, state.number)
+                }
                 state.content.bundle = bundle
                 state.content.authorities = authorities
-                state.content.verifier.anchors = IssuerIndex(bundle.certificates)
+                state.content.verifier.anchors = anchors
                 state.number += 1
             }
             return (credentials, state.content, state.number)
@@ -237,7 +252,9 @@ public final class RotatingTLS: Sendable {
                 let path = try await verifier.verify(chain, as: role, at: now())
                 // The trust that was in force before may admit a peer that is refused now.
                 guard moment.number == number else { continue }
-                guard let trusted = try? TrustAnchors.converted(path) else { throw Self.unreadable(role) }
+                guard let trusted = try? path.map({ try content.native($0, among: shown, chain) }) else {
+                    throw Self.unreadable(role)
+                }
                 return .certificateVerified(VerificationMetadata(ValidatedCertificateChain(trusted)))
             } catch {
                 guard moment.number == number else { continue }
