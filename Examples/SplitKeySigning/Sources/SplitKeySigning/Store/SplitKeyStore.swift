@@ -106,12 +106,12 @@ public struct SplitKeyStore: Sendable {
     func save(
         _ key: SplitKey, isConfirmed: Bool = true, insteadOf old: SplitKey? = nil
     ) throws(ProviderError) {
+        let name = Self.name(key.authority, key.userID, key.scope, isConfirmed: isConfirmed)
         let record = try VersionedRecord(named: name).record(
             of: KeyRecord(
                 curve: G1Curve.bls12381.name, authority: key.authority, userId: key.userID,
                 mpinId: key.identity.hexadecimal, publicKey: DisplayText.hexadecimal(key.publicKey), dtas: key.dtas,
                 token: key.token.withUnsafeBytes { DisplayText.hexadecimal($0) }, pinLength: key.pinLength))
-        let name = Self.name(key.authority, key.userID, key.scope, isConfirmed: isConfirmed)
         if !isConfirmed { try requireReplaceable(Self.name(key.authority, key.userID, key.scope)) }
         try write(record, name) { stored throws(ProviderError) in
             guard let old else { return }
