@@ -117,7 +117,7 @@ struct TokenSettings: Sendable {
             guard host.isEmpty || host.lowercased() == "localhost" else { return nil }
             rest = rest.dropFirst(host.count)
         }
-        return PKCS11URI.percentDecoded(rest).flatMap { String(validating: $0, as: UTF8.self) }
+        return ByteText.percentDecoded(rest.utf8).flatMap { String(validating: $0, as: UTF8.self) }
     }
 }
 

@@ -125,7 +125,7 @@ extension ConnectionProbe {
                 .unavailable, "The name '\(host)' has no address; check the name, and DNS.", underlying: error)
         }
         if case ChannelError.connectTimeout = last { return failure(last, certificateRequested: false) }
-        let reason = (last as? IOError).map { String(cString: strerror($0.errnoCode)) } ?? "\(last)"
+        let reason = (last as? IOError).map { errorText($0.errnoCode) } ?? "\(last)"
         return ProviderError(
             .unavailable,
             "Cannot connect to \(peer): \(reason). Check the name and the port, and that the server is up.",

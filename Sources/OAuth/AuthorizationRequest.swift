@@ -47,7 +47,7 @@ public struct AuthorizationRequest: Sendable {
         if !scope.isEmpty { query.append("scope", scope) }
         query.append("state", state)
         query.append("nonce", nonce)
-        query.append("code_challenge", Self.base64URL(SHA256.hash(data: Data(verifier.utf8))))
+        query.append("code_challenge", ByteText.base64URL(SHA256.hash(data: Data(verifier.utf8))))
         query.append("code_challenge_method", "S256")
         url =
             server.origin + server.target + (server.query == nil ? "?" : "&")
@@ -55,17 +55,5 @@ public struct AuthorizationRequest: Sendable {
     }
 
     /// 256 random bits, as RFC 7636, section 7.1, recommends.
-    private static func random() -> String { SymmetricKey(size: .bits256).withUnsafeBytes { base64URL($0) } }
-
-    private static func base64URL(_ bytes: some Sequence<UInt8>) -> String {
-        String(
-            Data(bytes).base64EncodedString().compactMap { character -> Character? in
-                switch character {
-                case "+": "-"
-                case "/": "_"
-                case "=": nil
-                default: character
-                }
-            })
-    }
+    private static func random() -> String { SymmetricKey(size: .bits256).withUnsafeBytes { ByteText.base64URL($0) } }
 }

@@ -16,17 +16,9 @@ struct FormBody: Sendable {
     }
 
     static func encoded(_ bytes: some Sequence<UInt8>) -> [UInt8] {
-        bytes.flatMap { byte -> [UInt8] in
-            switch byte {
-            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
-                UInt8(ascii: "*"):
-                [byte]
-            case 0x20: [UInt8(ascii: "+")]
-            default: [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
-            }
+        let text = ByteText.percentEncoded(bytes) { byte in
+            " *".utf8.contains(byte) || ByteText.isUnreserved(byte) && byte != UInt8(ascii: "~")
         }
+        return text.utf8.map { $0 == UInt8(ascii: " ") ? UInt8(ascii: "+") : $0 }
     }
-
-    private static let digits = Array("0123456789ABCDEF".utf8)
 }

@@ -1,3 +1,5 @@
+import CertificateProviding
+
 /// Why a scan ended early.
 enum PDFScanFailure: Error {
     /// The window ends, the document does not.
@@ -115,7 +117,9 @@ struct PDFScanner {
         var name: [UInt8] = []
         while let byte = try peek(), Self.isRegular(byte) {
             index += 1
-            if byte == UInt8(ascii: "#"), let high = Self.digit(try peek()), let low = Self.digit(try peek(1)) {
+            if byte == UInt8(ascii: "#"), let high = try peek()?.hexadecimalValue,
+                let low = try peek(1)?.hexadecimalValue
+            {
                 name.append(high << 4 | low)
                 index += 2
             } else {
@@ -123,15 +127,6 @@ struct PDFScanner {
             }
         }
         return String(decoding: name, as: UTF8.self)
-    }
-
-    /// The value of a hexadecimal digit.
-    private static func digit(_ byte: UInt8?) -> UInt8? {
-        switch byte {
-        case .some(let byte) where (0x30...0x39).contains(byte): byte - 0x30
-        case .some(let byte) where (0x41...0x46).contains(byte & 0xdf): (byte & 0xdf) - 0x41 + 10
-        default: nil
-        }
     }
 
     private mutating func literalString() throws(PDFScanFailure) -> [UInt8] {
@@ -185,7 +180,7 @@ struct PDFScanner {
             let byte = try next(in: "a string")
             if byte == UInt8(ascii: ">") { break }
             if Self.isSpace(byte) { continue }
-            guard let digit = Self.digit(byte) else {
+            guard let digit = byte.hexadecimalValue else {
                 throw malformed("a string has a character that is not hexadecimal")
             }
             digits.append(digit)

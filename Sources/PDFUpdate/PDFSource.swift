@@ -25,7 +25,7 @@ package struct PDFSource: Sendable {
                 }
                 if count < 0 && errno == EINTR { continue }
                 guard count > 0 else {
-                    let reason = count == 0 ? "it has become shorter" : String(cString: strerror(errno))
+                    let reason = count == 0 ? "it has become shorter" : errorText(errno)
                     throw ProviderError(.malformedData, "The PDF cannot be read: \(reason). Try again.")
                 }
                 filled += count

@@ -108,7 +108,7 @@ struct LaunchedPlugin: Sendable {
                 waitpid(pid, nil, 0)
             }
             throw ProviderError(
-                .unavailable, "The plugin '\(program.id)' cannot be started: \(String(cString: strerror(code))).",
+                .unavailable, "The plugin '\(program.id)' cannot be started: \(errorText(code)).",
                 provider: program.id)
         }
         for descriptor in [toPlugin.read, fromPlugin.write, fromErrors.write, sockets[1]] { close(descriptor) }

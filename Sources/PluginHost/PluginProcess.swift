@@ -175,9 +175,9 @@ final class PluginProcess: PeerServices {
         case .signal(let number): how = "was ended by the signal \(number)"
         case .noStart(let code) where code == ENOENT || code == ENOEXEC:
             how = "cannot be executed: the program or its interpreter is missing, or of another format"
-        case .noStart(let code): how = "cannot be executed: \(String(cString: strerror(code)))"
+        case .noStart(let code): how = "cannot be executed: \(errorText(code))"
         case .noDirectory(let code):
-            how = "gets no working directory in TMPDIR, or /tmp: \(String(cString: strerror(code)))"
+            how = "gets no working directory in TMPDIR, or /tmp: \(errorText(code))"
         case nil: how = "has closed its standard output"
         }
         let tail = tail

@@ -81,7 +81,7 @@ package final class MessageChannel: Sendable {
         state = BlockingMutex(State())
         event = certprov_event()
         guard event >= 0, ([input, output] + others).allSatisfy({ certprov_set_nonblocking($0) == 0 }) else {
-            let reason = String(cString: strerror(errno))
+            let reason = errorText(errno)
             // `deinit` closes the other one.
             for descriptor in [input, output] + others where descriptor >= 0 { close(descriptor) }
             throw ProviderError(.unavailable, "\(peer) cannot be reached: \(reason).")

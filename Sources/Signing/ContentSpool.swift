@@ -55,7 +55,7 @@ package final class ContentSpool: Sendable {
     private static func failure(_ directory: String) -> ProviderError {
         ProviderError(
             .storeWriteFailed,
-            "A temporary file in \(directory.withVisibleControls) cannot be written: \(String(cString: strerror(errno)))."
+            "A temporary file in \(directory.withVisibleControls) cannot be written: \(errorText(errno))."
         )
     }
 }

@@ -45,7 +45,7 @@ public struct SigningContent: Sendable {
                 guard count >= 0 else {
                     throw ProviderError(
                         .storeReadFailed,
-                        "\(name.withVisibleControls) cannot be read: \(String(cString: strerror(errno))).")
+                        "\(name.withVisibleControls) cannot be read: \(errorText(errno)).")
                 }
                 if count == 0 { return }
                 try take(UnsafeRawBufferPointer(rebasing: buffer[..<count]))

@@ -70,7 +70,7 @@ package struct QueuePrompt: ApprovalPrompt {
             self.pipe = pipe
             guard cancellation >= 0 else {
                 throw ProviderError(
-                    .unavailable, "The queue cannot wait for an answer: \(String(cString: strerror(errno))).")
+                    .unavailable, "The queue cannot wait for an answer: \(errorText(errno)).")
             }
         }
 
@@ -104,7 +104,7 @@ package struct QueuePrompt: ApprovalPrompt {
                 // An error that does not go away must not spin.
                 guard ready >= 0 || errno == EINTR else {
                     throw ProviderError(
-                        .unavailable, "The queue cannot wait for an answer: \(String(cString: strerror(errno))).")
+                        .unavailable, "The queue cannot wait for an answer: \(errorText(errno)).")
                 }
             }
         }

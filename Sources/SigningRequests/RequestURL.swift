@@ -74,9 +74,9 @@ public struct RequestURL: Sendable, Equatable {
             bytes.count + items.reduce(0) { $0 + $1.name.utf8.count + $1.value.utf8.count * 17 / 16 + 8 })
         for (index, item) in items.enumerated() {
             bytes.append(UInt8(ascii: index == 0 ? "?" : "&"))
-            Self.encode(item.name, to: &bytes)
+            bytes += ByteText.percentEncoded(item.name.utf8).utf8
             bytes.append(UInt8(ascii: "="))
-            Self.encode(item.value, to: &bytes)
+            bytes += ByteText.percentEncoded(item.value.utf8).utf8
         }
         return String(decoding: bytes, as: UTF8.self)
     }
@@ -91,47 +91,9 @@ public struct RequestURL: Sendable, Equatable {
 
     private static func isLetter(_ byte: UInt8) -> Bool { (0x61...0x7a).contains(byte | 0x20) }
 
-    private static func decoded(_ bytes: some RandomAccessCollection<UInt8>) -> String? {
-        guard bytes.contains(UInt8(ascii: "%")) else { return String(decoding: bytes, as: UTF8.self) }
-        var result: [UInt8] = []
-        result.reserveCapacity(bytes.count)
-        var rest = bytes[...]
-        while let byte = rest.popFirst() {
-            guard byte == UInt8(ascii: "%") else {
-                result.append(byte)
-                continue
-            }
-            guard let high = rest.popFirst().flatMap(hexadecimalDigit),
-                let low = rest.popFirst().flatMap(hexadecimalDigit)
-            else { return nil }
-            result.append(high << 4 | low)
-        }
-        return String(decoding: result, as: UTF8.self)
+    private static func decoded(_ bytes: some Sequence<UInt8>) -> String? {
+        ByteText.percentDecoded(bytes).map { String(decoding: $0, as: UTF8.self) }
     }
-
-    /// The bytes that stand for themselves (RFC 3986, section 2.3).
-    private static let unreserved = (0...255).map { (byte: UInt8) in
-        isLetter(byte) || isDigit(byte) || "-._~".utf8.contains(byte)
-    }
-
-    private static func encode(_ text: String, to bytes: inout [UInt8]) {
-        let plain = unreserved
-        for byte in text.utf8 {
-            if plain[Int(byte)] {
-                bytes.append(byte)
-            } else {
-                bytes.append(UInt8(ascii: "%"))
-                bytes.append(digits[Int(byte >> 4)])
-                bytes.append(digits[Int(byte & 0xf)])
-            }
-        }
-    }
-
-    private static func hexadecimalDigit(_ byte: UInt8) -> UInt8? {
-        Character(UnicodeScalar(byte)).hexDigitValue.map(UInt8.init)
-    }
-
-    private static let digits = Array("0123456789ABCDEF".utf8)
 }
 
 extension String {

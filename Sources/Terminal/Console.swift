@@ -106,7 +106,7 @@ public enum Console {
             if count < 0 && errno == EINTR { continue }
             guard count >= 0 else {
                 throw ProviderError(
-                    .storeWriteFailed, "The output cannot be written: \(String(cString: strerror(errno))).")
+                    .storeWriteFailed, "The output cannot be written: \(errorText(errno)).")
             }
             bytes = bytes.dropFirst(count)
         }

@@ -22,7 +22,7 @@ enum HeldSignals {
         let kind = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
         guard socketpair(AF_UNIX, kind, 0, &ends) == 0 else {
             throw ProviderError(
-                .internal, "The terminal cannot be used for a question: \(String(cString: strerror(errno))).")
+                .internal, "The terminal cannot be used for a question: \(errorText(errno)).")
         }
         defer { for end in ends { close(end) } }
         heldSignals = ends[1]

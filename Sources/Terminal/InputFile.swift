@@ -52,6 +52,6 @@ public struct InputFile: Sendable {
     private func failure(_ code: Int32) -> ProviderError {
         ProviderError(
             code == ENOENT ? .fileNotFound : .storeReadFailed,
-            "\(name) cannot be read: \(String(cString: strerror(code))).")
+            "\(name) cannot be read: \(errorText(code)).")
     }
 }

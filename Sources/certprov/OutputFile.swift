@@ -122,6 +122,6 @@ struct OutputFile: Sendable {
 
     fileprivate func failure(_ code: Int32) -> ProviderError {
         ProviderError(
-            .storeWriteFailed, "\(path.withVisibleControls) cannot be written: \(String(cString: strerror(code))).")
+            .storeWriteFailed, "\(path.withVisibleControls) cannot be written: \(errorText(code)).")
     }
 }

@@ -72,29 +72,6 @@ extension PKCS11URI {
         }
         return (String(written), hasBlank)
     }
-
-    /// Decodes `%` and two hexadecimal digits (RFC 3986, section 2.1). No other copy of the decoded bytes remains.
-    ///
-    /// - Returns: `nil` where two digits do not follow.
-    static func percentDecoded(_ text: Substring) -> [UInt8]? {
-        var bytes: [UInt8] = []
-        // Not to be copied as it grows.
-        bytes.reserveCapacity(text.utf8.count)
-        var rest = text.utf8
-        while let byte = rest.popFirst() {
-            guard byte == UInt8(ascii: "%") else {
-                bytes.append(byte)
-                continue
-            }
-            guard let high = rest.popFirst().flatMap(digit), let low = rest.popFirst().flatMap(digit) else {
-                return nil
-            }
-            bytes.append(high << 4 | low)
-        }
-        return bytes
-    }
-
-    private static func digit(_ byte: UInt8) -> UInt8? { Character(UnicodeScalar(byte)).hexDigitValue.map(UInt8.init) }
 }
 
 /// The parts of a URI. Its errors show the path, and of the query only the names that RFC 7512 knows.
@@ -223,7 +200,7 @@ private struct Reader {
         guard let value = attribute.value else {
             throw refused("is not valid (RFC 7512): '\(DisplayText.visible(String(attribute.name)))' has no value")
         }
-        guard let bytes = PKCS11URI.percentDecoded(value) else {
+        guard let bytes = ByteText.percentDecoded(value.utf8) else {
             throw refused(
                 "is not valid (RFC 7512): in '\(attribute.name)' a percent sign is not followed by two hexadecimal digits"
             )

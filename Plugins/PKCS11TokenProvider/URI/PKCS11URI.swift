@@ -119,26 +119,13 @@ struct PKCS11URI: Sendable {
             "serial=" + encoded(bytes(ofField: token.serialNumber)), "token=" + encoded(bytes(ofField: token.label)),
         ]
         // An id is bytes, and never a text (RFC 7512, section 2.3).
-        if !id.isEmpty { attributes.append("id=" + id.map(percentEncoded).joined()) }
+        if !id.isEmpty { attributes.append("id=" + ByteText.percentEncoded(id) { _ in false }) }
         if !label.isEmpty { attributes.append("object=" + encoded(label)) }
         if let type = classes.first(where: { $0.value == objectClass })?.key { attributes.append("type=" + type) }
         return "pkcs11:" + attributes.joined(separator: ";")
     }
 
     private static func encoded(_ bytes: [UInt8]) -> String {
-        bytes.map { byte in
-            let isVerbatim =
-                switch byte {
-                case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
-                    UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "_"), UInt8(ascii: "-"), UInt8(ascii: "."):
-                    true
-                default: false
-                }
-            return isVerbatim ? String(UnicodeScalar(byte)) : percentEncoded(byte)
-        }.joined()
-    }
-
-    private static func percentEncoded(_ byte: UInt8) -> String {
-        (byte < 16 ? "%0" : "%") + String(byte, radix: 16, uppercase: true)
+        ByteText.percentEncoded(bytes) { ByteText.isUnreserved($0) && $0 != UInt8(ascii: "~") }
     }
 }

@@ -117,7 +117,7 @@ extension SCEPClient {
         _ method: HTTPRequest.Method, _ operation: String, message: String? = nil, body: [UInt8] = []
     ) async throws(ProviderError) -> HTTPResponse {
         var target = configuration.target + (configuration.target.contains("?") ? "&" : "?") + "operation=\(operation)"
-        if let message { target += "&message=" + message.percentEncoded }
+        if let message { target += "&message=" + ByteText.percentEncoded(message.utf8) }
         guard target.utf8.count <= Self.maximumTarget else {
             throw ProviderError(
                 .protocolError,
@@ -183,16 +183,5 @@ extension SCEPClient {
         default:
             ProviderError(.protocolError, "\(answer), which SCEP does not define; check 'url'.")
         }
-    }
-}
-
-extension String {
-    /// The string with all but the unreserved characters (RFC 3986, section 2.3) as `%XX`.
-    fileprivate var percentEncoded: String {
-        let unreserved = Set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~".utf8)
-        return utf8.map { byte in
-            unreserved.contains(byte)
-                ? String(Unicode.Scalar(byte)) : "%" + DisplayText.hexadecimal([byte]).uppercased()
-        }.joined()
     }
 }

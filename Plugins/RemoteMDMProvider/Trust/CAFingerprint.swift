@@ -8,9 +8,8 @@ enum CAFingerprint {
     ///
     /// - Throws: `configurationInvalid`.
     static func parse(_ text: String) throws(ProviderError) -> [UInt8] {
-        let digits = text.filter { $0 != ":" && !$0.isWhitespace }.compactMap { $0.isASCII ? $0.hexDigitValue : nil }
-        let isHexadecimal = text.allSatisfy { $0 == ":" || $0.isWhitespace || $0.isHexDigit && $0.isASCII }
-        guard isHexadecimal, digits.count == SHA256.byteCount * 2 else {
+        let digits = text.filter { $0 != ":" && !$0.isWhitespace }
+        guard let bytes = ByteText.bytes(hexadecimal: digits), bytes.count == SHA256.byteCount else {
             throw ProviderError(
                 .configurationInvalid,
                 """
@@ -18,7 +17,7 @@ enum CAFingerprint {
                 digits; 'openssl x509 -noout -fingerprint -sha256' prints it.
                 """)
         }
-        return stride(from: 0, to: digits.count, by: 2).map { UInt8(digits[$0] << 4 | digits[$0 + 1]) }
+        return bytes
     }
 
     /// Returns the fingerprint as OpenSSL prints it, for comparison.

@@ -36,7 +36,7 @@ package struct FileGroup: Sendable, Hashable {
         guard let directory = opendir(path) else {
             throw ProviderError(
                 errno == ENOENT ? .fileNotFound : .configurationInvalid,
-                "The directory \(path.shellQuoted) cannot be read: \(String(cString: strerror(errno))).")
+                "The directory \(path.shellQuoted) cannot be read: \(errorText(errno)).")
         }
         defer { closedir(directory) }
         var names: [String] = []
@@ -63,7 +63,7 @@ package struct FileGroup: Sendable, Hashable {
                 if code == ENOENT, !Self.isLink(file) { continue }
                 throw ProviderError(
                     .configurationInvalid,
-                    "\(file.shellQuoted) cannot be read: \(String(cString: strerror(code))); replace or remove it.")
+                    "\(file.shellQuoted) cannot be read: \(errorText(code)); replace or remove it.")
             }
             guard type == S_IFREG else { continue }
             names.append(name)

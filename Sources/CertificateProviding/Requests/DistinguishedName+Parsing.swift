@@ -113,9 +113,7 @@ private struct RFC4514Reader {
             "'\(text.withVisibleControls)' is not a valid name (RFC 4514): \(reason.withVisibleControls).")
     }
 
-    private static func hexDigit(_ value: UInt32) -> UInt8? {
-        Unicode.Scalar(value).flatMap { Character($0).hexDigitValue }.flatMap { value < 0x80 ? UInt8($0) : nil }
-    }
+    private static func hexDigit(_ value: UInt32) -> UInt8? { UInt8(exactly: value)?.hexadecimalValue }
 
     private static func type(named name: String) -> ASN1ObjectIdentifier? {
         let lowercased = name.lowercased()

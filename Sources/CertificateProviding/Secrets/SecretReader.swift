@@ -116,7 +116,7 @@ extension SecretReader {
         guard flags >= 0 else {
             throw ProviderError(
                 .configurationInvalid,
-                "The secret \(source) cannot be read: \(String(cString: strerror(errno))). Start the process with that "
+                "The secret \(source) cannot be read: \(errorText(errno)). Start the process with that "
                     + "descriptor open.", nativeCode: Int(ENOENT))
         }
         guard flags & FD_CLOEXEC == 0 else {
@@ -145,7 +145,7 @@ extension SecretReader {
             let code = errno
             throw ProviderError(
                 code == ENOENT ? .fileNotFound : .configurationInvalid,
-                "The secret \(source) cannot be opened: \(String(cString: strerror(code)))." + advice(code, source))
+                "The secret \(source) cannot be opened: \(errorText(code))." + advice(code, source))
         }
         defer { close(descriptor) }
         guard let status = try? FileDescriptor(rawValue: descriptor).stat() else {
@@ -211,7 +211,7 @@ extension SecretReader {
                 guard count >= 0 else {
                     throw ProviderError(
                         .configurationInvalid,
-                        "The secret \(source) cannot be read: \(String(cString: strerror(errno))).")
+                        "The secret \(source) cannot be read: \(errorText(errno)).")
                 }
                 if count == 0 { return }
                 used += count

@@ -39,9 +39,6 @@ package struct FileSystem: Sendable {
     }
 }
 
-/// Returns the text of an `errno` value.
-package func errorText(_ code: Int32) -> String { String(cString: strerror(code)) }
-
 /// Whether all users of this host may read the regular file at `path`.
 package func isReadableByEverybody(_ path: String) -> Bool {
     guard let status = try? FilePath(path).stat() else { return false }

@@ -1,3 +1,4 @@
+import CertificateProviding
 import Glibc
 
 /// A ``RecordLease`` between processes: a locked file. Its first byte says whether an operation is in progress, or was

@@ -60,7 +60,7 @@ enum SessionKeyring {
         ProviderError(
             .unavailable,
             "This process has no session keyring to keep the vault unlocked in"
-                + (code.map { " (\(String(cString: strerror($0))))" } ?? "")
+                + (code.map { " (\(errorText($0)))" } ?? "")
                 + "; run it in a login session or under 'keyctl session', or set Passcode.source.")
     }
 }

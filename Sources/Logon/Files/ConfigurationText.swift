@@ -51,14 +51,4 @@ extension UInt8 {
     package var isDigit: Bool { (0x30...0x39).contains(self) }
     package var isLetter: Bool { (0x41...0x5a).contains(self & 0xdf) }
     package var isPunctuation: Bool { (0x21...0x7e).contains(self) && !isDigit && !isLetter }
-
-    package var hexadecimalValue: UInt8? {
-        switch self {
-        case 0x30...0x39: self - 0x30
-        case 0x41...0x46: self - 0x41 + 10
-        case 0x61...0x66: self - 0x61 + 10
-        default: nil
-        }
-    }
-
 }

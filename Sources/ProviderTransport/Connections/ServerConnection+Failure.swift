@@ -54,7 +54,7 @@ extension ServerConnection {
             }
             return failure(last, server, names, isConnecting: isConnecting, isProxy: isProxy)
         case let error as IOError:
-            let reason = String(cString: strerror(error.errnoCode))
+            let reason = errorText(error.errnoCode)
             return ProviderError(
                 .unavailable,
                 isConnecting

@@ -51,9 +51,9 @@ public struct Redaction: Sendable {
             guard var read = rest.popFirst() else { return nil }
             if isEncoded, read == UInt8(ascii: "+"), byte == 0x20 { continue }
             if isEncoded, read == UInt8(ascii: "%") {
-                let digits = rest.prefix(2).compactMap { Character(UnicodeScalar($0)).hexDigitValue }
+                let digits = rest.prefix(2).compactMap(\.hexadecimalValue)
                 if digits.count == 2 {
-                    read = UInt8(digits[0] << 4 | digits[1])
+                    read = digits[0] << 4 | digits[1]
                     rest = rest.dropFirst(2)
                 }
             }

@@ -327,7 +327,7 @@ package final class Pinentry: Sendable {
         init() throws(ProviderError) {
             guard descriptor >= 0 else {
                 throw ProviderError(
-                    .unavailable, "No question can be asked: \(String(cString: strerror(errno))).")
+                    .unavailable, "No question can be asked: \(errorText(errno)).")
             }
         }
 

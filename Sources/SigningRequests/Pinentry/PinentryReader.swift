@@ -119,21 +119,13 @@ package final class PinentryReader {
         while let byte = rest.popFirst() {
             var value = byte
             if byte == UInt8(ascii: "%") {
-                guard let high = rest.popFirst().flatMap(Self.digit), let low = rest.popFirst().flatMap(Self.digit)
+                guard let high = rest.popFirst()?.hexadecimalValue, let low = rest.popFirst()?.hexadecimalValue
                 else { throw Malformed(reason: "its data has a % without two hexadecimal digits") }
                 value = high << 4 | low
             }
             guard dataCount < data.count else { throw Malformed(reason: "its data is too long") }
             data[dataCount] = value
             dataCount += 1
-        }
-    }
-
-    private static func digit(_ byte: UInt8) -> UInt8? {
-        switch byte {
-        case 0x30...0x39: byte - 0x30
-        case 0x41...0x46, 0x61...0x66: (byte | 0x20) - 0x61 + 10
-        default: nil
         }
     }
 }

@@ -14,18 +14,7 @@ package enum PinentryText {
     /// Returns the text as one line: `%` and control characters are escaped, a line end too. Of a text that is too long, the end
     /// is missing, and `…` in its place.
     package static func escaped(_ text: String, atMost maximum: Int = maximum) -> String {
-        let text = cut(text, toBytes: maximum)
-        guard text.utf8.contains(where: isEscaped) else { return text }
-        let digits = Array("0123456789ABCDEF".utf8)
-        var bytes: [UInt8] = []
-        for byte in text.utf8 {
-            if isEscaped(byte) {
-                bytes += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
-            } else {
-                bytes.append(byte)
-            }
-        }
-        return String(decoding: bytes, as: UTF8.self)
+        ByteText.percentEncoded(cut(text, toBytes: maximum).utf8) { !isEscaped($0) }
     }
 
     /// Returns a text that has at most that many bytes when it is escaped.

@@ -120,7 +120,7 @@ struct ChallengeCheck {
                 return [
                     .warning(
                         what,
-                        "This user may not write to \(path.withVisibleControls): \(String(cString: strerror(errno))).")
+                        "This user may not write to \(path.withVisibleControls): \(errorText(errno)).")
                 ]
             }
             return [.ok(what, "\(unit?.name ?? "this user") may write to \(path.withVisibleControls)")]
@@ -132,7 +132,7 @@ struct ChallengeCheck {
             return [
                 failed(
                     what,
-                    "\(path.withVisibleControls) cannot be executed: \(String(cString: strerror(errno))). Install the program, or correct the line."
+                    "\(path.withVisibleControls) cannot be executed: \(errorText(errno)). Install the program, or correct the line."
                 )
             ]
         }

@@ -155,7 +155,7 @@ struct ParameterCheck {
 
     private static func path(_ path: String, _ what: String) -> Finding? {
         guard access(path, F_OK) != 0 else { return nil }
-        return .warning(what, "\(path.withVisibleControls): \(String(cString: strerror(errno))).")
+        return .warning(what, "\(path.withVisibleControls): \(errorText(errno)).")
     }
 
     private func secretPath(_ path: String, _ what: String) -> Finding? {

@@ -42,14 +42,14 @@ struct PortCheck {
     private static func failure(of address: addrinfo) -> String? {
         let kind = address.ai_socktype | Int32(SOCK_NONBLOCK.rawValue) | Int32(SOCK_CLOEXEC.rawValue)
         let descriptor = socket(address.ai_family, kind, address.ai_protocol)
-        guard descriptor >= 0 else { return String(cString: strerror(errno)) }
+        guard descriptor >= 0 else { return errorText(errno) }
         defer { close(descriptor) }
         if connect(descriptor, address.ai_addr, address.ai_addrlen) == 0 { return nil }
-        guard errno == EINPROGRESS else { return String(cString: strerror(errno)) }
+        guard errno == EINPROGRESS else { return errorText(errno) }
         var waiting = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
         guard poll(&waiting, 1, timeout) == 1 else { return "no answer within \(timeout / 1000) seconds" }
         var (result, size) = (Int32(0), socklen_t(MemoryLayout<Int32>.size))
         getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &result, &size)
-        return result == 0 ? nil : String(cString: strerror(result))
+        return result == 0 ? nil : errorText(result)
     }
 }

@@ -147,7 +147,7 @@ struct KeysSign: AsyncParsableCommand {
         if descriptor >= 0 { return descriptor }
         throw ProviderError(
             errno == ENOENT ? .fileNotFound : .storeReadFailed,
-            "\(path.withVisibleControls) cannot be read: \(String(cString: strerror(errno))).")
+            "\(path.withVisibleControls) cannot be read: \(errorText(errno)).")
     }
 }
 

@@ -142,7 +142,7 @@ private struct Template {
     func write(to directory: String) throws(ProviderError) -> [String] {
         guard mkdir(directory, 0o755) == 0 else {
             let reason =
-                errno == EEXIST ? "it exists; choose another name or remove it" : String(cString: strerror(errno))
+                errno == EEXIST ? "it exists; choose another name or remove it" : errorText(errno)
             throw ProviderError(.storeWriteFailed, "The directory \(directory) cannot be made: \(reason).")
         }
         // Another user may own the directory above, and lead elsewhere.

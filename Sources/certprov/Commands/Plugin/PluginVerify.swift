@@ -137,7 +137,7 @@ private final class Verification: Sendable {
         guard access(self.path, X_OK) == 0 else {
             throw ProviderError(
                 .fileNotFound,
-                "\(path.withVisibleControls) cannot be executed: \(String(cString: strerror(errno))). Name the built plugin, and "
+                "\(path.withVisibleControls) cannot be executed: \(errorText(errno)). Name the built plugin, and "
                     + "make it executable with chmod +x.")
         }
         self.id = id
@@ -153,7 +153,7 @@ private final class Verification: Sendable {
         var template = Array("\(FileManager.default.temporaryDirectory.path)/certprov-verify-XXXXXX".utf8CString)
         guard mkdtemp(&template) != nil else {
             throw ProviderError(
-                .storeWriteFailed, "No temporary directory can be made: \(String(cString: strerror(errno))).")
+                .storeWriteFailed, "No temporary directory can be made: \(errorText(errno)).")
         }
         directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
         let state = Recorder()

@@ -91,7 +91,7 @@ struct VaultCommand: AsyncParsableCommand {
                 if count < 0 && errno == EINTR { continue }
                 guard count >= 0 else {
                     throw ProviderError(
-                        .fileNotFound, "stdin cannot be read: \(String(cString: strerror(errno))).")
+                        .fileNotFound, "stdin cannot be read: \(errorText(errno)).")
                 }
                 if count == 0 { return SecretBytes(copying: buffer[..<used]) }
                 used += count

@@ -130,7 +130,7 @@ private final class SigningJob {
             let code = errno
             throw ProviderError(
                 code == ENOENT ? .fileNotFound : .storeReadFailed,
-                "\(name.withVisibleControls) cannot be read: \(String(cString: strerror(code))).")
+                "\(name.withVisibleControls) cannot be read: \(errorText(code)).")
         }
         var (own, other) = (stat(), stat())
         guard fstat(descriptor, &own) == 0, own.st_mode & S_IFMT != S_IFDIR else {
