@@ -1,6 +1,4 @@
 import CertificateProviding
-import Crypto
-import FoundationEssentials
 import Logging
 import NIOHTTP1
 import ProviderTransport
@@ -16,6 +14,13 @@ struct ACMEAccount: Sendable {
     let url: String
 }
 
+/// An account as the server has it (section 7.1.2).
+private struct AccountObject: Decodable {
+    let status: ACMEStatus?
+    let contact: [String]?
+    let orders: String?
+}
+
 /// Finds, makes and closes the account.
 struct ACMEAccounts {
     let client: ACMEClient
@@ -24,6 +29,7 @@ struct ACMEAccounts {
     private var environment: ProviderEnvironment { client.environment }
     private var recordName: String { "account-\(settings.accountName)" }
     private var keys: OwnedKeys { OwnedKeys(settings.accountKeyStore, environment, record: recordName) }
+    private var external: ExternalAccount { ExternalAccount(client: client, interaction: interaction) }
     private var place: AccountPlace { AccountPlace(settings, environment) }
 
     /// Returns the account, which is made if there is none.
@@ -66,7 +72,7 @@ struct ACMEAccounts {
         }
         if let account = open {
             let response = try await client.post(
-                try JSONText.encode(["status": "deactivated"]), to: account.url, by: account.signer)
+                try JSONText.encode(["status": ACMEStatus.deactivated]), to: account.url, by: account.signer)
             guard response.status == 200 else {
                 throw client.refusal(response, of: "the request to close the account")
             }
@@ -140,7 +146,7 @@ struct ACMEAccounts {
             try JSONText.encode(request), to: directory.newAccount, by: signer, isRepeatable: true)
         if response.problem?.kind == "externalAccountRequired" {
             // Some servers look at the binding before they look for the account.
-            request.externalAccountBinding = try await binding(of: signer, to: directory)
+            request.externalAccountBinding = try await external.binding(of: signer, to: directory)
             response = try await client.post(
                 try JSONText.encode(request), to: directory.newAccount, by: signer, isRepeatable: true)
         }
@@ -149,9 +155,9 @@ struct ACMEAccounts {
             if response.problem?.kind == "unauthorized", request.externalAccountBinding == nil {
                 return .closed(response.problem?.text)
             }
-            throw client.refusal(response, of: "the request for the account", advice: adviceForBinding)
+            throw client.refusal(response, of: "the request for the account", advice: external.advice)
         }
-        let object = try response.json(ACMEAccountObject.self, from: settings.directory)
+        let object = try response.json(AccountObject.self, from: settings.directory)
         return try await found(try await account(signer, response.headers.first(name: "Location"), object), object)
     }
 
@@ -166,16 +172,16 @@ struct ACMEAccounts {
         var signer = signer
         signer.identification = .account(url)
         guard let response = try? await client.post(to: url, by: signer), response.status == 200,
-            let object = try? response.json(ACMEAccountObject.self, from: settings.directory)
+            let object = try? response.json(AccountObject.self, from: settings.directory)
         else { return nil }
         return try await found(ACMEAccount(signer: signer, orders: object.orders, url: url), object)
     }
 
     /// Tells the server a changed contact.
     private func found(
-        _ account: ACMEAccount, _ object: ACMEAccountObject
+        _ account: ACMEAccount, _ object: AccountObject
     ) async throws(ProviderError) -> Found {
-        if let status = object.status, status != "valid" { return .closed("its status is \(status.shown)") }
+        if let status = object.status, status != .valid { return .closed("its status is \(status.rawValue)") }
         if !settings.contact.isEmpty, let contact = object.contact, Set(contact) != Set(settings.contact) {
             let update = try await client.post(
                 try JSONText.encode(NewAccount(contact: settings.contact)), to: account.url, by: account.signer)
@@ -188,7 +194,7 @@ struct ACMEAccounts {
 
     /// Stores the URL of the account.
     private func account(
-        _ signer: RequestSigner, _ location: String?, _ object: ACMEAccountObject
+        _ signer: RequestSigner, _ location: String?, _ object: AccountObject
     ) async throws(ProviderError) -> ACMEAccount {
         guard let location, !location.isEmpty else {
             throw ProviderError(
@@ -222,35 +228,15 @@ struct ACMEAccounts {
         if isAgreed { account.termsOfServiceAgreed = true }
         if !settings.contact.isEmpty { account.contact = settings.contact }
         if settings.eabKeyID != nil || directory.meta?.externalAccountRequired == true {
-            account.externalAccountBinding = try await binding(of: signer, to: directory)
+            account.externalAccountBinding = try await external.binding(of: signer, to: directory)
         }
         let response = try await client.post(
             try JSONText.encode(account), to: directory.newAccount, by: signer, isRepeatable: true)
         guard (200...299).contains(response.status) else {
-            throw client.refusal(response, of: "the request for an account", advice: adviceForBinding)
+            throw client.refusal(response, of: "the request for an account", advice: external.advice)
         }
-        let object = try response.json(ACMEAccountObject.self, from: settings.directory)
+        let object = try response.json(AccountObject.self, from: settings.directory)
         return try await self.account(signer, response.headers.first(name: "Location"), object)
-    }
-
-    /// Binds the key to the external account.
-    ///
-    /// - Throws: `configurationInvalid` if none is configured, and errors of its key's source.
-    private func binding(
-        of signer: RequestSigner, to directory: ACMEDirectory
-    ) async throws(ProviderError) -> RequestSigner.Flattened {
-        guard let id = settings.eabKeyID else {
-            throw ProviderError(
-                .configurationInvalid,
-                "\(client.serverName) wants an external account; set 'eab-kid' and 'eab-key-source' to those that the CA gave you."
-            )
-        }
-        return try signer.externalBinding(
-            id, try await externalKey(), settings.eabAlgorithm, to: directory.newAccount)
-    }
-
-    private var adviceForBinding: String? {
-        settings.eabKeyID == nil ? nil : "check 'eab-kid', 'eab-key-source' and 'eab-algorithm'"
     }
 
     /// Returns whether the server has terms, which the user agrees to.
@@ -280,34 +266,6 @@ struct ACMEAccounts {
                 .userCancelled, "The terms of \(client.serverName) were not agreed to; no account was made.")
         }
         return true
-    }
-
-    /// Reads the key of the external account.
-    private func externalKey() async throws(ProviderError) -> SymmetricKey {
-        guard let source = settings.eabKeySource else {
-            throw ProviderError(.internal, "There is no source for the external account's key.")
-        }
-        let secret = try await environment.secret(
-            from: source, prompt: "Key of the external account at \(client.serverName)", interaction: interaction)
-        var text = String(secret.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }.trimming)
-        guard !text.isEmpty else {
-            throw ProviderError(
-                .configurationInvalid,
-                "The secret of 'eab-key-source' is empty; write the key into it, as the CA shows it.")
-        }
-        text = text.replacing("-", with: "+").replacing("_", with: "/").replacing("=", with: "")
-        text += String(repeating: "=", count: (4 - text.utf8.count % 4) % 4)
-        guard let key = Data(base64Encoded: text), !key.isEmpty else {
-            throw ProviderError(
-                .configurationInvalid,
-                "The secret of 'eab-key-source' is not base64url (RFC 4648, section 5); use the key as the CA shows it."
-            )
-        }
-        if key.count < 32 {
-            environment.logger.warning(
-                "the key of the external account has \(key.count * 8) bits; ask the CA for one of 256 bits or more")
-        }
-        return SymmetricKey(data: key)
     }
 }
 

@@ -92,7 +92,7 @@ final class ACMEClient: Sendable {
         var request = request
         request.target = url.target
         let response = try await session.response(to: request)
-        if let nonce = response.headers.first(name: "Replay-Nonce"), Base64URL.isValid(nonce) {
+        if let nonce = response.headers.first(name: "Replay-Nonce"), nonce.isBase64URL {
             state.withLock { $0.nonces = ($0.nonces + [nonce]).suffix(4) }
         }
         return response
@@ -151,7 +151,7 @@ final class ACMEClient: Sendable {
                     guard isRepeatable, attempt < Self.maximumAttempts,
                         [408, 500, 502, 503, 504].contains(response.status)
                     else { return response }
-                    let told = response.retryAfter(now: environment.now())
+                    let told = retryAfter(response)
                     pause = retryPolicy.delay(beforePoll: attempt, retryAfter: told)
                     attempt += 1
                 }
@@ -189,8 +189,10 @@ final class ACMEClient: Sendable {
     ) async throws(ProviderError) -> (Object, retryAfter: Duration?) {
         let response = try await post(to: url, by: signer, isRepeatable: true)
         guard response.status == 200 else { throw refusal(response, of: purpose) }
-        return (try response.json(type, from: settings.directory), response.retryAfter(now: environment.now()))
+        return (try response.json(type, from: settings.directory), retryAfter(response))
     }
+
+    func retryAfter(_ response: HTTPResponse) -> Duration? { response.retryAfter(now: environment.now()) }
 
     func refusal(_ response: HTTPResponse, of purpose: String, advice: String? = nil) -> ProviderError {
         response.refusal(of: purpose, by: settings.directory, advice: advice, now: environment.now())
@@ -225,7 +227,7 @@ final class ACMEClient: Sendable {
                 "explanation": "\(DisplayText.visible(information.explanationURL ?? ""))",
             ])
         return RenewalInformation(
-            advice: RenewalAdvice(window: start...end), retryAfter: response.retryAfter(now: environment.now()))
+            advice: RenewalAdvice(window: start...end), retryAfter: retryAfter(response))
     }
 
     /// The certificate's name there: issuer's key and serial number (RFC 9773, section 4.1). `nil` without the former.
@@ -235,7 +237,7 @@ final class ACMEClient: Sendable {
         else { return nil }
         // As DER has it: a number with the highest bit begins with a zero.
         let serial = Array(parsed.serialNumber.bytes)
-        return Base64URL.encode(issuer) + "." + Base64URL.encode((serial.first ?? 0) < 0x80 ? serial : [0] + serial)
+        return ByteText.base64URL(issuer) + "." + ByteText.base64URL((serial.first ?? 0) < 0x80 ? serial : [0] + serial)
     }
 
     /// RFC 3339, with or without fractions of a second.

@@ -18,47 +18,6 @@ struct ACMEDirectory: Decodable, Sendable {
     let meta: Meta?
 }
 
-/// An account (section 7.1.2).
-struct ACMEAccountObject: Decodable, Sendable {
-    let status: String?
-    let contact: [String]?
-    let orders: String?
-}
-
-/// The orders of an account (section 7.1.2.1).
-struct ACMEOrders: Decodable, Sendable { let orders: [String] }
-
-/// An order (section 7.1.3).
-struct ACMEOrder: Decodable, Sendable {
-    struct Identifier: Decodable, Hashable, Sendable {
-        let type: String
-        let value: String
-    }
-    let status: String
-    let identifiers: [Identifier]?
-    let authorizations: [String]
-    let finalize: String
-    let certificate: String?
-    let error: ACMEProblem?
-}
-
-/// An authorisation (section 7.1.4).
-struct ACMEAuthorization: Decodable, Sendable {
-    struct Challenge: Decodable, Sendable {
-        let type: String
-        let url: String
-        let status: String?
-        let token: String?
-        let error: ACMEProblem?
-    }
-    let identifier: ACMEOrder.Identifier
-    let status: String
-    let challenges: [Challenge]
-    let wildcard: Bool?
-
-    var name: String { (wildcard == true ? "*." : "") + identifier.value.shown }
-}
-
 /// When to renew (RFC 9773, section 4.2).
 struct ACMERenewalInfo: Decodable, Sendable {
     struct Window: Decodable, Sendable {
@@ -133,6 +92,11 @@ struct ACMEProblem: Decodable, Sendable {
     /// The next step after a proof; `nil` where the kind of challenge has a better one. The server has looked, and found nothing or
     /// another answer.
     var adviceForProof: String? { ["connection", "tls"].contains(kind) ? nil : advice }
+}
+
+extension ACMEProblem? {
+    /// The reason as part of a message; empty without one.
+    var reasonForMessage: String { map { ": \(DisplayText.visible(String($0.text.prefix(1000))))" } ?? "" }
 }
 
 extension HTTPResponse {

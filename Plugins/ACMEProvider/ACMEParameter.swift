@@ -25,7 +25,7 @@ enum ACMEParameter {
         summary: "SHA-256 hash of a CA certificate that the server presents in the TLS handshake, in hexadecimal."
     ) { text, _ throws(ParameterProblem) in
         let digits = text.filter { $0 != ":" && !$0.isWhitespace }
-        guard digits.utf8.count == 64, let bytes = [UInt8](hexadecimal: digits) else {
+        guard let bytes = ByteText.bytes(hexadecimal: digits), bytes.count == 32 else {
             throw .expected(
                 "must be the SHA-256 hash of a certificate, which 'openssl x509 -noout -fingerprint -sha256' prints")
         }
@@ -175,14 +175,5 @@ extension StringProtocol {
         guard let first = firstIndex(where: { !$0.isWhitespace }), let last = lastIndex(where: { !$0.isWhitespace })
         else { return prefix(0) }
         return self[first...last]
-    }
-}
-
-extension [UInt8] {
-    /// `nil` for anything but pairs of hexadecimal digits.
-    fileprivate init?(hexadecimal text: String) {
-        let digits = text.compactMap { $0.isASCII ? $0.hexDigitValue : nil }
-        guard digits.count == text.count, digits.count.isMultiple(of: 2) else { return nil }
-        self = stride(from: 0, to: digits.count, by: 2).map { UInt8(digits[$0] << 4 | digits[$0 + 1]) }
     }
 }

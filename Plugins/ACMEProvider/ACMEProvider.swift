@@ -31,9 +31,7 @@ package enum ACMEProvider {
     ) {
         let settings = try ACMESettings(try descriptor.check(texts, environment))
         func port(_ address: ListenAddress, _ parameter: String) -> (number: Int, parameter: String, holder: String?) {
-            let name = PortHolder.name(ofPort: address.port)
-            let holder = name ?? (PortHolder.exists(ofPort: address.port) ? "another process" : nil)
-            return (address.port, parameter, holder)
+            (address.port, parameter, PortHolder.name(ofPort: address.port))
         }
         return switch settings.challenge {
         case .http where settings.httpRoot != nil: (nil, settings.httpRoot, nil)

@@ -17,11 +17,13 @@ struct JSONWebKey: Encodable, Sendable {
         if let curve = key.curve, ["P-256", "P-384", "P-521"].contains(curve), key.keyBits.count % 2 == 1 {
             let point = key.keyBits.dropFirst()
             (kty, crv) = ("EC", curve)
-            (x, y) = (Base64URL.encode(point.prefix(point.count / 2)), Base64URL.encode(point.suffix(point.count / 2)))
+            (x, y) = (
+                ByteText.base64URL(point.prefix(point.count / 2)), ByteText.base64URL(point.suffix(point.count / 2))
+            )
         } else if key.algorithm == .ed25519 {
-            (kty, crv, x) = ("OKP", "Ed25519", Base64URL.encode(key.keyBits))
+            (kty, crv, x) = ("OKP", "Ed25519", ByteText.base64URL(key.keyBits))
         } else if key.algorithm == .rsa, let numbers = try? Self.rsaNumbers(key.keyBits) {
-            (kty, n, e) = ("RSA", Base64URL.encode(numbers.modulus), Base64URL.encode(numbers.exponent))
+            (kty, n, e) = ("RSA", ByteText.base64URL(numbers.modulus), ByteText.base64URL(numbers.exponent))
         } else {
             throw ProviderError(
                 .unsupportedAlgorithm,
@@ -41,7 +43,7 @@ struct JSONWebKey: Encodable, Sendable {
 
     /// The thumbprint (RFC 7638): the members in alphabetical order are all that there are.
     func thumbprint() throws(ProviderError) -> String {
-        Base64URL.encode(SHA256.hash(data: try JSONText.encode(self)))
+        ByteText.base64URL(SHA256.hash(data: try JSONText.encode(self)))
     }
 }
 
@@ -99,11 +101,11 @@ struct RequestSigner: Sendable {
         case .key: header.jwk = webKey
         case .account(let account): header.kid = account
         }
-        let protected = Base64URL.encode(try JSONText.encode(header))
-        let content = Base64URL.encode(payload)
+        let protected = ByteText.base64URL(try JSONText.encode(header))
+        let content = ByteText.base64URL(payload)
         let signature = try await key.signature(for: Array("\(protected).\(content)".utf8), using: scheme)
         return try JSONText.encode(
-            Flattened(protected: protected, payload: content, signature: Base64URL.encode(try raw(signature))))
+            Flattened(protected: protected, payload: content, signature: ByteText.base64URL(try raw(signature))))
     }
 
     /// JSON Web Signatures have the two numbers of an ECDSA signature side by side (RFC 7518, section 3.4).
@@ -137,9 +139,9 @@ struct RequestSigner: Sendable {
     func externalBinding(
         _ id: String, _ secret: SymmetricKey, _ algorithm: ACMEParameter.EABAlgorithm, to url: String
     ) throws(ProviderError) -> Flattened {
-        let protected = Base64URL.encode(
+        let protected = ByteText.base64URL(
             try JSONText.encode(Header(alg: algorithm.rawValue, nonce: nil, url: url, kid: id)))
-        let payload = Base64URL.encode(try JSONText.encode(webKey))
+        let payload = ByteText.base64URL(try JSONText.encode(webKey))
         let message = Array("\(protected).\(payload)".utf8)
         let code: [UInt8] =
             switch algorithm {
@@ -147,7 +149,7 @@ struct RequestSigner: Sendable {
             case .hs384: Array(HMAC<SHA384>.authenticationCode(for: message, using: secret))
             case .hs512: Array(HMAC<SHA512>.authenticationCode(for: message, using: secret))
             }
-        return Flattened(protected: protected, payload: payload, signature: Base64URL.encode(code))
+        return Flattened(protected: protected, payload: payload, signature: ByteText.base64URL(code))
     }
 }
 
@@ -163,22 +165,9 @@ enum JSONText {
     }
 }
 
-/// Base64 with the alphabet for URLs and without padding (RFC 4648, section 5).
-enum Base64URL {
-    static func encode(_ bytes: some Sequence<UInt8>) -> String {
-        Data(bytes).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing("=", with: "")
-    }
-
-    /// Whether a text has characters of the alphabet only, and at least one.
-    static func isValid(_ text: String) -> Bool {
-        !text.isEmpty
-            && text.utf8.allSatisfy { byte in
-                switch byte {
-                case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                    UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"):
-                    true
-                default: false
-                }
-            }
+extension String {
+    /// Whether this is base64url without padding (RFC 4648, section 5), of at least one character.
+    var isBase64URL: Bool {
+        !isEmpty && utf8.allSatisfy { ByteText.isUnreserved($0) && !".~".utf8.contains($0) }
     }
 }

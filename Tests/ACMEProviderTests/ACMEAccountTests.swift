@@ -52,7 +52,7 @@ import Testing
 
     @Test("An external account is bound by each algorithm", arguments: ["HS256", "HS384", "HS512"])
     func anExternalAccount(algorithm: String) async throws {
-        let host = try Host(variables: ["KEY": Base64URL.encode(Self.key)])
+        let host = try Host(variables: ["KEY": ByteText.base64URL(Self.key)])
         host.server.behave { $0.externalAccounts = ["kid-1": Self.key] }
         _ = try await host.provider([
             "eab-kid": "kid-1", "eab-key-source": "env:KEY", "eab-algorithm": algorithm,
@@ -66,7 +66,7 @@ import Testing
         "A server that wants each look-up by key to be bound renews: by the account's URL, and else by the binding",
         arguments: ["URL", "no record", "another key's record", "not shown", "damaged record"])
     func lookUpsThatAreBound(obstacle: String) async throws {
-        let host = try Host(variables: ["KEY": Base64URL.encode(Self.key)])
+        let host = try Host(variables: ["KEY": ByteText.base64URL(Self.key)])
         host.server.behave {
             $0.externalAccounts = ["kid-1": Self.key]
             $0.bindsLookUps = true
@@ -117,7 +117,7 @@ import Testing
     @Test(
         "A wrong, damaged, short or missing key of an external account",
         arguments: [
-            (Base64URL.encode(Array("another-key-of-some-32-bytes-....".utf8)), "check 'eab-kid', 'eab-key-source'"),
+            (ByteText.base64URL(Array("another-key-of-some-32-bytes-....".utf8)), "check 'eab-kid', 'eab-key-source'"),
             ("not base64!", "is not base64url"), ("", "set 'eab-kid' and 'eab-key-source'"), (" \n", "is empty"),
         ])
     func aWrongExternalAccount(key: String, part: String) async throws {

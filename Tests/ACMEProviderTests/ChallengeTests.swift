@@ -3,6 +3,7 @@ import Enrolment
 import Foundation
 import Glibc
 import NIOCore
+import NIOPosix
 import Synchronization
 import TestSupport
 import Testing
@@ -26,6 +27,12 @@ import Testing
         return try ChallengeAnswer(authorization.challenges[0], for: identifier, thumbprint: "thumb")
     }
 
+    private func open(
+        _ kind: ChallengeListener.Kind, _ address: String, _ parameter: String
+    ) async throws -> ChallengeListener {
+        try await .open(kind, try ListenAddress(address), parameter, on: MultiThreadedEventLoopGroup.singleton)
+    }
+
     private func run(_ arguments: [String]) async throws -> String {
         try await Self.threads.run { () throws(ProviderError) in
             do {
@@ -40,7 +47,7 @@ import Testing
     @Test("The listener of http-01 answers the token's path, and nothing else, and is gone when it is closed")
     func theHTTPListener() async throws {
         let port = try ReservedPort()
-        let listener = try await ChallengeListener.open(.http, try ListenAddress("127.0.0.1:\(port)"), "http-listen")
+        let listener = try await open(.http, "127.0.0.1:\(port)", "http-listen")
         try listener.answer([try answer("http-01")], at: Date())
         let url = "http://127.0.0.1:\(port)/.well-known/acme-challenge/"
         func get(_ path: String, _ more: String...) async throws -> String {
@@ -67,7 +74,7 @@ import Testing
         ])
     func theTLSListener(type: String, value: String, name: String) async throws {
         let port = try ReservedPort()
-        let listener = try await ChallengeListener.open(.tls, try ListenAddress("127.0.0.1:\(port)"), "tls-listen")
+        let listener = try await open(.tls, "127.0.0.1:\(port)", "tls-listen")
         let answer = try answer("tls-alpn-01", type, value)
         try listener.answer([answer], at: Date())
         let connect = ["openssl", "s_client", "-connect", "127.0.0.1:\(port)", "-servername"]
@@ -91,7 +98,7 @@ import Testing
     func aTakenPort() async throws {
         let host = try Host()
         let port = try ReservedPort()
-        let other = try await ChallengeListener.open(.http, try ListenAddress("127.0.0.1:\(port)"), "http-listen")
+        let other = try await open(.http, "127.0.0.1:\(port)", "http-listen")
         let changes: [String: String?] = ["http-root": nil, "http-listen": "127.0.0.1:\(port)"]
         let error = try #require(await failure { _ = try await host.provider(changes).getCertificate(person) })
         #expect(
@@ -143,7 +150,7 @@ import Testing
     func aForeignAddress() async throws {
         let error = try #require(
             await failure {
-                _ = try await ChallengeListener.open(.http, try ListenAddress("192.0.2.1:30000"), "http-listen")
+                _ = try await open(.http, "192.0.2.1:30000", "http-listen")
             })
         #expect(error.message.contains("192.0.2.1:30000") && error.message.contains("check 'http-listen'"), "\(error)")
     }
@@ -151,7 +158,7 @@ import Testing
     @Test("Without an address, both families are listened on")
     func bothFamilies() async throws {
         let port = try ReservedPort()
-        let listener = try await ChallengeListener.open(.http, .port(port.number), "http-listen")
+        let listener = try await open(.http, "\(port)", "http-listen")
         try listener.answer([try answer("http-01")], at: Date())
         for host in ["127.0.0.1", "[::1]"] {
             let url = "http://\(host):\(port)/.well-known/acme-challenge/token-1"
@@ -370,7 +377,7 @@ import Testing
     @Test("Connections that say nothing leave room for the server's look: the oldest are closed")
     func aFloodOfConnections() async throws {
         let port = try ReservedPort()
-        let listener = try await ChallengeListener.open(.http, try ListenAddress("127.0.0.1:\(port)"), "http-listen")
+        let listener = try await open(.http, "127.0.0.1:\(port)", "http-listen")
         try listener.answer([try answer("http-01")], at: Date())
         let number = UInt16(port.number)
         let sockets = try await Self.threads.run { () throws(ProviderError) in

@@ -19,7 +19,7 @@ struct ChallengeAnswer: Sendable {
         _ challenge: ACMEAuthorization.Challenge, for name: ACMEIdentifier, thumbprint: String
     ) throws(ProviderError) {
         guard let kind = ChallengeKind(rawValue: challenge.type), let token = challenge.token,
-            Base64URL.isValid(token), token.utf8.count <= 128
+            token.isBase64URL, token.utf8.count <= 128
         else {
             throw ProviderError(
                 .protocolError,
@@ -28,7 +28,7 @@ struct ChallengeAnswer: Sendable {
         }
         self.kind = kind
         (url, self.token) = (challenge.url, token)
-        isProcessing = challenge.status == "processing"
+        isProcessing = challenge.status == .processing
         keyAuthorization = "\(token).\(thumbprint)"
         identifier = ACMEOrder.Identifier(type: name.type, value: name.provenValue)
     }
@@ -39,5 +39,5 @@ struct ChallengeAnswer: Sendable {
     /// The name of the TXT record (section 8.4), without a final dot.
     var recordName: String { "_acme-challenge.\(identifier.value)" }
     /// The value of the TXT record.
-    var recordValue: String { Base64URL.encode(digest) }
+    var recordValue: String { ByteText.base64URL(digest) }
 }

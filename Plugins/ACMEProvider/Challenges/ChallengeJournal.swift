@@ -35,7 +35,7 @@ struct ChallengeJournal: Sendable {
 
     /// Removes all files and records that are written down. One that cannot be removed stays written down. Blocks, also on programs.
     ///
-    /// - Parameter warns: Whether a failure is a warning.
+    /// - Parameter warns: As for ``ChallengeResponder/cleanUp(warns:)``.
     func cleanUp(warns: Bool = true) throws(ProviderError) {
         let before = try remains()
         guard !before.isEmpty else { return }

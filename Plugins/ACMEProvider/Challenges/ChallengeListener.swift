@@ -54,10 +54,10 @@ final class ChallengeListener: Sendable {
     ///
     /// - Throws: `operationNotAllowed`, with the process that has the port; `configurationInvalid` for one that this process may not open.
     static func open(
-        _ kind: Kind, _ address: ListenAddress, _ parameter: String
+        _ kind: Kind, _ address: ListenAddress, _ parameter: String, on loops: any EventLoopGroup
     ) async throws(ProviderError) -> ChallengeListener {
         let shared = Shared()
-        let bootstrap = ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+        let bootstrap = ServerBootstrap(group: loops)
             .serverChannelOption(.backlog, value: 64)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
@@ -119,7 +119,7 @@ final class ChallengeListener: Sendable {
         let (reason, step): (String, String) =
             switch code {
             case EADDRINUSE:
-                inUse(PortHolder.name(ofPort: address.port), parameter)
+                inUse(PortHolder.name(ofPort: address.port) ?? "another process", parameter)
             case EACCES, EPERM:
                 (
                     "this process has no right to do so (CAP_NET_BIND_SERVICE)",
@@ -136,9 +136,9 @@ final class ChallengeListener: Sendable {
             """, nativeCode: code.map(Int.init))
     }
 
-    private static func inUse(_ holder: String?, _ parameter: String) -> (reason: String, step: String) {
-        let reason = "\(holder ?? "another process") has it"
-        if holder?.hasPrefix("certprov (") == true {
+    private static func inUse(_ holder: String, _ parameter: String) -> (reason: String, step: String) {
+        let reason = "\(holder) has it"
+        if holder.hasPrefix("certprov (") {
             return (reason, "it proves another name; try again when it has finished")
         }
         return (
@@ -280,57 +280,5 @@ final class ChallengeListener: Sendable {
             throw ProviderError(
                 .internal, "The certificate for the challenge cannot be made.", underlying: error)
         }
-    }
-}
-
-/// Finds the process that listens on a port, as far as this process may see it.
-enum PortHolder {
-    /// Returns the name and the number of the process, such as `nginx (process 812)`.
-    static func name(ofPort port: Int) -> String? {
-        let sockets = Set(["/proc/net/tcp", "/proc/net/tcp6"].flatMap { inodes(in: $0, listeningOn: port) })
-        guard !sockets.isEmpty, let processes = try? FileManager.default.contentsOfDirectory(atPath: "/proc") else {
-            return nil
-        }
-        for process in processes where Int(process) != nil {
-            let directory = "/proc/\(process)/fd"
-            guard let files = try? FileManager.default.contentsOfDirectory(atPath: directory) else { continue }
-            let hasIt = files.contains { file in
-                guard let target = try? FileManager.default.destinationOfSymbolicLink(atPath: "\(directory)/\(file)")
-                else { return false }
-                return sockets.contains(target)
-            }
-            guard hasIt else { continue }
-            let name = FileManager.default.contents(atPath: "/proc/\(process)/comm").map {
-                String(decoding: $0, as: UTF8.self).trimming
-            }
-            return "\(name.map { DisplayText.visible(String($0)) } ?? "a process") (process \(process))"
-        }
-        return nil
-    }
-
-    /// Whether a process listens on a port, seen or not.
-    static func exists(ofPort port: Int) -> Bool {
-        ["/proc/net/tcp", "/proc/net/tcp6"].contains { !inodes(in: $0, listeningOn: port).isEmpty }
-    }
-
-    /// The sockets that listen on a port, as the links of descriptors name them (proc(5)).
-    private static func inodes(in path: String, listeningOn port: Int) -> [String] {
-        text(of: path).split(separator: "\n").dropFirst().compactMap { line in
-            let fields = line.split(separator: " ")
-            guard fields.count > 9, fields[3] == "0A", let colon = fields[1].lastIndex(of: ":"),
-                Int(fields[1][fields[1].index(after: colon)...], radix: 16) == port
-            else { return nil }
-            return "socket:[\(fields[9])]"
-        }
-    }
-
-    /// A whole file of proc(5): Foundation reads its first page alone, since its size is 0.
-    private static func text(of path: String) -> String {
-        guard let file = fopen(path, "re") else { return "" }
-        defer { fclose(file) }
-        var text: [UInt8] = []
-        var part = [UInt8](repeating: 0, count: 65_536)
-        while case let count = fread(&part, 1, part.count, file), count > 0 { text += part.prefix(count) }
-        return String(decoding: text, as: UTF8.self)
     }
 }

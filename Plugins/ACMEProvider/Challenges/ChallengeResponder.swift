@@ -2,6 +2,7 @@ import CertificateProviding
 import FoundationEssentials
 import IdentityStore
 import Logging
+import ProviderTransport
 import Synchronization
 
 /// Proves to the server that the names are this host's, for as long as authorisations are pending.
@@ -57,7 +58,7 @@ final class ChallengeResponder: Sendable {
 
     /// Removes all answers, also those of a run that was killed.
     ///
-    /// - Parameter warns: Whether failures are warnings, and no mere notes.
+    /// - Parameter warns: Whether failures are logged as warnings; else for debugging only.
     func cleanUp(warns: Bool = true) async {
         let listener = state.withLock { state in
             defer { (state.listener, state.begun) = (nil, []) }
@@ -78,7 +79,11 @@ final class ChallengeResponder: Sendable {
         _ answers: [ChallengeAnswer], _ kind: ChallengeListener.Kind, _ address: ListenAddress, _ parameter: String
     ) async throws(ProviderError) {
         let known = state.withLock(\.listener)
-        let listener = if let known { known } else { try await ChallengeListener.open(kind, address, parameter) }
+        let listener =
+            if let known { known } else {
+                try await ChallengeListener.open(
+                    kind, address, parameter, on: environment.transport.network.eventLoopGroup)
+            }
         state.withLock { $0.listener = listener }
         try listener.answer(answers, at: environment.now())
     }

@@ -27,11 +27,14 @@ extension HTTPResponse {
     /// Decodes ``body`` as JSON (RFC 8259). The media type is not looked at.
     ///
     /// - Parameter server: The server, for the error.
-    /// - Throws: `protocolError` for anything else. The error does not show the body, which may contain secrets.
+    /// - Throws: `protocolError` for anything else. The error does not show the body, which may contain secrets. A `ProviderError` of the
+    ///   content's own `init(from:)` is thrown as it is.
     public func json<Content: Decodable>(
         _ type: Content.Type, from server: ServerURL
     ) throws(ProviderError) -> Content {
-        do { return try JSONDecoder().decode(type, from: Data(body)) } catch {
+        do { return try JSONDecoder().decode(type, from: Data(body)) } catch let error as ProviderError {
+            throw error
+        } catch {
             throw ProviderError(
                 .protocolError,
                 "The answer of \(server.authority) is not the JSON that is expected; check \(settingNames.address).",
