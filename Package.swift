@@ -476,7 +476,12 @@ let package = Package(
             ]),
         .testTarget(
             name: "EnrolmentTests",
-            dependencies: ["CertificateProviding", "Enrolment", "IdentityStore", "ProviderTransport", "TestSupport"]),
+            dependencies: [
+                "CertificateProviding", "Enrolment", "IdentityStore", "ProviderTransport", "TestSupport",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
+                .product(name: "X509", package: "swift-certificates"),
+            ]),
         // Real servers, by the command that is built beside it.
         .testTarget(
             name: "ACMEServerTests",

@@ -43,7 +43,7 @@ extension EnrollingProvider: IdentityListing {
         let pending = try record()
         if let pending, entry?.key.map(pending.key.isSame) != true {
             list.remarks.append(
-                pending.isUndecided
+                pending.isPending
                     ? "\(server.serverName) has not decided yet on a request for \(plan.names.displayText)."
                     : "An enrolment with \(server.serverName) was interrupted; the next one resumes it.")
         }

@@ -188,8 +188,8 @@ extension EnrollingProvider: ReplacedIdentityDiscarding {
             // Without the lease: another process is enrolling, and destroys the key itself.
             guard try await keysInUse(beside: identity.certificate) != nil else { return }
             _ = try await environment.withLease(of: recordName) { () throws(ProviderError) in
-                guard let kept = try await keysInUse(beside: identity.certificate) else { return }
-                try await keys.destroyOthers(than: kept, interaction)
+                guard let used = try await keysInUse(beside: identity.certificate) else { return }
+                try await keys.destroyOthers(than: used, interaction)
             }
         } catch {
             throw error.attributed(to: id)
@@ -202,8 +202,8 @@ extension EnrollingProvider: ReplacedIdentityDiscarding {
             guard let entry = try environment.storage.entry(named: plan.storageName),
                 entry.certificateChain.first == leaf, let key = entry.key
             else { return nil }
-            let kept = [key, try record()?.key].compactMap(\.self)
-            return try keys.recorded().contains { one in !kept.contains(where: one.isSame) } ? kept : nil
+            let used = [key, try record()?.key].compactMap(\.self)
+            return try keys.recorded().contains { one in !used.contains(where: one.isSame) } ? used : nil
         }
     }
 }

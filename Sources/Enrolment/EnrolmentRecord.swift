@@ -9,7 +9,7 @@ struct EnrolmentRecord: Codable, Sendable {
     /// DER; empty until it is made.
     var csr: [UInt8] = []
     /// Whether the server has the request and has not decided yet.
-    var isUndecided = false
+    var isPending = false
     /// The protocol's own.
     var state: [UInt8] = []
 

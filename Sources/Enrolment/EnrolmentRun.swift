@@ -1,9 +1,5 @@
 import CertificateProviding
-import CertificateTLS
-import FoundationEssentials
 import Logging
-import ProviderTransport
-import Synchronization
 
 /// One run of an enrolment, from the key to the stored identity. It resumes an interrupted run.
 ///
@@ -17,7 +13,6 @@ struct EnrolmentRun {
     var plan: EnrolmentPlan { provider.plan }
     var keys: OwnedKeys { provider.keys }
     var server: any EnrolmentProtocol { provider.server }
-    private var retryPolicy: RetryPolicy { environment.transport.retryPolicy }
 
     init(_ provider: EnrollingProvider, _ interaction: any UserInteraction) {
         (self.provider, self.interaction) = (provider, interaction)
@@ -36,107 +31,17 @@ struct EnrolmentRun {
         // One for the whole run: it has the secrets, and the time that the server may take.
         let session = try await server.session(interaction)
         guard let renewed = current?.identity, renewed.certificate.status(at: environment.now()) == .valid else {
-            return try await enrol(session, after: current)
+            return try await EnrolmentAttempt(run: self, session: session, current: current).identity()
         }
         do throws(ProviderError) {
-            return try await enrol(session, after: current, renewing: renewed)
+            return try await EnrolmentAttempt(run: self, session: session, current: current, renewed: renewed)
+                .identity()
         } catch {
             guard try await session.canEnrolAnew(after: error) else { throw error }
             environment.logger.warning(
                 "the server has refused the request after the current certificate was shown; enrolling without it",
                 metadata: ["reason": "\(error.message)"])
-            return try await enrol(session, after: current)
-        }
-    }
-
-    /// Makes or resumes one enrolment.
-    ///
-    /// - Parameters:
-    ///   - current: The stored identity, which is replaced.
-    ///   - renewed: The stored identity, to be renewed; `nil` for a first enrolment.
-    private func enrol(
-        _ session: any EnrolmentSession, after current: Current?, renewing renewed: Identity? = nil
-    ) async throws(ProviderError) -> Identity {
-        var stage = EnrolmentStage.before(nil)
-        do throws(ProviderError) {
-            let type = plan.keyType ?? server.defaultKeyType
-            let early = server.needsKeyFirst ? try await begin(after: current?.key, type) : nil
-            stage = .before(early.flatMap { $0.isNew ? $0.record : nil })
-            let terms = try await session.connect(renewing: renewed)
-            var begun =
-                if let early { early } else {
-                    try await begin(after: current?.key, plan.keyType ?? terms.keyType ?? type)
-                }
-            let names = names(renewing: renewed, current?.requestedSubject)
-            if begun.record.csr.isEmpty {
-                begun.record.csr = try await session.certificateRequest(
-                    names, plan.usage, begun.key
-                ).derRepresentation
-                try await keep(begun.record)
-            }
-            let end = retryPolicy.now() + plan.timeout
-            var polls = 0
-            while true {
-                stage = .asking(begun.record, isNew: begun.isNew)
-                let subject = plan.names.displayText
-                if polls == 0 {
-                    interaction.report(
-                        renewed == nil ? "Asking for a certificate for \(subject)" : "Renewing \(subject)")
-                }
-                let kept = Mutex(begun.record)
-                let request = EnrolmentRequest(
-                    names: names, usage: plan.usage, csr: CertificateRequest(derRepresentation: begun.record.csr),
-                    key: begun.key,
-                    current: renewed,
-                    isPending: begun.record.isUndecided, state: begun.record.state
-                ) { state throws(ProviderError) in
-                    let record = kept.withLock { record in
-                        record.state = state
-                        return record
-                    }
-                    try await keep(record)
-                }
-                let answer: EnrolmentAnswer
-                do throws(ProviderError) { answer = try await session.request(request) } catch {
-                    stage = .asking(kept.withLock(\.self), isNew: begun.isNew)
-                    throw error
-                }
-                begun.record = kept.withLock(\.self)
-                let (certificates, authorities, key): ([X509Certificate], [X509Certificate], any IdentityKey)
-                switch answer {
-                case .issued(let issued, let more): (certificates, authorities, key) = (issued, more, begun.key)
-                case .generated(let privateKey, let issued):
-                    (certificates, authorities) = (issued, [])
-                    key = try await takenIn(privateKey)
-                case .pending(let delay):
-                    begun.record.isUndecided = true
-                    try await keep(begun.record)
-                    polls += 1
-                    try await wait(retryPolicy.delay(beforePoll: polls, retryAfter: delay), told: delay, until: end)
-                    continue
-                }
-                stage = .answered(begun.record)
-                let issued = try await IssuedCertificate(
-                    certificates, for: key.publicKey, plan.names, usage: plan.usage, renewing: renewed?.certificate,
-                    from: terms.authorities + authorities, through: terms.intermediates, at: environment.now())
-                if !issued.hasRequestedSubject {
-                    try noteSubject(of: issued, isOwn: key.publicKey == begun.key.publicKey)
-                }
-                try await requireTLS(issued, key)
-                try await session.confirm(issued, request)
-                stage = .done
-                let identity = try await store(
-                    issued, TrustBundle(terms.authorities + authorities), key, replacing: current)
-                await session.noteOutcome(nil)
-                return identity
-            }
-        } catch {
-            // Before a token takes seconds to destroy the key: a process that is killed in that time must not lose it.
-            await session.noteOutcome(error)
-            if let record = stage.abandoned(after: error, isFinal: session.isFinalRefusal(error)) {
-                await abandon(record, after: current?.key)
-            }
-            throw error
+            return try await EnrolmentAttempt(run: self, session: session, current: current).identity()
         }
     }
 
@@ -145,101 +50,28 @@ struct EnrolmentRun {
         let entry = try await blocking { () throws(ProviderError) in
             try storage.entry(named: plan.storageName)
         }
-        guard let entry, let kept = entry.key else { return nil }
+        guard let entry, let reference = entry.key else { return nil }
         do throws(ProviderError) {
-            if let key = try await keys.key(for: kept, interaction) {
+            if let key = try await keys.key(for: reference, interaction) {
                 return Current(
-                    key: kept, identity: try provider.identity(entry, key),
+                    key: reference, identity: try provider.identity(entry, key),
                     requestedSubject: entry.attributes[Self.requestedSubject])
             }
             environment.logger.warning("the key of the current identity is no longer in its key store")
         } catch {
             // A key store that is no longer configured may be lost, and is not waited for.
-            if keys.isConfigured(kept) { throw error }
+            if keys.isConfigured(reference) { throw error }
             environment.logger.warning(
                 "the token with the current identity's key cannot be used", metadata: ["reason": "\(error)"])
         }
-        return Current(key: kept, identity: nil, requestedSubject: nil)
+        return Current(key: reference, identity: nil, requestedSubject: nil)
     }
 
     /// The attribute of an entry whose certificate has another subject than the requested one: that one.
-    private static let requestedSubject = "requested-subject"
+    static let requestedSubject = "requested-subject"
 
-    /// Returns the names for the request: those of the certificate to be renewed, as servers demand (RFC 7030, section
-    /// 4.2.2), if it was issued for the configured names; else the configured names.
-    private func names(renewing current: Identity?, _ requestedSubject: String?) -> CertificateRequest.Names {
-        guard let leaf = current?.certificate, IssuedCertificate.hasAlternativeNames(leaf, of: plan.names),
-            IssuedCertificate.hasSubject(leaf, of: plan.names) || requestedSubject == plan.names.subjectText,
-            let names = try? CertificateRequest.Names(of: leaf)
-        else { return plan.names }
-        return names
-    }
-
-    /// Waits before the server is asked again about a pending request.
-    ///
-    /// - Parameter told: The delay that the server has asked for, if any.
-    /// - Throws: `pending` if the delay exceeds the timeout; `userCancelled`.
-    private func wait(
-        _ delay: Duration, told: Duration?, until end: ContinuousClock.Instant
-    ) async throws(ProviderError) {
-        guard retryPolicy.now() + delay < end else {
-            let date = told.map { "after \((environment.now() + Double($0.components.seconds)).formatted(.iso8601))" }
-            throw ProviderError(
-                .pending,
-                "\(server.serverName) has not decided on the request yet; ask again \(date ?? "later"). The "
-                    + "next attempt uses the same key.",
-                retryAfter: told)
-        }
-        let next = retryPolicy.now() + max(delay, .milliseconds(100))
-        do {
-            while case let left = retryPolicy.now().duration(to: next), left > .zero {
-                interaction.report("Waiting for \(server.serverName) to decide", remaining: left)
-                try await retryPolicy.sleep(min(left, .seconds(1)))
-            }
-            interaction.report("", remaining: .zero)
-        } catch {
-            interaction.report("", remaining: .zero)
-            throw ProviderError(
-                .userCancelled, "The enrolment was cancelled. The next attempt uses the same key.")
-        }
-    }
-
-    /// Warns that the server has issued for another subject than the requested one.
-    ///
-    /// - Parameter isOwn: Whether this host has made the key, so that the server has seen the request.
-    /// - Throws: `protocolError` for a key that the server has sent: it may be another host's.
-    private func noteSubject(of issued: IssuedCertificate, isOwn: Bool) throws(ProviderError) {
-        let (subject, wanted) = (issued.chain[0].subject, plan.names.subjectText)
-        guard isOwn else {
-            throw ProviderError(
-                .protocolError,
-                "The certificate that the server has issued is refused: its subject is '\(subject)', but '\(wanted)' was "
-                    + "requested, and the server has made the key. If the server is right, set 'subject' to its subject."
-            )
-        }
-        switch plan.subjectRule {
-        case .server: return
-        case .preferred: break
-        case .required:
-            throw ProviderError(
-                .protocolError,
-                "The certificate that the server has issued is refused: its subject is '\(subject)', but '\(wanted)' was "
-                    + "requested. If the server decides on the subject, set 'names' to server.")
-        }
-        environment.logger.warning(
-            "the server has issued for another subject than the requested one; its alternative names are as requested",
-            metadata: ["subject": "\(subject)", "requested": "\(wanted)"])
-    }
-
-    /// Checks that TLS takes what the server has issued, before anything is replaced by it. Does not use the key.
-    private func requireTLS(
-        _ issued: IssuedCertificate, _ key: any IdentityKey
-    ) async throws(ProviderError) {
-        let identity = try Identity(certificateChain: issued.chain, key: key, provenance: .init(provider: provider.id))
-        try await blocking { () throws(ProviderError) in _ = try TLSCredentials(identity) }
-    }
-
-    private func store(
+    /// Stores the identity, and discards what it replaces.
+    func store(
         _ issued: IssuedCertificate, _ trust: TrustBundle?, _ key: any IdentityKey, replacing old: Current?
     ) async throws(ProviderError) -> Identity {
         let reference = keys.store.reference(to: key)
@@ -255,7 +87,7 @@ struct EnrolmentRun {
         }
         environment.logger.debug("identity enrolled", metadata: ["subject": "\(identity.certificate.subject)"])
         do throws(ProviderError) {
-            try await keep(nil)
+            try await save(nil)
             // One may have been issued to a process that ended before it stored it.
             try await keys.store.certificates?.removeOtherCertificates(
                 than: identity.certificate, of: reference, interaction)

@@ -111,6 +111,50 @@ import Testing
         #expect(try await fresh.keys().count == 1)
     }
 
+    @Test("A wait for a decision is counted down")
+    func aWaitIsCountedDown() async throws {
+        let (host, person) = (try Host(), Person(confirming: nil))
+        host.server.state.withLock { ($0.looks, $0.retryAfter) = (1, .seconds(3)) }
+        _ = try await host.provider().getCertificate(person)
+        #expect(person.waits == [3, 2, 1, 0].map { .seconds($0) })
+        #expect(host.waits.all.withLock(\.self) == [1, 1, 1].map { .seconds($0) })
+    }
+
+    @Test(
+        "A decision is asked for less and less often, and \"at once\" does not mean each second", arguments: [nil, 0])
+    func theDelaysGrow(told: Int?) async throws {
+        let host = try Host(draw: 1)
+        host.server.state.withLock { ($0.looks, $0.retryAfter) = (1000, told.map { .seconds($0) }) }
+        let error = await failure { _ = try await host.provider().getCertificate(person) }
+        // After 5.2, 6.2, 8.2, 12.2 and 20.2 seconds; the next one would be too late.
+        #expect(host.server.state.withLock { $0.heard.count { $0 == "look" } } == 6)
+        #expect(host.waits.sum == .seconds(52))
+        // A time that the server has not named is not passed on.
+        #expect(error?.code == .pending && error?.retryAfter == told.map { .seconds($0) })
+    }
+
+    @Test(
+        "The plan decides on a certificate with another subject",
+        arguments: [SubjectRule.required, .preferred, .server])
+    func theSubjectRule(rule: SubjectRule) async throws {
+        let host = try Host()
+        host.server.state.withLock { $0.subject = "Another Name" }
+        let provider = try host.provider { $0.subjectRule = rule }
+        for _ in 0..<2 {
+            let error = await failure { _ = try await provider.getCertificate(person) }
+            #expect((error?.message.contains("set 'names' to server") == true) == (rule == .required))
+            #expect(try (provider.getStoredCertificate() == nil) == (rule == .required))
+        }
+        let isWarned = host.log.warnings.contains { $0.contains("another subject than the requested one") }
+        let remarks = await provider.listIdentities().remarks
+        let isRemarked = remarks.contains {
+            $0.hasSuffix(
+                "has issued for the subject 'CN=Another Name,O=certprov tests' instead of 'CN=host17,O=certprov tests'."
+            )
+        }
+        #expect(isWarned == (rule == .preferred) && isRemarked == (rule == .preferred))
+    }
+
     /// Each write to the store and each answer of the server may be the last event of a process.
     @Test("A kill at any step loses no identity and no key, and costs no second certificate", arguments: [false, true])
     func aKillAtAnyStepIsResumed(isRenewal: Bool) async throws {
@@ -140,37 +184,5 @@ import Testing
             }
         }
         Issue.record("The steps do not end.")
-    }
-}
-
-/// A host with a provider.
-private struct Host {
-    let server: InventedServer
-    let memory: InMemoryStorage
-    private let environment: ProviderEnvironment
-
-    init(
-        server: InventedServer? = nil, power: Power = Power(), memory: InMemoryStorage = InMemoryStorage()
-    ) throws {
-        self.server = try server ?? InventedServer()
-        self.memory = memory
-        let clock = Mutex(ContinuousClock.now)
-        let policy = RetryPolicy(
-            now: { clock.withLock(\.self) }, sleep: { length in clock.withLock { $0 += length } }, random: { 0.5 })
-        environment = .testing(
-            storage: HookedStorage(memory) { _, _ throws(ProviderError) in try power.spend() },
-            variables: ["PASS": "open sesame"],
-            transport: Transport(retryPolicy: policy))
-    }
-
-    func provider(needsKeyFirst: Bool = false) throws -> EnrollingProvider {
-        let parameters = ["subject": "CN=host17,O=certprov tests", "pass": "env:PASS"]
-        let made = try InventedProvider.descriptor(server, needsKeyFirst: needsKeyFirst).makeProvider(
-            environment, ProviderParameters(parameters.mapValues { .init($0) }))
-        return try #require(made as? EnrollingProvider)
-    }
-
-    func keys() async throws -> [String?] {
-        try await environment.keyStores.store("store:").list().map { $0.reference.uri }
     }
 }

@@ -114,19 +114,6 @@ import Testing
         #expect(server.requests.first?.path == "\(target)/cacerts")
     }
 
-    @Test("A pending enrolment continues with the same CSR")
-    func whatIsPendingGoesOnWithItsKey() async throws {
-        let server = try ESTResponder(.basic, .init(pending: 1, retryAfter: "3600"))
-        let storage = InMemoryStorage()
-        #expect(
-            await code { _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction()) }
-                == .pending)
-        let identity = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
-        try server.verify(identity)
-        let keys = server.requests.compactMap { $0.csrSHA256 }
-        #expect(keys.count == 2 && Set(keys).count == 1)
-    }
-
     @Test func aWrongPasswordIsRejected() async throws {
         let server = try ESTResponder(.basic, .init(password: "another"))
         #expect(await code { _ = try await server.provider().getCertificate(NoUserInteraction()) } == .rejected)

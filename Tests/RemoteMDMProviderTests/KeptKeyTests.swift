@@ -52,69 +52,6 @@ import Testing
         _ = try await provider(server, storage).getCertificate(NoUserInteraction())
     }
 
-    @Test("A pending request in a key store that is no longer there is made anew in the configured one")
-    func aLostKeyStoreDoesNotBlockAnEnrolment() async throws {
-        let server = try ESTResponder(.basic, .init(pending: 1, retryAfter: "3600"))
-        let storage = InMemoryStorage()
-        let vault = ExampleKeyStore.descriptor(ProviderID("vault"))
-        let first = try server.provider(
-            storage: storage, ["key": "vault:"], keyStores: [(vault, InMemoryStorage())])
-        #expect(await code { _ = try await first.getCertificate(NoUserInteraction()) } == .pending)
-        let log = TestLog()
-        let second = try server.provider(storage: storage, log: log)
-        // The server takes this for another request.
-        #expect(await code { _ = try await second.getCertificate(NoUserInteraction()) } == .pending)
-        #expect(log.warnings.contains { $0.contains("a key is left in a key store that cannot be used") })
-        let identity = try await second.getCertificate(NoUserInteraction())
-        #expect(identity.key.location == .store)
-        #expect(try await second.keys.store.list().count == 1)
-    }
-
-    @Test("A listing says that the stored key is not in the configured key store, until it is")
-    func aListingSaysWhereTheKeyIs() async throws {
-        let server = try ESTResponder(.basic)
-        let storage = InMemoryStorage()
-        let keyStores = [(ExampleKeyStore.descriptor(ProviderID("vault")), InMemoryStorage() as any IdentityStorage)]
-        let first = try server.provider(storage: storage, keyStores: keyStores)
-        func isSaid(by provider: EnrollingProvider) async -> Bool {
-            await provider.listIdentities().remarks.contains { $0.contains("not in the key store of 'key'") }
-        }
-        _ = try await first.getCertificate(NoUserInteraction())
-        #expect(await !isSaid(by: first))
-        let second = try server.provider(storage: storage, ["key": "vault:"], keyStores: keyStores)
-        #expect(await isSaid(by: second))
-        _ = try await second.getCertificate(NoUserInteraction())
-        #expect(await !isSaid(by: second))
-    }
-
-    @Test("A changed 'key-type' replaces the key of a pending request")
-    func anotherConfigurationWantsAnotherKey() async throws {
-        let server = try ESTResponder(.basic, .init(pending: 1, retryAfter: "3600"))
-        let storage = InMemoryStorage()
-        let first = try server.provider(storage: storage, ["key-type": "p256"])
-        #expect(await code { _ = try await first.getCertificate(NoUserInteraction()) } == .pending)
-        // The request with the first key has no waiting client now; the server takes this for another request.
-        let second = try server.provider(storage: storage, ["key-type": "p384"])
-        #expect(await code { _ = try await second.getCertificate(NoUserInteraction()) } == .pending)
-        #expect(try await second.getCertificate(NoUserInteraction()).certificate.publicKey.curve == "P-384")
-    }
-
-    @Test("An identity with an unreadable enrolment record can be deleted")
-    func whatCannotBeReadIsDeletedAllTheSame() async throws {
-        let server = try ESTResponder(.basic)
-        let storage = OneIdentity()
-        let log = TestLog()
-        let provider = try server.provider(storage: storage, log: log)
-        _ = try await provider.getCertificate(NoUserInteraction())
-        try storage.updateRecord(named: "enrolment-") { _ in SecretBytes(copying: [2, 1, 2]) }
-        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .storeReadFailed)
-        #expect(try await provider.announcedDeletions().isEmpty && log.warnings.isEmpty)
-        try provider.deleteStoredCertificate()
-        #expect(log.warnings.count == 1 && log.warnings[0].contains("its key may be left in a key store"))
-        #expect(try provider.getStoredCertificate() == nil)
-        _ = try await provider.getCertificate(NoUserInteraction())
-    }
-
     @Test(
         "What is damaged in the store can be deleted",
         arguments: ["records/mdm/enrolment-", "records/mdm/authorities-", "identities/mdm/", "store.key"])
@@ -140,42 +77,6 @@ import Testing
         let left = directory.contents().filter { $0.contains("/mdm/") && !$0.contains("/.") && !$0.contains("/keys-") }
         #expect(left.isEmpty, "\(left)")
         try server.verify(try await provider.getCertificate(NoUserInteraction()))
-    }
-
-    @Test("An identity is not deleted if its entry cannot be read, unless that is damaged", arguments: [false, true])
-    func anUnreadEntryIsNotDeleted(isDamaged: Bool) async throws {
-        let server = try ESTResponder(.basic)
-        let memory = InMemoryStorage()
-        _ = try await server.provider(storage: memory).getCertificate(NoUserInteraction())
-        let failure = ProviderError(
-            .storeReadFailed, "Input/output error.", reason: isDamaged ? .damaged : nil)
-        let log = TestLog()
-        let unreadable = HookedStorage(memory) { call, _ throws(ProviderError) in
-            if case .entry = call { throw failure }
-        }
-        let provider = try server.provider(storage: unreadable, log: log)
-        if isDamaged {
-            try provider.deleteStoredCertificate()
-        } else {
-            #expect(throws: ProviderError.self) { try provider.deleteStoredCertificate() }
-            await #expect(throws: ProviderError.self) { try await provider.announcedDeletions() }
-        }
-        #expect(try memory.entryNames().isEmpty == isDamaged && log.warnings.isEmpty != isDamaged)
-        // The record of keys names the key that a damaged entry does not.
-        #expect(try await provider.keys.store.list().isEmpty == isDamaged)
-    }
-
-    @Test func aPendingEnrolmentOfANewerVersionIsNotDeleted() async throws {
-        let server = try ESTResponder(.basic)
-        let storage = InMemoryStorage()
-        let provider = try server.provider(storage: storage)
-        _ = try await provider.getCertificate(NoUserInteraction())
-        let newer = SecretBytes(utf8: #"{"version":2}"#)
-        try storage.updateRecord(named: provider.recordName) { _ in newer }
-        let error = #expect(throws: ProviderError.self) { try provider.deleteStoredCertificate() }
-        #expect(error?.code == .storeReadFailed && error?.message.contains("newer certprov") == true)
-        #expect(try storage.record(named: provider.recordName) == newer)
-        #expect(try provider.getStoredCertificate() != nil)
     }
 
     @Test func aPasswordIsNotForAServerWithoutTLS() {

@@ -115,32 +115,6 @@ import Testing
         #expect(operations.filter { $0 == .simpleenroll }.count >= 3)
     }
 
-    @Test func aWaitForADecisionIsCountedDown() async throws {
-        let server = try ESTResponder(.basic, .init(pending: 1, retryAfter: "3"))
-        let (clock, person) = (TurnedClock(), Person(confirming: nil))
-        _ = try await server.provider(clock: clock).getCertificate(person)
-        #expect(person.waits == [3, 2, 1, 0].map { .seconds($0) })
-        #expect(clock.waits == [1, 1, 1].map { .seconds($0) })
-    }
-
-    /// SCEP names no time; and "at once" does not mean each second.
-    @Test(arguments: ["absent", "0"]) func aDecisionIsAskedForLessAndLessOften(retryAfter: String) async throws {
-        let server = try ESTResponder(.basic, .init(pending: 99, retryAfter: retryAfter))
-        let clock = TurnedClock(draw: 1)
-        let error = await #expect(throws: ProviderError.self) {
-            try await server.provider(["timeout": "60"], clock: clock).getCertificate(NoUserInteraction())
-        }
-        // After 5.2, 6.2, 8.2, 12.2 and 20.2 seconds; the next one would be too late.
-        let asked = server.requests.filter { $0.user != nil }
-        #expect(asked.count == 6)
-        #expect(clock.waits.reduce(.zero, +) == .seconds(52))
-        // A time that the server has not named is not passed on.
-        #expect(error?.code == .pending && error?.retryAfter == (retryAfter == "0" ? .zero : nil))
-        let retryPolicy = TurnedClock(draw: 0).retryPolicy
-        #expect(retryPolicy.delay(beforePoll: 9, retryAfter: .zero) == .milliseconds(4200))
-        #expect(retryPolicy.delay(beforePoll: 9, retryAfter: .seconds(2)) == .seconds(2))
-    }
-
     @Test("SCEP fetches CA certificates and capabilities once; PKIOperation is not repeatable")
     func soItIsWithSCEP() async throws {
         let responder = try SCEPResponder(.init(pending: 1))

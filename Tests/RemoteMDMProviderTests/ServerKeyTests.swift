@@ -42,6 +42,16 @@ import Testing
         #expect(try provider.getStoredCertificate() == nil)
     }
 
+    @Test func aServersKeyReplacesTheRequestsKey() async throws {
+        let (server, storage) = (try ESTResponder(.basic), InMemoryStorage())
+        for _ in 0..<2 {
+            let provider = try server.provider(storage: storage, Self.settings.merging(["key-type": "p256"]) { $1 })
+            let identity = try await provider.getCertificate(NoUserInteraction())
+            let keys = try await provider.plan.keyStore.list()
+            #expect(keys.count == 1 && keys[0].reference.publicKey == identity.certificate.publicKey)
+        }
+    }
+
     /// A kill between two writes must not leave a certificate without its key.
     @Test func theKeyIsStoredBeforeItsCertificate() async throws {
         let server = try ESTResponder(.basic)

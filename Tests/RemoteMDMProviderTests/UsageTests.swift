@@ -41,30 +41,6 @@ import X509
         #expect(try server.provider(storage: storage).getStoredCertificate()?.certificate == client.certificate)
     }
 
-    @Test("A server that issues for servers alone is of use to usage=server, and refused for the others")
-    func aServerThatIssuesForServers() async throws {
-        for usage in IdentityUsage.sidesOfTLS {
-            let server = try ESTResponder(.basic)
-            let provider = try server.provider(label: "fault-server-only", ["usage": usage.rawValue])
-            guard usage != .server else {
-                let identity = try await provider.getCertificate(person)
-                #expect(identity.usage == .server && identity.obstacle(at: Date()) == nil)
-                #expect(!identity.certificate.permits(.client))
-                continue
-            }
-            let error = await #expect(throws: ProviderError.self) {
-                try await provider.getCertificate(person)
-            }
-            #expect(error?.code == .protocolError)
-            #expect(
-                error?.message.contains(
-                    "it does not permit TLS client authentication, by its extended key usage, which usage=\(usage) needs"
-                )
-                    == true, "\(String(describing: error))")
-            #expect(try provider.getStoredCertificate() == nil)
-        }
-    }
-
     @Test("A wish of the server for an extended key usage is met with that of the usage")
     func theWishIsMetWithTheUsage() async throws {
         let server = try ESTResponder(.basic, .init(wishes: ["extension:2.5.29.37"], enforcesWishes: true))
@@ -75,7 +51,7 @@ import X509
     }
 
     @Test(
-        "A certificate without the requested subject, or with another, is used with a warning",
+        "A certificate without the requested subject, or with another, is used and renewed",
         arguments: [
             ("no-subject", ""), ("wrong-subject", "CN=Somebody Else,O=Enrolment Test"),
         ])
@@ -84,58 +60,19 @@ import X509
         let storage = InMemoryStorage()
         let names = ["subject-alternative-names": "dns:client.example"]
         for isRenewal in [false, true] {
-            let log = TestLog()
-            let provider = try server.provider(storage: storage, label: "fault-\(fault)", names, log: log)
+            let provider = try server.provider(storage: storage, label: "fault-\(fault)", names)
             let identity = try await provider.getCertificate(person)
             #expect(identity.certificate.subject == subject)
             #expect(identity.certificate.subjectAlternativeNames == [.dns("client.example")])
-            #expect(
-                log.warnings.contains {
-                    $0.contains("another subject than the requested one") && $0.contains("CN=client")
-                },
-                "\(log.text)")
-            let remarks = await provider.listIdentities().remarks
-            #expect(
-                remarks.contains {
-                    $0.hasSuffix("has issued for the subject '\(subject)' instead of 'CN=client,O=Example'.")
-                })
             // The renewal has the names of the certificate (RFC 7030, section 4.2.2), else this server refuses it.
             #expect(server.requests.contains { $0.operation == .simplereenroll } == isRenewal)
         }
     }
 
-    @Test("With names=requested another subject is refused, with names=server it is used without a warning")
-    func namesSayWhoDecidesOnTheSubject() async throws {
-        let server = try ESTResponder(.basic)
-        let storage = InMemoryStorage()
-        let names = ["subject-alternative-names": "dns:client.example"]
-        func provider(_ rule: String, _ log: TestLog = TestLog()) throws -> any CertificateProvider {
-            try server.provider(
-                storage: storage, label: "fault-wrong-subject", names.merging(["names": rule]) { $1 }, log: log)
-        }
-        let error = await failure { try await provider("requested").getCertificate(person) }
-        #expect(error?.code == .protocolError && error?.message.contains("set 'names' to server") == true)
-        #expect(try provider("requested").getStoredCertificate() == nil)
-        for _ in 0..<2 {
-            let log = TestLog()
-            let provider = try provider("server", log)
-            let identity = try await provider.getCertificate(person)
-            #expect(identity.certificate.subject == "CN=Somebody Else,O=Enrolment Test")
-            #expect(log.warnings.isEmpty, "\(log.text)")
-            let remarks = await provider.listing?.listIdentities().remarks
-            #expect(remarks == [], "\(String(describing: remarks))")
-        }
-        #expect(throws: ProviderError.self) { try provider("other") }
-    }
-
-    @Test("A certificate without any name is refused")
-    func someNameIsNeeded() async throws {
-        let server = try ESTResponder(.basic)
-        let provider = try server.provider(label: "fault-no-subject")
-        let error = await #expect(throws: ProviderError.self) { try await provider.getCertificate(person) }
-        #expect(error?.code == .protocolError)
-        #expect(
-            error?.message.contains("it has no name: the server has dropped the subject 'CN=client,O=Example'") == true,
-            "\(String(describing: error))")
+    @Test(
+        "The parameter names sets the rule for the subject",
+        arguments: [("requested", SubjectRule.required), ("server", .server), ("", .preferred)])
+    func theSubjectRule(names: String, rule: SubjectRule) throws {
+        #expect(try ESTResponder(.basic).provider(["names": names]).plan.subjectRule == rule)
     }
 }

@@ -71,7 +71,7 @@ public struct InventedProvider: EnrolmentProtocol {
                 try server.submit(ticket, request.csr, of: request.names, for: request.key.publicKey)
             }
             switch try server.look(ticket) {
-            case .waiting: return .pending()
+            case .waiting: return .pending(retryAfter: server.retryAfter)
             case .issued(let leaf): return .issued([leaf])
             case .refused:
                 // A status that means the request.

@@ -14,6 +14,10 @@ public final class InventedServer: Sendable {
         public var refuses = false
         public var refusesAcceptance = false
         public var keyType: KeyType?
+        /// The delay that the server names while it has not decided.
+        public var retryAfter: Duration?
+        /// The common name that is issued for, instead of the requested one.
+        public var subject: String?
         /// Whether a renewal is refused where a first enrolment is not.
         public var hasForgottenRenewals = false
         /// The next call fails so.
@@ -38,6 +42,7 @@ public final class InventedServer: Sendable {
 
     var authorities: [X509Certificate] { [authority.root, authority.intermediate] }
     var pass: SecretBytes { state.withLock(\.pass) }
+    var retryAfter: Duration? { state.withLock(\.retryAfter) }
     var keyType: KeyType? { state.withLock(\.keyType) }
     var hasForgottenRenewals: Bool { state.withLock(\.hasForgottenRenewals) }
 
@@ -69,7 +74,8 @@ public final class InventedServer: Sendable {
         let isRefused = state.withLock(\.refuses)
         guard !isRefused else { return state.withLock { $0.tickets[ticket] = (.refused, $0.looks) } }
         do {
-            let leaf = try authority.certify(key.derRepresentation, as: names.commonName ?? "")
+            let leaf = try authority.certify(
+                key.derRepresentation, as: state.withLock(\.subject) ?? names.commonName ?? "")
             state.withLock { state in
                 state.issued.append(leaf)
                 state.tickets[ticket] = (.issued(leaf), state.looks)

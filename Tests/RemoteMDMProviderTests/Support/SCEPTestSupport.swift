@@ -101,17 +101,3 @@ final class Counter: Sendable {
     var value: Int { count.load(ordering: .relaxed) }
     func increment() { count.add(1, ordering: .relaxed) }
 }
-
-extension IssuedCertificate {
-    /// Checks the answer to a request.
-    init(
-        _ certificates: [X509Certificate], for request: EnrolmentRequest, usage: IdentityUsage = .client,
-        from authorities: [X509Certificate],
-        through intermediates: [X509Certificate] = [], at now: Date
-    ) async throws {
-        try await self.init(
-            certificates, for: request.key.publicKey, request.names, usage: usage,
-            renewing: request.current?.certificate,
-            from: authorities, through: intermediates, at: now)
-    }
-}

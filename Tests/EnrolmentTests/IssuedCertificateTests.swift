@@ -1,35 +1,40 @@
 import CertificateProviding
 import Crypto
-import Enrolment
 import Foundation
 import SwiftASN1
 import TestSupport
 import Testing
 import X509
 
-@testable import RemoteMDMProvider
-
 /// The accepted part of a server's answer, and the stored part of it.
 @Suite struct IssuedCertificateTests {
     private let root = Result { try TestParty("root") }
     private let issuing = Result { try TestParty("issuing") }
-    private let request: EnrolmentRequest
-
-    init() async throws { request = try await .testing("CN=client", names: [], key: TestKeys.makeP256()) }
+    private let key = P256.Signing.PrivateKey().publicKey
 
     private func leaf(
-        by issuer: TestParty, isAuthority: Bool = false, _ extensions: [Certificate.Extension] = []
+        by issuer: TestParty, isAuthority: Bool = false, named name: DistinguishedName? = nil,
+        _ extensions: [Certificate.Extension] = []
     ) throws -> X509Certificate {
-        let spki = PEMDocument(type: "PUBLIC KEY", derBytes: request.key.publicKey.derRepresentation)
-        return try issuer.certify(
-            Certificate.PublicKey(pemDocument: spki), as: DistinguishedName { CommonName("client") },
-            isAuthority: isAuthority, extensions)
+        let name = try name ?? DistinguishedName { CommonName("client") }
+        return try issuer.certify(.init(key), as: name, isAuthority: isAuthority, extensions)
     }
 
-    private func refusal(_ certificates: [X509Certificate]) async throws -> String {
+    /// Checks an answer to a request for `CN=client`.
+    private func check(
+        _ certificates: [X509Certificate], usage: IdentityUsage = .client, from authorities: [X509Certificate],
+        through intermediates: [X509Certificate] = []
+    ) async throws -> IssuedCertificate {
+        try await IssuedCertificate(
+            certificates, for: PublicKeyInfo(derRepresentation: Array(key.derRepresentation)),
+            .init(subject: "CN=client"), usage: usage,
+            from: authorities, through: intermediates, at: Date())
+    }
+
+    private func refusal(_ certificates: [X509Certificate], usage: IdentityUsage = .client) async throws -> String {
         let authorities = [try root.get().certify()]
         let error = await #expect(throws: ProviderError.self) {
-            _ = try await IssuedCertificate(certificates, for: request, from: authorities, at: Date())
+            _ = try await check(certificates, usage: usage, from: authorities)
         }
         #expect(error?.code == .protocolError)
         return error?.message ?? ""
@@ -41,7 +46,7 @@ import X509
         // Of the same name, with another key, and valid for longer.
         let namesake = try root.get().certify(TestParty("issuing"))
         for bag in [[leaf, right, namesake], [namesake, right, leaf]] {
-            let issued = try await IssuedCertificate(bag, for: request, from: [root.get().certify()], at: Date())
+            let issued = try await check(bag, from: [root.get().certify()])
             #expect(issued.chain == [leaf, right])
         }
     }
@@ -54,8 +59,7 @@ import X509
         let chain = [leaf, try upper.certify(issuing.get()), try root.get().certify(upper)]
         let namesakes = [try TestParty("upper").certify(issuing.get()), try root.get().certify(TestParty("upper"))]
         let authorities = [chain[1], try root.get().certify()]
-        let issued = try await IssuedCertificate(
-            namesakes + chain, for: request, from: authorities, at: Date())
+        let issued = try await check(namesakes + chain, from: authorities)
         #expect(issued.chain == chain)
     }
 
@@ -65,14 +69,12 @@ import X509
         let (leaf, between) = (try leaf(by: issuing.get()), try root.get().certify(issuing.get()))
         #expect(try await refusal([leaf]).contains("is not among the server's authorities"))
         let authorities = [try root.get().certify()]
-        let issued = try await IssuedCertificate(
-            [leaf], for: request, from: authorities, through: [between], at: Date())
+        let issued = try await check([leaf], from: authorities, through: [between])
         #expect(issued.chain == [leaf, between])
         // It is not a trust anchor itself.
         let other = try TestParty("other")
         await #expect(throws: ProviderError.self) {
-            try await IssuedCertificate(
-                [self.leaf(by: other)], for: request, from: authorities, through: [other.certify()], at: Date())
+            try await check([self.leaf(by: other)], from: authorities, through: [other.certify()])
         }
     }
 
@@ -80,9 +82,7 @@ import X509
     func whatIsThereTwiceIsThereOnce() async throws {
         let authority = try root.get().certify()
         let leaf = try leaf(by: root.get())
-        let bag = try OpenSSLCommand.bag(of: [leaf, authority, leaf, authority])
-        #expect(try CertificateBag.certificates(in: bag).count == 2)
-        let issued = try await IssuedCertificate([leaf, leaf], for: request, from: [authority], at: Date())
+        let issued = try await check([leaf, leaf, authority, authority], from: [authority])
         #expect(issued.chain == [leaf])
     }
 
@@ -101,8 +101,7 @@ import X509
         let authorities = [try root.get().certify(nil, isRoot ? [forServers] : [])]
         for usage in IdentityUsage.sidesOfTLS {
             do {
-                let issued = try await IssuedCertificate(
-                    [leaf, between], for: request, usage: usage, from: authorities, at: Date())
+                let issued = try await check([leaf, between], usage: usage, from: authorities)
                 #expect(usage == .server && issued.chain == [leaf, between])
             } catch let error as ProviderError {
                 #expect(usage != .server && error.code == .protocolError)
@@ -112,6 +111,26 @@ import X509
                     ), "\(error)")
             }
         }
+    }
+
+    @Test("A certificate for servers alone is refused for the other usages", arguments: IdentityUsage.sidesOfTLS)
+    func aCertificateForServers(usage: IdentityUsage) async throws {
+        let forServers = try Certificate.Extension(ExtendedKeyUsage([.serverAuth]), critical: false)
+        let leaf = try leaf(by: root.get(), [forServers])
+        guard usage != .server else {
+            #expect(try await check([leaf], usage: usage, from: [root.get().certify()]).chain == [leaf])
+            return
+        }
+        let reason =
+            "it does not permit TLS client authentication, by its extended key usage, which usage=\(usage) needs"
+        #expect(try await refusal([leaf], usage: usage).contains(reason))
+    }
+
+    @Test("A certificate without any name is refused")
+    func someNameIsNeeded() async throws {
+        let nameless = try leaf(by: root.get(), named: DistinguishedName())
+        #expect(
+            try await refusal([nameless]).contains("it has no name: the server has dropped the subject 'CN=client'"))
     }
 
     @Test("The error says why the chain is not valid")
@@ -126,16 +145,14 @@ import X509
         async throws
     {
         let folder = try TemporaryDirectory()
-        let pkcs8 = try TestKeys.rsa.get().pkcs8Representation().withUnsafeBytes { Array($0) }
-        try folder.write(PEMDocument(type: "PRIVATE KEY", derBytes: pkcs8).pemString.utf8, to: "key")
         try Subprocess.openssl(
-            "req", "-x509", "-new", "-key", "key", "-\(digest)", "-subj", "/O=Example/CN=device", "-days", "1",
-            "-addext", "basicConstraints=critical,CA:FALSE", "-addext", "subjectAltName=DNS:device.example",
-            "-outform", "DER", "-out", "leaf", in: folder.path)
+            "req", "-x509", "-newkey", "rsa:2048", "-noenc", "-keyout", "key", "-\(digest)", "-subj", "/CN=client",
+            "-days",
+            "1", "-addext", "basicConstraints=critical,CA:FALSE", "-outform", "DER", "-out", "leaf", in: folder.path)
         let leaf = try X509Certificate(derRepresentation: folder.read("leaf"))
-        let request = try await EnrolmentRequest.testing("CN=device,O=Example", key: TestKeys.rsa.get())
         let error = await #expect(throws: ProviderError.self) {
-            _ = try await IssuedCertificate([leaf], for: request, from: [leaf], at: Date())
+            _ = try await IssuedCertificate(
+                [leaf], for: leaf.publicKey, .init(subject: "CN=client"), from: [leaf], at: Date())
         }
         #expect(error?.message.contains(name) == true)
         #expect(error?.message.contains("swift") == false)
