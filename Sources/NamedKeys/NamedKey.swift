@@ -1,5 +1,6 @@
 public import CertificateProviding
 import FoundationEssentials
+import Signing
 
 /// A key pair with a name and without a certificate. Has the public key; the private one is in its key store.
 public struct NamedKey: Sendable {
@@ -56,4 +57,31 @@ public struct NamedKey: Sendable {
     private static let pss: [DigestAlgorithm: SignatureScheme] = [
         .sha256: .rsaPSSPSSSHA256, .sha512: .rsaPSSPSSSHA512,
     ]
+}
+
+extension NamedKey {
+    /// Reads content to be signed by the private key. Blocks.
+    ///
+    /// - Throws: `unsupportedAlgorithm` for a scheme that the key does not have, and for more content than it takes as a whole; errors
+    ///   of the content.
+    func message(
+        _ content: SigningContent, for key: any IdentityKey, _ scheme: SignatureScheme
+    ) throws(ProviderError) -> RawMessage {
+        guard key.signatureSchemes.contains(scheme) else {
+            let others = key.signatureSchemes.map(\.description).joined(separator: ", ")
+            throw ProviderError(
+                .unsupportedAlgorithm,
+                "The private key of '\(name.shown)' does not sign with \(scheme); its key store can do: \(others).")
+        }
+        return try RawMessage(content, for: key, scheme, isHashed: isConfirmed)
+    }
+
+    /// Lets the private key sign, and verifies the signature.
+    func signature(of message: RawMessage) async throws(ProviderError) -> [UInt8] {
+        if let signature = try await message.signature(verifiedBy: publicKey) { return signature }
+        throw ProviderError(
+            .keyMismatch,
+            "The signature that the private key of '\(name.shown)' has made does not verify with the public key, and is "
+                + "dropped; check the key store (\(DisplayText.visible(uri))).")
+    }
 }

@@ -163,7 +163,7 @@ public final class NamedKeys: Sendable {
                     name: name, publicKey: reference.publicKey, uri: reference.uri, isConfirmed: isConfirmed)
                 // A key that does not work must not have a name.
                 let probe = SigningContent(Identity.possessionProbe())
-                _ = try await Message(probe, for: pair, made, pair.scheme()).signature()
+                _ = try await pair.signature(of: try pair.message(probe, for: made, pair.scheme()))
                 try await setState(.made, of: reference)
                 return pair
             } catch {
@@ -227,10 +227,10 @@ public final class NamedKeys: Sendable {
                     + "pair, and create it anew.")
         }
         let message = try await environment.executor.run { () throws(ProviderError) in
-            try Message(content, for: pair, key, scheme)
+            try pair.message(content, for: key, scheme)
         }
         if pair.isConfirmed { try await confirm(message, pair, interaction) }
-        return try await message.signature()
+        return try await pair.signature(of: message)
     }
 
     private func requirePerson(
@@ -244,11 +244,11 @@ public final class NamedKeys: Sendable {
     }
 
     private func confirm(
-        _ message: Message, _ pair: NamedKey, _ interaction: any UserInteraction
+        _ message: RawMessage, _ pair: NamedKey, _ interaction: any UserInteraction
     ) async throws(ProviderError) {
         let question =
             "Sign \(message.count) bytes with the key pair '\(pair.name.shown)'? Their SHA-256 is "
-            + "\(DisplayText.hexadecimal(message.shownDigest))."
+            + "\(DisplayText.hexadecimal(message.sha256 ?? []))."
         guard try await interaction.confirm(question) else {
             throw ProviderError(.userCancelled, "The signature with '\(pair.name.shown)' was declined.")
         }
@@ -278,7 +278,7 @@ public final class NamedKeys: Sendable {
         return try await changing(interaction) { () async throws(ProviderError) in
             let entries = try await reading().filter { $0.isOf(name) }
             for entry in entries where isLeft || entry.state == .made {
-                if isLeft { try await cross(out: entry.key) } else { try await delete(entry.key, interaction) }
+                if isLeft { try await remove(entry.key) } else { try await delete(entry.key, interaction) }
             }
             if !isLeft { try await destroyLeftovers(interaction) }
             return entries.contains { $0.state == .made }
@@ -302,10 +302,10 @@ public final class NamedKeys: Sendable {
             }
             throw reason
         }
-        try await cross(out: key)
+        try await remove(key)
     }
 
-    private func cross(out key: KeyReference) async throws(ProviderError) {
+    private func remove(_ key: KeyReference) async throws(ProviderError) {
         try await environment.executor.run { [record] () throws(ProviderError) in try record.remove(key) }
     }
 
@@ -335,7 +335,7 @@ public final class NamedKeys: Sendable {
                     }
                     await other.shutdown()
                 }
-                try await cross(out: left.key)
+                try await remove(left.key)
             } catch {
                 environment.logger.warning(
                     "the private key of a named pair that was not finished is left in its key store",

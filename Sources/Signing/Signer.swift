@@ -82,26 +82,11 @@ public struct Signer: Sendable {
     /// - Throws: `storeReadFailed`, `unsupportedAlgorithm` for too much content, `keyMismatch` for a signature that does not verify,
     ///   and errors of the key.
     public func rawSignature(of content: SigningContent) async throws(ProviderError) -> [UInt8] {
-        let (key, scheme, publicKey) = (identity.key, scheme, identity.certificate.publicKey)
-        if let digestSigner = key.digestSigner, digestSigner.digestSchemes.contains(scheme),
-            let algorithm = scheme.digestAlgorithm
-        {
-            let digest = try await executor.run { () throws(ProviderError) in
-                try content.digest(by: algorithm)
-            }
-            let signature = try await digestSigner.signature(forDigest: digest, using: scheme)
-            let isValid = OpenSSLLibrary().isValidSignature(signature, ofDigest: digest, by: publicKey, using: scheme)
-            guard isValid else { throw invalidSignature() }
-            return signature
+        let message = try await executor.run { [identity, scheme] () throws(ProviderError) in
+            try RawMessage(content, for: identity.key, scheme)
         }
-        let message = try await executor.run { () throws(ProviderError) in try content.bytes() }
-        let signature = try await key.signature(for: message, using: scheme)
-        guard publicKey.isValidSignature(signature, for: message, using: scheme) else { throw invalidSignature() }
-        return signature
-    }
-
-    private func invalidSignature() -> ProviderError {
-        ProviderError(
+        if let signature = try await message.signature(verifiedBy: identity.certificate.publicKey) { return signature }
+        throw ProviderError(
             .keyMismatch,
             "The signature does not verify with the certificate '\(identity.certificate.subject)': its key store has another key, or is faulty, or the certificate does not permit \(scheme).",
             provider: identity.provenance.provider)
