@@ -221,9 +221,15 @@ extension CommandContext {
         var environment = environment(try identityStore().storage(for: Self.requestStorage))
         // The remains in another key store are destroyed when that is used again, and are not reported here.
         environment.logger = Logger(label: "certprov") { _ in SwiftLogNoOpLogHandler() }
-        let left = try await recordsOfOthers(in: store, environment, interaction)
-        let place = try await freeRecord(left, environment)
-        let keys = OwnedKeys(store, environment, record: place.name)
+        let (free, unsettled) = try await requestRecords(in: store, environment, interaction)
+        if free == nil { try await unsettled.first?.settle() }
+        guard let place = free ?? unsettled.first else {
+            throw ProviderError(
+                .unavailable,
+                "\(Self.requestRecords.count) commands make a key at this moment; try again when one of them has ended."
+            )
+        }
+        let keys = place.keys
         place.lease.isUnsettled = false
         let (key, request): (any IdentityKey, CertificateRequest)
         do throws(ProviderError) {
@@ -237,76 +243,54 @@ extension CommandContext {
             place.lease.isUnsettled = false
             throw error
         }
-        // The request is out. A key that cannot be crossed out is named by the next command.
+        // The request is out. A key that cannot be removed from the record is named by the next command.
         if (try? await keys.handOver(store.reference(to: key))) != nil { place.lease.isUnsettled = false }
         if file != nil { try show(key, request) }
-        for record in left { try? await record.crossOut() }
+        for record in unsettled.dropFirst(free == nil ? 1 : 0) { try? await record.settle() }
     }
 
-    /// A record whose process was killed while it wrote the request for a key.
-    private struct UnsettledRecord {
-        let name: String
+    /// The record of one command's key.
+    private struct RequestRecord {
         let lease: RecordLease
         let keys: OwnedKeys
-        let references: [KeyReference]
 
-        /// The keys have been named. One that cannot be crossed out is named again.
-        func crossOut() async throws(ProviderError) {
-            for key in references { try await keys.handOver(key) }
+        /// The keys have been named. One that cannot be removed from the record is named again.
+        func settle() async throws(ProviderError) {
+            for key in try keys.recorded() { try await keys.handOver(key) }
         }
     }
 
-    private func freeRecord(
-        _ left: [UnsettledRecord], _ environment: ProviderEnvironment
-    ) async throws(ProviderError) -> (name: String, lease: RecordLease) {
-        for record in Self.requestRecords {
-            guard let lease = try await environment.lease(of: record) else { continue }
-            // Its process was killed since the look at the records: the next command names that key.
-            if lease.isUnsettled, try environment.storage.record(named: record) != nil { continue }
-            return (record, lease)
-        }
-        if let first = left.first {
-            try await first.crossOut()
-            return (first.name, first.lease)
-        }
-        throw ProviderError(
-            .unavailable,
-            "\(Self.requestRecords.count) commands make a key at this moment; try again when one of them has ended.")
-    }
-
-    /// Destroys the keys of processes that were killed.
+    /// Destroys the keys of processes that were killed, and names those of processes that were killed while they wrote a request.
     ///
-    /// - Returns: The records of those that were killed while they wrote a request. Their keys are named.
-    private func recordsOfOthers(
+    /// - Returns: A free record, if there is one, and those of the named keys.
+    private func requestRecords(
         in store: any KeyStore, _ environment: ProviderEnvironment, _ interaction: any UserInteraction
-    ) async throws(ProviderError) -> [UnsettledRecord] {
-        var left: [UnsettledRecord] = []
-        for record in Self.requestRecords where try environment.storage.record(named: record) != nil {
-            guard let lease = try await environment.lease(of: record) else { continue }
-            let keys = OwnedKeys(store, environment, record: record)
-            guard lease.isUnsettled else {
-                try await keys.destroyOthers(than: [], interaction)
+    ) async throws(ProviderError) -> (free: RequestRecord?, unsettled: [RequestRecord]) {
+        var (free, unsettled): (RequestRecord?, [RequestRecord]) = (nil, [])
+        for name in Self.requestRecords {
+            let storage = environment.storage
+            let isThere = try storage.record(named: name) != nil
+            guard isThere || free == nil else { continue }
+            let lease = try await environment.executor.run { () throws(ProviderError) in
+                try storage.leaseRecord(named: name)
+            }
+            guard let lease else { continue }
+            let record = RequestRecord(lease: lease, keys: OwnedKeys(store, environment, record: name))
+            let left = try record.keys.recorded()
+            guard lease.isUnsettled, !left.isEmpty else {
+                try await record.keys.destroyOthers(than: [], interaction)
+                free = free ?? record
                 continue
             }
-            let references = try OwnedKeys.recorded(in: environment.storage, record: record)
-            for key in references {
+            for key in left {
                 remark(
                     "an earlier keygen was killed while it wrote the request for the key \(key.uri.withVisibleControls); "
                         + "the key stays, since a CA may have the request. If none has, delete it with the key store's tool."
                 )
             }
-            left.append(UnsettledRecord(name: record, lease: lease, keys: keys, references: references))
+            unsettled.append(record)
         }
-        return left
-    }
-}
-
-extension ProviderEnvironment {
-    /// Takes the lease of a record; `nil` while another process has it.
-    fileprivate func lease(of record: String) async throws(ProviderError) -> RecordLease? {
-        try await executor.run { [storage] () throws(ProviderError) in
-            try storage.leaseRecord(named: record)
-        }
+        return (free, unsettled)
     }
 }
 
