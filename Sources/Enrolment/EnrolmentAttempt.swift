@@ -88,7 +88,7 @@ struct EnrolmentAttempt {
                 case .pending(let delay):
                     try await run.change(record) { $0.isPending = true }
                     polls += 1
-                    try await wait(retryPolicy.delay(beforePoll: polls, told: delay), told: delay, until: end)
+                    try await wait(retryPolicy.delay(beforePoll: polls, retryAfter: delay), told: delay, until: end)
                 }
             }
         } catch {
