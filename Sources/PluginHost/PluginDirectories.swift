@@ -1,4 +1,4 @@
-public import CertificateProviding
+package import CertificateProviding
 import Crypto
 import FoundationEssentials
 import Glibc

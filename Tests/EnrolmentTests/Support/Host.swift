@@ -30,7 +30,7 @@ struct Host {
         self.memory = memory
         let (start, waits) = (ContinuousClock.now, self.waits)
         let policy = RetryPolicy(
-            now: { start + waits.sum }, sleep: { length in waits.all.withLock { $0.append(length) } }, draw: { draw })
+            now: { start + waits.sum }, sleep: { length in waits.all.withLock { $0.append(length) } }, random: { draw })
         var environment = ProviderEnvironment.testing(
             storage: storage ?? HookedStorage(memory) { _, _ throws(ProviderError) in try power.spend() },
             variables: ["PASS": "open sesame"], keyStores: keyStores, transport: Transport(retryPolicy: policy))
