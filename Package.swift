@@ -31,7 +31,7 @@ let package = Package(
         .library(name: "ProviderTransport", targets: ["ProviderTransport"]),
         .library(name: "Renewal", targets: ["Renewal"]),
         .library(name: "SignedData", targets: ["SignedData"]),
-        .library(name: "Signing", targets: ["Signing"]),
+        .library(name: "Signing", targets: ["PDFUpdate", "Signing"]),
         .library(name: "SigningRequests", targets: ["SigningRequests"]),
         .library(name: "Terminal", targets: ["Terminal"]),
         .executable(name: "certprov", targets: ["certprov"]),
@@ -218,7 +218,7 @@ let package = Package(
         .target(
             name: "SigningRequests",
             dependencies: [
-                "CLinux", "CertificateProviding", "IdentityStore", "OpenSSLSupport", "Signing",
+                "CLinux", "CertificateProviding", "IdentityStore", "OpenSSLSupport", "PDFUpdate", "Signing",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
@@ -313,7 +313,9 @@ let package = Package(
         // The same for programs that sign.
         .target(
             name: "CertprovSigning",
-            dependencies: ["CertificateProviding", "CertprovKit", "NamedKeys", "Signing", "SigningRequests"]),
+            dependencies: [
+                "CertificateProviding", "CertprovKit", "NamedKeys", "PDFUpdate", "Signing", "SigningRequests",
+            ]),
         .executableTarget(
             name: "certprov",
             dependencies: [

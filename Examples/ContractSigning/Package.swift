@@ -67,6 +67,7 @@ let package = Package(
             dependencies: [
                 "Contracts",
                 .product(name: "CertificateProviding", package: "certprov"),
+                .product(name: "Signing", package: "certprov"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "GRDB", package: "GRDB.swift"),
@@ -119,6 +120,7 @@ let package = Package(
             dependencies: [
                 "ContractServer", "Contracts",
                 .product(name: "CertificateProviding", package: "certprov"),
+                .product(name: "Signing", package: "certprov"),
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "GRDB", package: "GRDB.swift"),
                 .product(name: "HTTPTypes", package: "swift-http-types"),

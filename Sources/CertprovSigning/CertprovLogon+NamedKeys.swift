@@ -2,6 +2,7 @@ public import CertificateProviding
 // One import is the purpose of this product too: the kit, and what a program that signs needs beside it.
 @_exported public import CertprovKit
 @_exported public import NamedKeys
+@_exported public import PDFUpdate
 @_exported public import Signing
 @_exported public import SigningRequests
 

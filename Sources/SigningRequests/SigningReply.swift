@@ -1,6 +1,7 @@
 public import CertificateProviding
 public import FoundationEssentials
 import OpenSSLSupport
+import PDFUpdate
 
 /// A signer's reply that has been verified.
 public struct SigningReply: Sendable {
@@ -78,12 +79,12 @@ public struct SigningReply: Sendable {
         }
         let isSent = document.starts(with: sent)
         // Of another document too: a certificate that cannot be read comes first.
-        guard let found = PDFFileSignature(in: document, after: isSent ? sent.count : 0) else {
+        guard let found = PDFSignature(ofWhole: document, after: isSent ? sent.count : 0) else {
             throw word.failure("The document has no signature that covers it.")
         }
         let library = OpenSSLLibrary()
         let signature: CMSDetachedSignature
-        do { signature = try CMSDetachedSignature(found.message, in: library) } catch {
+        do { signature = try CMSDetachedSignature(found.cms, in: library) } catch {
             throw RequestWord.signatureVerificationError.failure("The signature is not one of CMS.", underlying: error)
         }
         let certificate = try certificate(signature.signerCertificate)

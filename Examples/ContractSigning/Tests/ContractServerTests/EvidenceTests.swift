@@ -1,6 +1,7 @@
 import CertificateProviding
 import Crypto
 import Foundation
+import PDFUpdate
 import SwiftASN1
 import Testing
 @_spi(CMS) import X509
@@ -195,8 +196,8 @@ struct EvidenceTests {
             try await reason(signed(pdf: signedPDF("\(template) \(many)"))) == .invalid(member: "signature.pdf"))
         // Any cut, and any place where the original may end.
         for count in stride(from: 0, to: good.count, by: 61) {
-            #expect(PDFSignature(of: Array(good[..<count]), after: min(count, Fixture.pdf().count)) == nil)
-            _ = PDFSignature(of: good, after: count)
+            #expect(PDFSignature(ofWhole: Array(good[..<count]), after: min(count, Fixture.pdf().count)) == nil)
+            _ = PDFSignature(ofWhole: good, after: count)
         }
     }
 

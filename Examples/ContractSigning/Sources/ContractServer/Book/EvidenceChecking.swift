@@ -1,6 +1,7 @@
 import CertificateProviding
 import Contracts
 import Foundation
+import PDFUpdate
 import SwiftASN1
 @_spi(CMS) import X509
 
@@ -47,7 +48,7 @@ struct EvidenceCheck: EvidenceChecking {
             throw Refusal.invalid(
                 "signature.evidence_signature", "is not a detached CMS of the evidence by the certificate in it")
         }
-        guard let signature = PDFSignature(of: documents.pdf, after: documents.original.count) else {
+        guard let signature = PDFSignature(ofWhole: documents.pdf, after: documents.original.count) else {
             throw Refusal.invalid("signature.pdf", "has no signature over the whole file after the contract's PDF")
         }
         guard await Self.signer(of: signature.content, by: signature.cms) == certificate else {
