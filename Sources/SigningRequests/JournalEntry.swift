@@ -1,10 +1,9 @@
 import CertificateProviding
 package import FoundationEssentials
-import Glibc
 
 /// A line of the journal: a request that passed step 11, and what became of it. It has no document, key, PIN or client key.
 package struct JournalEntry: Sendable, Equatable {
-    /// The outcome of a request: `signed`, `interrupted`, or the word of the reply that refused it.
+    /// The outcome of a request: `signed`, `interrupted`, or the code of the reply that refused it.
     package struct Outcome: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
         package let rawValue: String
         package init(rawValue: String) { self.rawValue = rawValue }
@@ -15,8 +14,8 @@ package struct JournalEntry: Sendable, Equatable {
         /// The process ended, or lost its disk, while it signed. No reply has left.
         package static let interrupted = Self(rawValue: "interrupted")
 
-        /// The request was refused with this word.
-        package init(_ word: RequestWord) { rawValue = word.rawValue }
+        /// The request was refused with this code.
+        package init(_ code: ResponseCode) { rawValue = code.rawValue }
     }
 
     /// The approver of a request that a rule approved.
@@ -123,7 +122,7 @@ extension JournalEntry: Codable {
         return (bytes, start)
     }
 
-    /// The outcome as JSON: words need no escapes.
+    /// The outcome as JSON: codes need no escapes.
     static func quoted(_ outcome: Outcome) -> [UInt8] { Array("\"\(outcome.rawValue)\"".utf8) }
 
     // MARK: - Times
@@ -131,34 +130,12 @@ extension JournalEntry: Codable {
     /// RFC 3339 in UTC, to the second. All texts have the same length, and the order of their times.
     static func text(of time: Date) -> String {
         // Years of four digits.
-        var seconds = time_t(min(max(time.timeIntervalSince1970, -62_135_596_800), 253_402_300_799).rounded(.down))
-        var parts = tm()
-        gmtime_r(&seconds, &parts)
-        func digits(_ value: Int32, _ width: Int) -> String {
-            String(String(repeating: "0", count: width) + String(value)).suffix(width).description
-        }
-        return digits(parts.tm_year + 1900, 4) + "-" + digits(parts.tm_mon + 1, 2) + "-" + digits(parts.tm_mday, 2)
-            + "T" + digits(parts.tm_hour, 2) + ":" + digits(parts.tm_min, 2) + ":" + digits(parts.tm_sec, 2) + "Z"
+        let seconds = min(max(time.timeIntervalSince1970, -62_135_596_800), 253_402_300_799).rounded(.down)
+        return Date(timeIntervalSince1970: seconds).formatted(.iso8601)
     }
 
     /// The time of a text that ``text(of:)`` has made; `nil` for another one.
     static func time(of text: String) -> Date? {
-        let bytes = Array(text.utf8)
-        guard bytes.count == 20, bytes.enumerated().allSatisfy({ $1 == separators[$0] ?? $1 }) else { return nil }
-        var numbers: [Int32] = []
-        for (start, count) in [(0, 4), (5, 2), (8, 2), (11, 2), (14, 2), (17, 2)] {
-            let digits = bytes[start..<start + count]
-            guard digits.allSatisfy({ (0x30...0x39).contains($0) }) else { return nil }
-            numbers.append(digits.reduce(0) { $0 * 10 + Int32($1 - 0x30) })
-        }
-        var parts = tm()
-        (parts.tm_year, parts.tm_mon, parts.tm_mday) = (numbers[0] - 1900, numbers[1] - 1, numbers[2])
-        (parts.tm_hour, parts.tm_min, parts.tm_sec) = (numbers[3], numbers[4], numbers[5])
-        let date = Date(timeIntervalSince1970: Double(timegm(&parts)))
-        // A day that its month does not have.
-        return Self.text(of: date) == text ? date : nil
+        (try? Date(text, strategy: .iso8601)).flatMap { Self.text(of: $0) == text ? $0 : nil }
     }
-
-    private static let separators: [Int: UInt8] = Dictionary(
-        uniqueKeysWithValues: zip([4, 7, 10, 13, 16, 19], "--T::Z".utf8))
 }

@@ -39,7 +39,7 @@ package struct PendingRequests: Sendable {
 
     /// The reason why a request does not wait.
     package enum Refusal: Error, Sendable {
-        /// As many wait as may; the text says of whom.
+        /// The limit of waiting requests is reached; the text says whose.
         case tooMany(String)
         /// The disk is full or cannot be written to, or another process holds the lock for long.
         case notStored(ProviderError)
@@ -117,7 +117,7 @@ package struct PendingRequests: Sendable {
             }
             var pipe: Int32 = -1
             if isQueued {
-                // For writing too: a writer that has come and gone does not end it.
+                // For writing too: else the pipe would end with its first writer.
                 guard mkfifoat(folder.descriptor, Self.waitingPipe, 0o600) == 0,
                     case let opened = Self.openPipe(folder, Self.waitingPipe, O_RDWR), opened >= 0
                 else {
@@ -127,7 +127,7 @@ package struct PendingRequests: Sendable {
                 }
                 pipe = opened
             }
-            // From here on it closes them.
+            // It closes lock and pipe from here on.
             let request = PendingRequest(question, directory, folder, lock: lock, pipe: pipe, files)
             guard files.rename(directory.descriptor, new, id) == 0 else {
                 throw directory.failure("\(path) cannot be written to")
@@ -302,7 +302,7 @@ package struct PendingRequests: Sendable {
         else { return nil }
         question.id = id
         func exists(_ name: String) -> Bool { faccessat(folder.descriptor, name, F_OK, 0) == 0 }
-        // In this order: the pipe may be renamed in between.
+        // In this order, since the pipe may be renamed in between.
         let state: Waiting.State = exists(waitingPipe) ? .waiting : exists(answeredPipe) ? .answered : .askedElsewhere
         return Waiting(question: question, state: state)
     }

@@ -17,8 +17,7 @@ package struct QueuePrompt: ApprovalPrompt {
     static let name = "queue"
     package var name: String { Self.name }
 
-    /// Waits for the answer on a thread of its own. One that comes with the end of the time counts, or the one who gives it is told
-    /// that it does not.
+    /// Waits for the answer on a thread of its own. An answer at the last moment counts, or its sender gets an error.
     ///
     /// - Throws: `userCancelled` if the task was cancelled; `notFound` for a question that is not among those that wait.
     package func answer(
@@ -31,7 +30,7 @@ package struct QueuePrompt: ApprovalPrompt {
                 return .success(
                     try await threads.run { [requests] () throws(ProviderError) in
                         if let answer = try wait.answer(until: end) { return try Self.read(answer, question) }
-                        // The last moment: an answer that was first is about to be written.
+                        // The pipe was renamed by an answer that is about to be written.
                         if !requests.refuseAnswers(to: question),
                             let answer = try wait.answer(until: .now + .seconds(1))
                         {

@@ -21,7 +21,7 @@ package struct RequestJournal: Sendable {
         var file = 16 << 20
         /// Of the older files together: then the oldest go.
         var older = 48 << 20
-        /// Of a client, without those of signatures: it asks as often as it likes, and the disk is everyone's.
+        /// Lines of one client without a signature: bounded, so that it cannot fill the disk.
         var linesPerMinute = 30
     }
 
@@ -117,16 +117,16 @@ package struct RequestJournal: Sendable {
 
     /// A line that waits for its outcome. Without one it stays `interrupted`.
     package final class OpenEntry: Sendable {
-        /// Room for every word.
+        /// Room for every response code.
         fileprivate static let width = 40
 
         private let file: Int32
-        private let outcome: off_t
+        private let place: off_t
         private let path: String
         private let files: FileSystem
 
         fileprivate init(file: Int32, outcome: off_t, path: String, files: FileSystem) {
-            (self.file, self.outcome, self.path, self.files) = (file, outcome, path, files)
+            (self.file, place, self.path, self.files) = (file, outcome, path, files)
         }
 
         deinit { close(file) }
@@ -134,18 +134,18 @@ package struct RequestJournal: Sendable {
         /// Replaces the outcome in place. It is on disk when this returns.
         ///
         /// - Throws: `storeWriteFailed`: no reply may have the signature then.
-        package func finish(outcome word: JournalEntry.Outcome) throws(ProviderError) {
-            var bytes = JournalEntry.quoted(word)
+        package func finish(outcome: JournalEntry.Outcome) throws(ProviderError) {
+            var bytes = JournalEntry.quoted(outcome)
             guard bytes.count <= Self.width else {
-                throw ProviderError(.internal, "The journal has no room for the outcome '\(word)'.")
+                throw ProviderError(.internal, "The journal has no room for the outcome '\(outcome)'.")
             }
             bytes += repeatElement(UInt8(ascii: " "), count: Self.width - bytes.count)
-            // The signature would be known to a file that has no name.
+            // A removed file would be written, and the line lost.
             var status = stat()
             guard fstat(file, &status) == 0, status.st_nlink > 0 else {
                 throw RequestJournal.notWritten("\(path) was removed by another process")
             }
-            guard lseek(file, outcome, SEEK_SET) == outcome,
+            guard lseek(file, place, SEEK_SET) == place,
                 bytes.withUnsafeBytes({ files.write(file, $0) }) == bytes.count, files.synchronize(file) == 0
             else { throw RequestJournal.notWritten("\(path) cannot be written to: \(errorText(errno))") }
         }

@@ -42,12 +42,12 @@ public struct RequestLogo: Sendable, Hashable {
 
     /// Takes an image, whose kind is seen from its first bytes.
     ///
-    /// - Throws: `usage` with the reason `wrong-logo-format` or `wrong-logo-size`: the words that a signer would refuse it with.
+    /// - Throws: `usage` with the reason `wrong-logo-format` or `wrong-logo-size`: the codes that a signer would refuse it with.
     public init(_ image: [UInt8]) throws(ProviderError) {
         guard let kind = Kind.allCases.first(where: { $0.fits(image) }) else {
-            throw RequestWord.wrongLogoFormat.mistake()
+            throw ResponseCode.wrongLogoFormat.mistake()
         }
-        guard image.count <= Self.maximumSize else { throw RequestWord.wrongLogoSize.mistake() }
+        guard image.count <= Self.maximumSize else { throw ResponseCode.wrongLogoSize.mistake() }
         self.init(kind: kind, bytes: image)
     }
 

@@ -5,44 +5,7 @@ import Signing
 import SwiftASN1
 import X509
 
-/// A request that is refused: the step, its word, and the reason for the log of the signer.
-package struct RequestRefusal: Error, Equatable {
-    package let step: Int
-    package let word: RequestWord
-    /// A clause, without data of the request.
-    package let reason: String
-}
-
-/// A request whose client has been authenticated: what passed the steps 1 to 11.
-package struct AuthenticRequest: Sendable {
-    package let operation: SigningOperation
-    package let client: RequestRegistry.Client
-    package let data: [UInt8]
-    /// The SHA-256 of the data, in hexadecimal digits.
-    package let digest: String
-    package let logo: RequestLogo
-    package let serviceName: String
-    package let documentName: String?
-    package let requestID: String?
-    package let userCode: String?
-
-    /// Whether a rule approves it instead of a person.
-    package var isUnattended: Bool { client.unattended.contains(operation) }
-}
-
-/// The address of a reply: the scheme and the host of its URL.
-package struct ReplyAddress: Sendable, Equatable {
-    package let scheme: String
-    package let host: String
-    /// Whether the registry has the scheme for the client that the request names: the URL handler opens no other one.
-    package let isRegistered: Bool
-
-    package init(scheme: String, host: String, isRegistered: Bool) {
-        (self.scheme, self.host, self.isRegistered) = (scheme, host, isRegistered)
-    }
-}
-
-/// The order in which a request is examined: the first that does not hold gives the word of the reply.
+/// The order in which a request is examined: the first that does not hold gives the code of the reply.
 ///
 /// The functions are pure. Before step 11 has passed, no document is parsed, no key is touched, and no person is asked.
 package struct RequestSteps: Sendable {
@@ -105,9 +68,9 @@ package struct RequestSteps: Sendable {
             throw refusal(2, .emptyData, "\(operation.dataItem) is missing or empty")
         }
         let data = try data(text, of: operation)
-        func present(_ name: String, _ step: Int, _ word: RequestWord) throws(RequestRefusal) -> String {
+        func present(_ name: String, _ step: Int, _ code: ResponseCode) throws(RequestRefusal) -> String {
             guard let value = url[name], !value.isBlank else {
-                throw refusal(step, word, "\(name) is missing or blank")
+                throw refusal(step, code, "\(name) is missing or blank")
             }
             return value
         }
@@ -189,11 +152,11 @@ package struct RequestSteps: Sendable {
         if let code = request.userCode, !isUserCode(code, of: signer) {
             throw refusal(13, .wrongUserCode, "user-code is not the person's")
         }
-        let word = request.operation.processingError
+        let code = request.operation.processingError
         switch request.operation {
         case .signChallenge:
             if let meaning = ChallengeFilter.refusal(of: request.data) {
-                throw refusal(14, word, "the challenge \(meaning)")
+                throw refusal(14, code, "the challenge \(meaning)")
             }
             return nil
         case .signPDF:
@@ -201,11 +164,11 @@ package struct RequestSteps: Sendable {
             do throws(ProviderError) {
                 document = try PDFToSign(SigningContent(request.data), hasTimeStamp: registry.hasTimeStamp)
             } catch {
-                throw refusal(14, word, "the document cannot be signed: \(error.message)")
+                throw refusal(14, code, "the document cannot be signed: \(error.message)")
             }
             guard fits([.init("document", request.data.base64)], address, room: Self.roomForUpdate) else {
                 throw refusal(
-                    14, word, "the signed document does not fit into a URL of \(ReplyOpener.longestURL) bytes")
+                    14, code, "the signed document does not fit into a URL of \(ReplyOpener.longestURL) bytes")
             }
             return document.claimedPages
         }
@@ -243,8 +206,8 @@ package struct RequestSteps: Sendable {
         subject([2, 5, 4, 3], of: leaf).last { !$0.isBlank } ?? leaf.subject
     }
 
-    private func refusal(_ step: Int, _ word: RequestWord, _ reason: String) -> RequestRefusal {
-        RequestRefusal(step: step, word: word, reason: reason)
+    private func refusal(_ step: Int, _ code: ResponseCode, _ reason: String) -> RequestRefusal {
+        RequestRefusal(step: step, code: code, reason: reason)
     }
 }
 

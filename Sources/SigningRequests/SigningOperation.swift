@@ -12,13 +12,13 @@ public enum SigningOperation: String, CaseIterable, Sendable {
     /// The item of a request that has the data.
     package var dataItem: String { self == .signPDF ? "document" : "challenge" }
 
-    /// The word for data that cannot be read or must not be signed.
-    package var processingError: RequestWord {
+    /// The code for data that cannot be read or must not be signed.
+    package var processingError: ResponseCode {
         self == .signPDF ? .documentProcessingError : .challengeProcessingError
     }
 
-    /// The word for a signature that cannot be made.
-    package var signingError: RequestWord { self == .signPDF ? .signDocumentError : .signChallengeError }
+    /// The code for a signature that cannot be made.
+    package var signingError: ResponseCode { self == .signPDF ? .signDocumentError : .signChallengeError }
 }
 
 extension SigningOperation {

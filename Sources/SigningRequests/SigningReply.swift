@@ -24,28 +24,28 @@ public struct SigningReply: Sendable {
     ///   - anchors: The certificate must lead to one of them; `nil` to accept that of any CA. For a challenge, intermediates are
     ///     anchors too: the reply has none.
     ///   - date: The time at which the certificates must be valid.
-    /// - Throws: An error whose reason is a word of the protocol, the first that fits: `empty-response`, `parse-url-error`,
+    /// - Throws: An error whose reason is a code of the protocol, the first that fits: `empty-response`, `parse-url-error`,
     ///   `wrong-operation-type`, the signer's own `message`, `certificate-parse-error`, `public-key-copy-error`,
     ///   `signature-verification-error`.
     public init(
         _ reply: [UInt8], to operation: SigningOperation, of data: [UInt8], anchors: [X509Certificate]? = nil,
         at date: Date = Date()
     ) async throws(ProviderError) {
-        guard reply.contains(where: { $0 != 0x0a && $0 != 0x0d }) else { throw RequestWord.emptyResponse.failure() }
-        guard let url = RequestURL(reply) else { throw RequestWord.parseURLError.failure() }
+        guard reply.contains(where: { $0 != 0x0a && $0 != 0x0d }) else { throw ResponseCode.emptyResponse.failure() }
+        guard let url = RequestURL(reply) else { throw ResponseCode.parseURLError.failure() }
         let message = url["message"]
         guard url["status"] == "success" || message?.isEmpty == false else {
-            throw RequestWord.parseURLError.failure("It has neither a success nor a message.")
+            throw ResponseCode.parseURLError.failure("It has neither a success nor a message.")
         }
         guard url.host == operation.rawValue else {
-            throw RequestWord.wrongOperationType.error(
+            throw ResponseCode.wrongOperationType.error(
                 "The reply is for another operation than the request.", code: .malformedData)
         }
-        if url["status"] != "success" { throw RequestWord(rawValue: message ?? "").refusal() }
+        if url["status"] != "success" { throw ResponseCode(rawValue: message ?? "").refusal() }
         let parts =
             operation == .signChallenge ? try Self.challenge(url, data) : try Self.document(url, data)
         do throws(ProviderError) { try operation.requireUsable(parts.certificate, at: date) } catch {
-            throw RequestWord.signatureVerificationError.failure(error.message, underlying: error)
+            throw ResponseCode.signatureVerificationError.failure(error.message, underlying: error)
         }
         if let anchors {
             chain = try await Self.chain(of: parts.certificate, among: parts.others, anchors, date)
@@ -62,30 +62,30 @@ public struct SigningReply: Sendable {
         guard certificate.publicKey.curve == "P-256",
             OpenSSLLibrary().permits(.ecdsaP256SHA256, for: certificate.publicKey)
         else {
-            throw RequestWord.publicKeyCopyError.failure(
+            throw ResponseCode.publicKeyCopyError.failure(
                 "A challenge is signed by a P-256 key; '\(certificate.subject)' has \(certificate.publicKey.displayName)."
             )
         }
         guard let signature = url["signature"]?.strictBase64,
             certificate.publicKey.isValidSignature(signature, for: challenge, using: .ecdsaP256SHA256)
-        else { throw RequestWord.signatureVerificationError.failure() }
+        else { throw ResponseCode.signatureVerificationError.failure() }
         return (signature, certificate, [])
     }
 
     private static func document(_ url: RequestURL, _ sent: [UInt8]) throws(ProviderError) -> Parts {
-        let word = RequestWord.signatureVerificationError
+        let code = ResponseCode.signatureVerificationError
         guard let document = url["document"]?.strictBase64 else {
-            throw word.failure("The reply has no document that can be read.")
+            throw code.failure("The reply has no document that can be read.")
         }
         let isSent = document.starts(with: sent)
         // Of another document too: a certificate that cannot be read comes first.
         guard let found = PDFSignature(ofWhole: document, after: isSent ? sent.count : 0) else {
-            throw word.failure("The document has no signature that covers it.")
+            throw code.failure("The document has no signature that covers it.")
         }
         let library = OpenSSLLibrary()
         let signature: CMSDetachedSignature
         do { signature = try CMSDetachedSignature(found.cms, in: library) } catch {
-            throw RequestWord.signatureVerificationError.failure("The signature is not one of CMS.", underlying: error)
+            throw ResponseCode.signatureVerificationError.failure("The signature is not one of CMS.", underlying: error)
         }
         let certificate = try certificate(signature.signerCertificate)
         let key = certificate.publicKey
@@ -93,12 +93,12 @@ public struct SigningReply: Sendable {
             .ecdsaP256SHA256, .rsaPKCS1SHA256, .rsaPSSPSSSHA256, .rsaPSSPSSSHA384, .rsaPSSPSSSHA512,
         ]
         guard key.bits > 0, schemes.contains(where: { library.permits($0, for: key) }) else {
-            throw RequestWord.publicKeyCopyError.failure("'\(certificate.subject)' has \(key.displayName).")
+            throw ResponseCode.publicKeyCopyError.failure("'\(certificate.subject)' has \(key.displayName).")
         }
         do { try signature.verify(found.content) } catch {
-            throw RequestWord.signatureVerificationError.failure(underlying: error)
+            throw ResponseCode.signatureVerificationError.failure(underlying: error)
         }
-        guard isSent else { throw word.failure("The signed document does not begin with the one that was sent.") }
+        guard isSent else { throw code.failure("The signed document does not begin with the one that was sent.") }
         return (
             document, certificate, signature.certificates.compactMap { try? X509Certificate(derRepresentation: $0) }
         )
@@ -106,9 +106,9 @@ public struct SigningReply: Sendable {
 
     private static func certificate(_ der: [UInt8]?) throws(ProviderError) -> X509Certificate {
         do throws(ProviderError) {
-            guard let der else { throw RequestWord.certificateParseError.failure() }
+            guard let der else { throw ResponseCode.certificateParseError.failure() }
             return try X509Certificate(derRepresentation: der)
-        } catch { throw RequestWord.certificateParseError.failure(underlying: error) }
+        } catch { throw ResponseCode.certificateParseError.failure(underlying: error) }
     }
 
     private static func chain(
@@ -119,10 +119,10 @@ public struct SigningReply: Sendable {
             result = try await CertificateChain.validation(of: leaf, among: others, trusting: anchors, at: date)
         } catch {
             guard error.code != .userCancelled else { throw error }
-            throw RequestWord.signatureVerificationError.failure(underlying: error)
+            throw ResponseCode.signatureVerificationError.failure(underlying: error)
         }
         if let path = result.path { return path }
-        throw RequestWord.signatureVerificationError.failure(
+        throw ResponseCode.signatureVerificationError.failure(
             "'\(leaf.subject)' does not lead to the anchors" + (result.obstacle.map { ": \($0)." } ?? "."))
     }
 }

@@ -40,17 +40,17 @@ public struct SigningRequest: Sendable {
     /// Returns the URL of the request: the only item that the signer relies on is the data.
     ///
     /// - Parameter key: The client's key, as bytes of UTF-8.
-    /// - Throws: For a request that each signer would refuse by its form, an error whose reason is the signer's word: `usage`, or
+    /// - Throws: For a request that each signer would refuse by its form, an error whose reason is the signer's code: `usage`, or
     ///   `malformedData` for a challenge that is too long.
     public func url(key: SecretBytes) throws(ProviderError) -> RequestURL {
-        guard !data.isEmpty else { throw RequestWord.emptyData.mistake() }
+        guard !data.isEmpty else { throw ResponseCode.emptyData.mistake() }
         guard operation != .signChallenge || data.count <= Self.maximumChallenge else {
-            throw RequestWord.challengeProcessingError.mistake("It has \(data.count) bytes.")
+            throw ResponseCode.challengeProcessingError.mistake("It has \(data.count) bytes.")
         }
-        guard !serviceName.isBlank else { throw RequestWord.emptyService.mistake() }
-        guard operation != .signPDF || userCode?.isBlank == false else { throw RequestWord.emptyUserCode.mistake() }
+        guard !serviceName.isBlank else { throw ResponseCode.emptyService.mistake() }
+        guard operation != .signPDF || userCode?.isBlank == false else { throw ResponseCode.emptyUserCode.mistake() }
         guard returnScheme.map({ RequestURL.isScheme($0) }) != false else {
-            throw RequestWord.wrongOperationType.mistake("The scheme of the reply is not a scheme.")
+            throw ResponseCode.wrongOperationType.mistake("The scheme of the reply is not a scheme.")
         }
         var items: [RequestURL.Item] = []
         func add(_ name: String, _ value: String?) { if let value { items.append(.init(name, value)) } }

@@ -9,7 +9,7 @@ import SigningRequests
 ///     RequestWaiter DIRECTORY journal NAME COUNT    writes so many lines for signatures: began DIGEST, signed DIGEST
 ///     RequestWaiter DIRECTORY race NAME LIMIT COUNT  begins so many unattended signatures, at most LIMIT an hour: begun DIGEST, repeated, tooMany
 ///     RequestWaiter DIRECTORY wait CLIENT COUNT     waits for an answer to so many questions, one after the other: waits ID, the answer
-///     RequestWaiter DIRECTORY turn COUNT            has a question on the screen so often: turn, over
+///     RequestWaiter DIRECTORY lock COUNT            has the lock of the terminal so often: asks, over
 ///     RequestWaiter DIRECTORY ask DIGEST            asks the journal: was it signed by client 1, and how many KiB were used for that
 @main enum RequestWaiter {
     static func main() async throws {
@@ -77,17 +77,17 @@ import SigningRequests
                 say("\(try await QueuePrompt(requests).answer(to: request.question, within: .seconds(600)))")
                 request.remove()
             }
-        case "turn":
+        case "lock":
             for _ in 0..<count {
-                guard let turn = try await ScreenTurn.take(in: directory, within: .seconds(600)) else { return }
+                guard let lock = try await TerminalLock.acquire(in: directory, within: .seconds(600)) else { return }
                 // Another one at the same time would have made it.
                 let mark = directory + "/mark"
                 let file = open(mark, O_CREAT | O_EXCL | O_WRONLY, 0o600)
-                say(file >= 0 ? "turn" : "two questions at a time")
+                say(file >= 0 ? "asks" : "two questions at a time")
                 close(file)
                 if variable("HOLD").isEmpty == false { _ = readLine() }
                 unlink(mark)
-                withExtendedLifetime(turn) { say("over") }
+                withExtendedLifetime(lock) { say("over") }
             }
         default:
             let before = residentMemory()

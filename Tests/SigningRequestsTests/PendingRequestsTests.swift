@@ -308,21 +308,21 @@ import Testing
     }
 
     @Test("One question is on the screen at a time, over all processes") func turns() async throws {
-        let processes = try (0..<4).map { _ in try fixture.start("turn", "5") }
+        let processes = try (0..<4).map { _ in try fixture.start("lock", "5") }
         var lines: [String] = []
         for process in processes { while let line = process.readLine() { lines.append(line) } }
-        #expect(lines.filter { $0 == "turn" }.count == 20 && lines.filter { $0 == "over" }.count == 20, "\(lines)")
+        #expect(lines.filter { $0 == "asks" }.count == 20 && lines.filter { $0 == "over" }.count == 20, "\(lines)")
 
-        let holder = try fixture.start("turn", "1", with: ["HOLD": "1"])
-        #expect(holder.readLine() == "turn")
-        #expect(try await ScreenTurn.take(in: fixture.path, within: .zero) == nil)
-        #expect(try await ScreenTurn.take(in: fixture.path, within: .milliseconds(150)) == nil)
+        let holder = try fixture.start("lock", "1", with: ["HOLD": "1"])
+        #expect(holder.readLine() == "asks")
+        #expect(try await TerminalLock.acquire(in: fixture.path, within: .zero) == nil)
+        #expect(try await TerminalLock.acquire(in: fixture.path, within: .milliseconds(150)) == nil)
         let path = fixture.path
-        let task = Task { try await ScreenTurn.take(in: path, within: .seconds(300)) != nil }
+        let task = Task { try await TerminalLock.acquire(in: path, within: .seconds(300)) != nil }
         task.cancel()
         let cancelled = await task.result
         #expect(throws: ProviderError.self) { try cancelled.get() }
-        let next = Task { try await ScreenTurn.take(in: path, within: .seconds(300)) != nil }
+        let next = Task { try await TerminalLock.acquire(in: path, within: .seconds(300)) != nil }
         holder.kill()
         #expect(try await next.value)
     }

@@ -472,7 +472,7 @@ import Testing
             until grep -q began "$3.out"; do sleep 0.01; done; cat /dev/zero >"$2/pending/fill" 2>/dev/null
             exec 3<>"$3"; echo >&3; wait; tail -1 "$3.out"; grep -c '"outcome":"signed"' "$2/journal.jsonl"; rm "$2/pending/fill"
             mount -o remount,ro "$2" || exit
-            "$1" "$2" journal c 1; "$1" "$2" wait 1 1; "$1" "$2" turn 1
+            "$1" "$2" journal c 1; "$1" "$2" wait 1 1; "$1" "$2" lock 1
             """#
         let output = try Subprocess(
             namespace + ["/bin/sh", "-c", script, "sh", Fixture.program, fixture.path, fixture.directory["go"]],

@@ -43,7 +43,7 @@ import Testing
     }
 
     /// The refusal of a request, by all steps.
-    private static func word(
+    private static func refusal(
         _ bytes: [UInt8], registry: RequestRegistry = registry, isHandler: Bool = false, wasSigned: Bool = false,
         signer: X509Certificate? = nil
     ) -> RequestRefusal? {
@@ -62,13 +62,13 @@ import Testing
     /// A change of the items that makes a step refuse.
     struct Mistake: Sendable, CustomTestStringConvertible {
         let step: Int
-        let word: RequestWord
+        let code: ResponseCode
         let name: String
         let value: String?
         var testDescription: String { "\(step) \(name)=\(value?.prefix(20) ?? "-")" }
 
-        init(_ step: Int, _ word: RequestWord, _ name: String, _ value: String?) {
-            (self.step, self.word, self.name, self.value) = (step, word, name, value)
+        init(_ step: Int, _ code: ResponseCode, _ name: String, _ value: String?) {
+            (self.step, self.code, self.name, self.value) = (step, code, name, value)
         }
 
         func apply(to items: inout [RequestURL.Item]) {
@@ -98,10 +98,10 @@ import Testing
         func refusal(_ mistakes: [Mistake], _ host: String = "sign-pdf") -> RequestRefusal? {
             var items = Self.items(.signPDF)
             for mistake in mistakes { mistake.apply(to: &items) }
-            return Self.word(Array(RequestURL(scheme: "sima", host: host, items: items).text.utf8))
+            return Self.refusal(Array(RequestURL(scheme: "sima", host: host, items: items).text.utf8))
         }
-        #expect(refusal([one])?.step == one.step && refusal([one])?.word == one.word)
-        #expect(refusal([one], "sign-xml")?.word == .wrongOperationType)
+        #expect(refusal([one])?.step == one.step && refusal([one])?.code == one.code)
+        #expect(refusal([one], "sign-xml")?.code == .wrongOperationType)
         for other in Self.mistakes where other.step > one.step && other.name != one.name {
             #expect(refusal([one, other])?.step == one.step, "\(other.testDescription)")
         }
@@ -110,8 +110,8 @@ import Testing
     @Test("A PDF that cannot be signed is found after all others")
     func lastStep() {
         let items = Self.items(.signPDF, Data("no PDF".utf8))
-        let refusal = Self.word(Array(RequestURL(scheme: "sima", host: "sign-pdf", items: items).text.utf8))
-        #expect(refusal?.step == 14 && refusal?.word == .documentProcessingError)
+        let refusal = Self.refusal(Array(RequestURL(scheme: "sima", host: "sign-pdf", items: items).text.utf8))
+        #expect(refusal?.step == 14 && refusal?.code == .documentProcessingError)
     }
 
     @Test("512,000 bytes of logo pass, and one more does not", arguments: [(512_000, true), (512_001, false)])
@@ -119,19 +119,19 @@ import Testing
         var items = Self.items(.signChallenge)
         let image = Self.png + Data(count: count - Self.png.count)
         items[5].value = "data:image/png;base64," + image.base64EncodedString()
-        let refusal = Self.word(Array(RequestURL(scheme: "sima", host: "sign-challenge", items: items).text.utf8))
-        #expect(refusal?.word == (passes ? nil : .wrongLogoSize))
+        let refusal = Self.refusal(Array(RequestURL(scheme: "sima", host: "sign-challenge", items: items).text.utf8))
+        #expect(refusal?.code == (passes ? nil : .wrongLogoSize))
     }
 
     @Test("The limits of the data hold", arguments: [(4096, true), (4097, false)])
     func challengeSize(count: Int, passes: Bool) {
         let items = Self.items(.signChallenge, Data(repeating: 7, count: count))
-        let refusal = Self.word(Array(RequestURL(scheme: "sima", host: "sign-challenge", items: items).text.utf8))
-        #expect(refusal?.word == (passes ? nil : .challengeProcessingError))
+        let refusal = Self.refusal(Array(RequestURL(scheme: "sima", host: "sign-challenge", items: items).text.utf8))
+        #expect(refusal?.code == (passes ? nil : .challengeProcessingError))
         var registry = Self.registry
         registry.maximumDocument = Self.document.count - (passes ? 0 : 1)
         let other = RequestURL(scheme: "sima", host: "sign-pdf", items: Self.items(.signPDF))
-        #expect(Self.word(Array(other.text.utf8), registry: registry)?.step == (passes ? nil : 3))
+        #expect(Self.refusal(Array(other.text.utf8), registry: registry)?.step == (passes ? nil : 3))
     }
 
     @Test("Without a configured code, the subject's serialNumber is the person's, whole or after its prefix")
@@ -154,24 +154,24 @@ import Testing
             var items = Self.items(.signPDF)
             items[6].value = code
             let url = Array(RequestURL(scheme: "sima", host: "sign-pdf", items: items).text.utf8)
-            let refusal = Self.word(url, registry: registry, signer: certificate)
+            let refusal = Self.refusal(url, registry: registry, signer: certificate)
             #expect(refusal?.step == (isRight ? nil : 13), "\(code)")
         }
     }
 
     @Test("The reply of the URL handler must fit, and have a scheme of the client")
     func handler() {
-        func word(_ items: [RequestURL.Item]) -> Int? {
-            Self.word(Array(RequestURL(scheme: "sima", host: "sign-pdf", items: items).text.utf8), isHandler: true)?
+        func step(_ items: [RequestURL.Item]) -> Int? {
+            Self.refusal(Array(RequestURL(scheme: "sima", host: "sign-pdf", items: items).text.utf8), isHandler: true)?
                 .step
         }
-        #expect(word(Self.items(.signPDF)) == nil)
-        #expect(word(Self.items(.signPDF, Self.document + Data(count: 60_000))) == 14)
+        #expect(step(Self.items(.signPDF)) == nil)
+        #expect(step(Self.items(.signPDF, Self.document + Data(count: 60_000))) == 14)
         var items = Self.items(.signPDF)
         items[0].value = "other"
-        #expect(word(items) == 11)
+        #expect(step(items) == 11)
         items.removeFirst()
-        #expect(word(items) == 11)
+        #expect(step(items) == 11)
     }
 
     @Test("A reply goes to the scheme of the request, and the URL handler opens that of a client only")
@@ -194,9 +194,9 @@ import Testing
     @Test("What was signed in the last day needs a person again")
     func replay() {
         let url = Array(RequestURL(scheme: "sima", host: "sign-challenge", items: Self.items(.signChallenge)).text.utf8)
-        #expect(Self.word(url, wasSigned: true)?.step == 12)
+        #expect(Self.refusal(url, wasSigned: true)?.step == 12)
         let document = Array(RequestURL(scheme: "sima", host: "sign-pdf", items: Self.items(.signPDF)).text.utf8)
-        #expect(Self.word(document, wasSigned: true) == nil)
+        #expect(Self.refusal(document, wasSigned: true) == nil)
     }
 
     // MARK: - Requests of others
@@ -212,7 +212,7 @@ import Testing
         }
     }
 
-    @Test("Requests that others made get their words", .enabled(if: !rows.isEmpty))
+    @Test("Requests that others made get their codes", .enabled(if: !rows.isEmpty))
     func requestsOfOthers() throws {
         func key(_ name: String) throws -> SecretBytes {
             SecretBytes(copying: Array(try Data(contentsOf: Self.folder.appending(path: name))))
@@ -228,15 +228,15 @@ import Testing
         registry.userCode = "1234567"
         for row in Self.rows {
             let bytes = Array(try Data(contentsOf: Self.folder.appending(path: row[0])))
-            let expected = row[1] == "-" ? nil : RequestWord(rawValue: row[1])
+            let expected = row[1] == "-" ? nil : ResponseCode(rawValue: row[1])
             for isHandler in [false, true] {
                 if row[3] == "stream", isHandler || row[3] == "handler", !isHandler { continue }
                 if row[3] == "stream" && isHandler { continue }
                 let asked = row[3] == "handler" && !isHandler ? nil : expected
                 var unattended = registry
                 if row[4] != "-" { unattended.clients[1]?.unattended = [.signChallenge] }
-                let refusal = Self.word(bytes, registry: unattended, isHandler: isHandler, wasSigned: row[4] != "-")
-                #expect(refusal?.word == asked, "\(row[0]) \(isHandler): \(refusal?.reason ?? "")")
+                let refusal = Self.refusal(bytes, registry: unattended, isHandler: isHandler, wasSigned: row[4] != "-")
+                #expect(refusal?.code == asked, "\(row[0]) \(isHandler): \(refusal?.reason ?? "")")
                 if asked != nil { #expect(refusal.map { "\($0.step)" } == row[2], "\(row[0])") }
             }
         }

@@ -19,7 +19,7 @@ import X509
     enum Mistake: Int, CaseIterable, Sendable {
         case url, host, message, certificate, key, signature
 
-        var word: RequestWord {
+        var code: ResponseCode {
             switch self {
             case .url: .parseURLError
             case .host: .wrongOperationType
@@ -96,10 +96,10 @@ import X509
     func challengeMistakes(_ mistakes: Set<Mistake>) async throws {
         let first = try #require(mistakes.min { $0.rawValue < $1.rawValue })
         let error = await error(try await challengeReply(mistakes), to: .signChallenge, of: challenge)
-        #expect(error?.reason?.rawValue == first.word.rawValue, "\(String(describing: error))")
-        #expect(error?.message.hasPrefix("\(first.word): ") == true)
+        #expect(error?.reason?.rawValue == first.code.rawValue, "\(String(describing: error))")
+        #expect(error?.message.hasPrefix("\(first.code): ") == true)
         // The caller's own host is another one's: that is not the caller's command line.
-        #expect(error?.code == (first == .host ? .malformedData : first.word.code))
+        #expect(error?.code == (first == .host ? .malformedData : first.code.errorCode))
     }
 
     @Test(
@@ -127,37 +127,37 @@ import X509
     func otherForms() async throws {
         let identity = try authority.issue("signer")
         let reply = try #require(RequestURL(try await challengeReply(by: identity)))
-        func word(_ change: (inout RequestURL) -> Void) async -> String? {
+        func code(_ change: (inout RequestURL) -> Void) async -> String? {
             var changed = reply
             change(&changed)
             return await error(Array(changed.text.utf8), to: .signChallenge, of: challenge)?.reason?.rawValue
         }
-        #expect(await word { _ in } == nil)
-        #expect(await word { $0.items.removeAll { $0.name == "signature" } } == "signature-verification-error")
-        #expect(await word { $0.items.removeAll { $0.name == "certificate" } } == "certificate-parse-error")
-        #expect(await word { $0.items.removeAll { $0.name == "status" } } == "parse-url-error")
-        #expect(await word { $0.items[0].value = "failure" } == "parse-url-error")
-        #expect(await word { $0.items = [.init("status", "error")] } == "parse-url-error")
-        #expect(await word { $0.items[1].value += "=" } == "signature-verification-error")
-        #expect(await word { $0.items[2].value = String($0.items[2].value.dropLast(4)) } == "certificate-parse-error")
+        #expect(await code { _ in } == nil)
+        #expect(await code { $0.items.removeAll { $0.name == "signature" } } == "signature-verification-error")
+        #expect(await code { $0.items.removeAll { $0.name == "certificate" } } == "certificate-parse-error")
+        #expect(await code { $0.items.removeAll { $0.name == "status" } } == "parse-url-error")
+        #expect(await code { $0.items[0].value = "failure" } == "parse-url-error")
+        #expect(await code { $0.items = [.init("status", "error")] } == "parse-url-error")
+        #expect(await code { $0.items[1].value += "=" } == "signature-verification-error")
+        #expect(await code { $0.items[2].value = String($0.items[2].value.dropLast(4)) } == "certificate-parse-error")
         // A point that is not on the curve.
         let certificate = identity.certificate.derRepresentation
         let point = identity.key.publicKey.keyBits
         let place = try #require(certificate.indices.first { certificate[$0...].starts(with: point) })
         var broken = certificate
         broken[place + 40] ^= 1
-        #expect(await word { $0.items[2].value = broken.base64 } == "public-key-copy-error")
+        #expect(await code { $0.items[2].value = broken.base64 } == "public-key-copy-error")
         for reply in ["", "\n", "\r\n"] {
             let error = await error(Array(reply.utf8), to: .signChallenge, of: challenge)
             #expect(error?.reason?.rawValue == "empty-response" && error?.code == .unavailable)
         }
     }
 
-    @Test("A word of another signer is shown without its control characters, and not at any length")
+    @Test("A code of another signer is shown without its control characters, and not at any length")
     func foreignWord() async throws {
-        let word = "\u{1b}[2Jgone" + String(repeating: "x", count: 1000)
+        let code = "\u{1b}[2Jgone" + String(repeating: "x", count: 1000)
         let reply = RequestURL(
-            scheme: "bank", host: "sign-pdf", items: [.init("status", "error"), .init("message", word)])
+            scheme: "bank", host: "sign-pdf", items: [.init("status", "error"), .init("message", code)])
         let error = try #require(await error(Array(reply.text.utf8), to: .signPDF, of: [1]))
         #expect(error.code == .rejected && error.message.hasPrefix("\\1b[2Jgone") && error.message.count < 300)
         #expect(error.reason?.rawValue.utf8.contains(0x1b) == false)
@@ -250,7 +250,7 @@ import X509
         // Another document is sent: not in front of the signature, so that it is found.
         let sent = mistakes.contains(.signature) ? TestPDF.bytes.dropLast(5) + [0x20] : TestPDF.bytes
         let error = await error(documentReply(document, mistakes), to: .signPDF, of: Array(sent))
-        #expect(error?.reason?.rawValue == first.word.rawValue, "\(String(describing: error))")
+        #expect(error?.reason?.rawValue == first.code.rawValue, "\(String(describing: error))")
     }
 
     private static let badRanges: [@Sendable (Int, Int, Int) -> String] = [
@@ -265,31 +265,31 @@ import X509
     @Test("A signature of another program is verified, and one that does not cover the file is not")
     func foreignDocument() async throws {
         let foreign = try Foreign()
-        func word(_ document: [UInt8]) async -> String? {
+        func code(_ document: [UInt8]) async -> String? {
             await error(documentReply(document), to: .signPDF, of: TestPDF.bytes)?.reason?.rawValue
         }
-        #expect(await word(try foreign.sign()) == nil)
-        #expect(await word(try foreign.sign(name: "/Contents \r\n")) == nil)
-        #expect(await word(try foreign.sign(text: { $0.uppercased() })) == nil)
-        #expect(await word(try foreign.sign(range: { "\n[ 0 \($0)\n\($1) \($2)  ]" })) == nil)
-        #expect(await word(try foreign.sign(["-cades"])) == nil)
+        #expect(await code(try foreign.sign()) == nil)
+        #expect(await code(try foreign.sign(name: "/Contents \r\n")) == nil)
+        #expect(await code(try foreign.sign(text: { $0.uppercased() })) == nil)
+        #expect(await code(try foreign.sign(range: { "\n[ 0 \($0)\n\($1) \($2)  ]" })) == nil)
+        #expect(await code(try foreign.sign(["-cades"])) == nil)
         let bad = "signature-verification-error"
-        for range in Self.badRanges { #expect(await word(try foreign.sign(range: range)) == bad) }
-        #expect(await word(try foreign.sign(name: "/Content")) == bad)
-        #expect(await word(try foreign.sign(text: { $0 + "01" })) == bad)
-        #expect(await word(try foreign.sign(text: { String($0.dropLast()) + "x" })) == bad)
-        #expect(await word(try foreign.sign(text: { _ in "" })) == bad)
+        for range in Self.badRanges { #expect(await code(try foreign.sign(range: range)) == bad) }
+        #expect(await code(try foreign.sign(name: "/Content")) == bad)
+        #expect(await code(try foreign.sign(text: { $0 + "01" })) == bad)
+        #expect(await code(try foreign.sign(text: { String($0.dropLast()) + "x" })) == bad)
+        #expect(await code(try foreign.sign(text: { _ in "" })) == bad)
         // The document that was sent ends where the value begins, in front of it, and behind it.
         let whole = try foreign.sign()
         let gap = try #require(whole.lastIndex(of: UInt8(ascii: "<")))
         for count in [gap, whole.count - 1, whole.count, 0, gap + 1] + Array(gap - 12..<gap) {
-            let word = await error(documentReply(whole), to: .signPDF, of: Array(whole[..<count]))?.reason?.rawValue
-            #expect(word == (count <= gap - "/Contents ".count ? nil : bad), "\(count - gap)")
+            let code = await error(documentReply(whole), to: .signPDF, of: Array(whole[..<count]))?.reason?.rawValue
+            #expect(code == (count <= gap - "/Contents ".count ? nil : bad), "\(count - gap)")
         }
         // By a digest that can be forged; with content of its own; without attributes, which a raw signature would do for.
-        #expect(await word(try foreign.sign(["-md", "sha1"])) == bad)
-        #expect(await word(try foreign.sign(["-nodetach"])) == bad)
-        #expect(await word(try foreign.sign(["-noattr"])) == bad)
+        #expect(await code(try foreign.sign(["-md", "sha1"])) == bad)
+        #expect(await code(try foreign.sign(["-nodetach"])) == bad)
+        #expect(await code(try foreign.sign(["-noattr"])) == bad)
     }
 
     @Test(
@@ -335,15 +335,15 @@ import X509
 
 /// Damaged replies, the same ones in every run.
 @Suite struct ReplyFuzzTests {
-    @Test("A damaged reply is verified or refused with a word")
+    @Test("A damaged reply is verified or refused with a code")
     func replies() async throws {
         let identity = try TestAuthority().issue("signer")
         let signed = try await Signer(identity).signedPDF(of: TestPDF.bytes)
         let challenge = [UInt8](repeating: 7, count: 32)
         let signature = try await identity.key.signature(for: challenge, using: .ecdsaP256SHA256)
-        let words = Set(
+        let codes = Set(
             [
-                RequestWord.emptyResponse, .parseURLError, .wrongOperationType, .certificateParseError,
+                ResponseCode.emptyResponse, .parseURLError, .wrongOperationType, .certificateParseError,
                 .publicKeyCopyError, .signatureVerificationError,
             ].map(\.rawValue))
         // The data itself, since most changes of its base64 end there.
@@ -368,7 +368,7 @@ import X509
             for (operation, reply) in replies {
                 let data = operation == .signPDF ? TestPDF.bytes : challenge
                 let error = await failure { try await SigningReply(reply, to: operation, of: data) }
-                if let error { #expect(words.contains(error.reason?.rawValue ?? ""), "\(error)") }
+                if let error { #expect(codes.contains(error.reason?.rawValue ?? ""), "\(error)") }
             }
         }
     }

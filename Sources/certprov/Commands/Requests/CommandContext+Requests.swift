@@ -9,7 +9,7 @@ import SigningRequests
 
 extension CommandContext {
     /// Returns what answers signing requests, as the property file says.
-    func requestDesk(_ logger: Logger? = nil) async throws(ProviderError) -> RequestDesk {
+    func requestHandler(_ logger: Logger? = nil) async throws(ProviderError) -> RequestHandler {
         let configuration = try configuration()
         let settings = configuration.settings
         let registry = try RequestRegistry(settings, secrets: secrets, path: configuration.path)
@@ -27,14 +27,14 @@ extension CommandContext {
         var interaction = interaction
         switch options.prompt.map(\.setting) ?? settings[RequestSettings.prompt] {
         case .queue: prompt = QueuePrompt(PendingRequests(directory: directory))
-        case .terminal: prompt = OnScreenPrompt(TerminalPrompt(), directory: directory)
+        case .terminal: prompt = ExclusivePrompt(TerminalPrompt(), directory: directory)
         case .pinentry:
-            prompt = OnScreenPrompt(PinentryPrompt(pinentry), directory: directory)
+            prompt = ExclusivePrompt(PinentryPrompt(pinentry), directory: directory)
             interaction = PinentryInteraction(pinentry)
         }
-        interaction = OnScreenInteraction(interaction, directory: directory)
+        interaction = ExclusiveInteraction(interaction, directory: directory)
         let manager = try await manager(configuration, unlocking: interaction)
-        return RequestDesk(
+        return RequestHandler(
             registry, ManagedSigner(manager, interaction), timeStamps: timeStamps, prompt: prompt,
             directory: directory, logger: logger ?? self.logger)
     }
@@ -45,15 +45,15 @@ private final class ManagedSigner: RequestSigner {
     private let manager: LogonManager
     private let interaction: any UserInteraction
     /// The manager does one thing at a time.
-    private let turn = Turn()
+    private let lock = AsyncLock()
 
     init(_ manager: LogonManager, _ interaction: any UserInteraction) {
         (self.manager, self.interaction) = (manager, interaction)
     }
 
     func certificate() async throws(ProviderError) -> X509Certificate {
-        await turn.take()
-        defer { turn.give() }
+        await lock.acquire()
+        defer { lock.release() }
         do throws(ProviderError) {
             // A file that has changed is taken here, before the question names its certificate.
             return try await manager.identity(NoUserInteraction()).certificate
@@ -66,8 +66,8 @@ private final class ManagedSigner: RequestSigner {
     }
 
     func identity() async throws(ProviderError) -> Identity {
-        await turn.take()
-        defer { turn.give() }
+        await lock.acquire()
+        defer { lock.release() }
         return try await manager.identity(interaction)
     }
 }
@@ -86,12 +86,12 @@ extension LogonManager {
 }
 
 extension RequestReply {
-    /// The error that stands beside the word; `nil` for a signature.
+    /// The error that stands beside the code; `nil` for a signature.
     var error: ProviderError? {
-        word.map { word in
+        code.map { code in
             ProviderError(
-                word.code, "\(word): \(reason ?? word.sentence)".endingWithPeriod,
-                reason: .init(rawValue: word.rawValue))
+                code.errorCode, "\(code): \(reason ?? code.sentence)".endingWithPeriod,
+                reason: .init(rawValue: code.rawValue))
         }
     }
 }

@@ -9,7 +9,7 @@ struct RequestsLog: AsyncParsableCommand {
         commandName: "log",
         abstract: "Show the journal: each request of a known client, and what became of it.",
         discussion: """
-            The newest is the last. An outcome is signed, the word of the reply that refused the request, or interrupted: the process \
+            The newest is the last. An outcome is signed, the code of the reply that refused the request, or interrupted: the process \
             ended while it signed, and no reply has left. Of a client's requests without a signature, 30 a minute have a line.
             """)
 

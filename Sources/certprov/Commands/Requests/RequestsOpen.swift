@@ -30,15 +30,15 @@ struct RequestsOpen: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(ProviderError) in
-            let desk = try await context.requestDesk()
+            let handler = try await context.requestHandler()
             let request: [UInt8]
             if let input {
-                // With one byte more than it may have, the desk refuses it.
-                request = try InputFile(input, named: "--input").prefix(desk.maximumLength + 1)
+                // With one byte more than it may have, the handler refuses it.
+                request = try InputFile(input, named: "--input").prefix(handler.maximumLength + 1)
             } else {
                 request = Array((url ?? "").utf8)
             }
-            let reply = await desk.reply(
+            let reply = await handler.reply(
                 to: request, from: input.map { $0 == "-" ? "stdin" : "file" } ?? "url", isHandler: url != nil)
             if url == nil {
                 try Console.print(reply.url + "\n")
@@ -47,7 +47,7 @@ struct RequestsOpen: AsyncParsableCommand {
                     // The reason of a refusal says more.
                     throw reply.error ?? error
                 }
-            } else if reply.word == nil {
+            } else if reply.code == nil {
                 // Step 11 has looked.
                 throw ProviderError(.internal, "The reply has a scheme that is not the client's.")
             }

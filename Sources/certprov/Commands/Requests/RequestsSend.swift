@@ -101,7 +101,7 @@ struct RequestsSend: AsyncParsableCommand {
         do throws(ProviderError) {
             return try await RequestSocket.send(url, to: socket, within: timeout?.duration ?? .seconds(150))
         } catch {
-            throw error.code == .timedOut ? RequestWord.emptyResponse.failure(error.message) : error
+            throw error.code == .timedOut ? ResponseCode.emptyResponse.failure(error.message) : error
         }
     }
 

@@ -30,10 +30,10 @@ struct RequestsServe: AsyncParsableCommand {
                 listening = try ListeningSocket(at: socket)
             }
             ProcessEnd.atEnd { listening.removeFile() }
-            let desk = try await context.requestDesk(logger)
-            let listener = RequestListener(listening, .init(largest: desk.maximumLength), logger: logger) {
+            let handler = try await context.requestHandler(logger)
+            let listener = RequestListener(listening, .init(largest: handler.maximumLength), logger: logger) {
                 request, peer, release in
-                await desk.reply(to: request, from: peer, isHandler: false, whenExamined: release).url
+                await handler.reply(to: request, from: peer, isHandler: false, whenExamined: release).url
             }
             ServiceManager.reportReadiness()
             try await listener.run()

@@ -1,8 +1,8 @@
 package import CertificateProviding
 
-/// The `message` of a reply that refuses a request, and what a caller makes of a reply that is not accepted. Words of the
-/// protocol, not error codes; open, since a signer may have others.
-package struct RequestWord: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
+/// The `message` of a reply that refuses a request, and what a caller makes of a reply that is not accepted. Of the
+/// protocol, not of this project; open, since a signer may have others.
+package struct ResponseCode: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
     package let rawValue: String
     package init(rawValue: String) { self.rawValue = rawValue }
     package var description: String { rawValue }
@@ -58,9 +58,9 @@ package struct RequestWord: RawRepresentable, Hashable, Sendable, CustomStringCo
     package static let signatureVerificationError = Self(rawValue: "signature-verification-error")
 }
 
-extension RequestWord {
-    /// The word in a sentence, and the error code that stands beside it.
-    private static let meanings: [RequestWord: (code: ProviderError.Code, sentence: String)] = [
+extension ResponseCode {
+    /// Each code as a clause, and the error code that goes with it.
+    private static let meanings: [ResponseCode: (code: ProviderError.Code, sentence: String)] = [
         .wrongOperationType: (
             .malformedRequest, "the URL cannot be read, or its host is neither sign-pdf nor sign-challenge"
         ),
@@ -103,11 +103,43 @@ extension RequestWord {
         ),
     ]
 
-    /// A clause that says what the word means; for an unknown word, that it is one.
-    package var sentence: String { Self.meanings[self]?.sentence ?? "the signer refuses with a word of its own" }
+    /// A clause that says what the code means; for an unknown one, that it is unknown.
+    package var sentence: String { Self.meanings[self]?.sentence ?? "the signer refuses with a code of its own" }
 
-    /// The error code beside the word; `rejected` for an unknown word.
-    package var code: ProviderError.Code { Self.meanings[self]?.code ?? .rejected }
+    /// The error code that goes with it; `rejected` for an unknown one.
+    package var errorCode: ProviderError.Code { Self.meanings[self]?.code ?? .rejected }
+
+    /// The error of a reply that refuses the request with this code.
+    package func refusal() -> ProviderError { error("The signer refuses the request: \(sentence).") }
+
+    /// The error of a request that each signer would refuse with this code.
+    package func mistake(_ detail: String = "") -> ProviderError {
+        error("Signers refuse the request: \(sentence)." + (detail.isEmpty ? "" : " \(detail)"))
+    }
+
+    /// The error of a reply that is not accepted, for which this code stands.
+    ///
+    /// - Parameter detail: Says more than the code's own sentence.
+    package func failure(_ detail: String = "", underlying: (any Error)? = nil) -> ProviderError {
+        let sentence = sentence.prefix(1).uppercased() + sentence.dropFirst()
+        return error("\(sentence)." + (detail.isEmpty ? "" : " \(detail)"), underlying: underlying)
+    }
+
+    /// An error with the code in front of its message and as its reason.
+    ///
+    /// - Parameter code: Instead of ``errorCode``.
+    package func error(
+        _ text: String, code: ProviderError.Code? = nil, underlying: (any Error)? = nil
+    ) -> ProviderError {
+        ProviderError(
+            code ?? errorCode, "\(shown): \(text)", reason: .init(rawValue: shown), underlying: underlying)
+    }
+
+    /// A code of another signer is text from outside.
+    private var shown: String {
+        let text = rawValue.withVisibleControls
+        return text.count <= 128 ? text : text.prefix(128) + "…"
+    }
 }
 
 extension ProviderError.Code {

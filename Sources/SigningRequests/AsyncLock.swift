@@ -1,33 +1,33 @@
 import Synchronization
 
-/// Lets one task at a time pass, in the order of their coming.
-package final class Turn: Sendable {
+/// A lock that suspends instead of blocking. Tasks get it in the order in which they ask.
+package final class AsyncLock: Sendable {
     private struct State {
-        var isTaken = false
+        var isHeld = false
         var waiting: [CheckedContinuation<Void, Never>] = []
     }
     private let state = Mutex(State())
 
     package init() {}
 
-    package func take() async {
+    package func acquire() async {
         await withCheckedContinuation { continuation in
-            let passes = state.withLock { state in
-                if state.isTaken {
+            let isFree = state.withLock { state in
+                if state.isHeld {
                     state.waiting.append(continuation)
                     return false
                 }
-                state.isTaken = true
+                state.isHeld = true
                 return true
             }
-            if passes { continuation.resume() }
+            if isFree { continuation.resume() }
         }
     }
 
-    package func give() {
+    package func release() {
         let next = state.withLock { state -> CheckedContinuation<Void, Never>? in
             guard !state.waiting.isEmpty else {
-                state.isTaken = false
+                state.isHeld = false
                 return nil
             }
             return state.waiting.removeFirst()

@@ -8,7 +8,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@Suite struct RequestDeskTests {
+@Suite struct RequestHandlerTests {
     private let folder: TemporaryDirectory
     private let authority: TestAuthority
     private let identity: Identity
@@ -85,12 +85,12 @@ import Testing
         return registry
     }
 
-    private func desk(
+    private func handler(
         _ registry: RequestRegistry = registry(), _ signer: TestSigner? = nil,
         prompt: any ApprovalPrompt = TestPrompt(),
         timeStamps: TimeStampServer? = nil, now: @escaping @Sendable () -> Date = { Date() }
-    ) -> RequestDesk {
-        RequestDesk(
+    ) -> RequestHandler {
+        RequestHandler(
             registry, signer ?? TestSigner(identity), timeStamps: timeStamps, prompt: prompt, directory: directory,
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }, now: now)
     }
@@ -128,10 +128,10 @@ import Testing
     @Test("A challenge that is approved is signed as it is, and the journal says so")
     func challenge() async throws {
         let prompt = TestPrompt()
-        let reply = await desk(prompt: prompt).reply(
+        let reply = await handler(prompt: prompt).reply(
             to: Self.request(.signChallenge, Self.challenge), from: "test", isHandler: false)
         let url = try #require(RequestURL(Array(reply.url.utf8)))
-        #expect(reply.word == nil && url.scheme == "bank" && url.host == "sign-challenge")
+        #expect(reply.code == nil && url.scheme == "bank" && url.host == "sign-challenge")
         #expect(url.items.map(\.name) == ["status", "signature", "certificate"] && url["status"] == "success")
         let leaf = try X509Certificate(derRepresentation: try #require(url["certificate"]?.strictBase64))
         let key = try P256.Signing.PublicKey(x963Representation: leaf.publicKey.keyBits)
@@ -156,7 +156,7 @@ import Testing
             let bytes = question.documentPath.flatMap { try? Data(contentsOf: URL(filePath: $0)) }
             return bytes == Data(TestPDF.bytes) ? .approved : .declined
         }
-        let reply = await desk(prompt: prompt).reply(
+        let reply = await handler(prompt: prompt).reply(
             to: Self.request(.signPDF, TestPDF.bytes), from: "test", isHandler: false)
         let url = try #require(RequestURL(Array(reply.url.utf8)))
         let document = try #require(url["document"]?.strictBase64)
@@ -165,42 +165,43 @@ import Testing
         let path = try #require(prompt.questions.first?.documentPath)
         #expect(!FileManager.default.fileExists(atPath: path))
         // The second time, the person is told when it was signed.
-        _ = await desk(prompt: prompt).reply(to: Self.request(.signPDF, TestPDF.bytes), from: "test", isHandler: false)
+        _ = await handler(prompt: prompt).reply(
+            to: Self.request(.signPDF, TestPDF.bytes), from: "test", isHandler: false)
         #expect(prompt.questions.map { $0.signedBefore != nil } == [false, true])
     }
 
     @Test("One unattended request has one signature, however often it comes at once", arguments: [1, 4])
-    func oneSignature(desks count: Int) async throws {
+    func oneSignature(handlers count: Int) async throws {
         let registry = Self.registry(unattended: [.signChallenge], perHour: 1000)
-        let desks = (0..<count).map { _ in desk(registry) }
+        let handlers = (0..<count).map { _ in handler(registry) }
         for round in 0..<5 {
             let request = Self.request(.signChallenge, [UInt8(round)])
-            let words = await withTaskGroup(of: RequestWord?.self) { group in
+            let codes = await withTaskGroup(of: ResponseCode?.self) { group in
                 for number in 0..<8 {
                     group.addTask {
-                        await desks[number % count].reply(to: request, from: "test", isHandler: false).word
+                        await handlers[number % count].reply(to: request, from: "test", isHandler: false).code
                     }
                 }
-                return await group.reduce(into: [RequestWord?]()) { $0.append($1) }
+                return await group.reduce(into: [ResponseCode?]()) { $0.append($1) }
             }
-            #expect(words.filter { $0 == nil }.count == 1, "\(words)")
-            #expect(words.filter { $0 == .validateRequestError }.count == 7, "\(words)")
+            #expect(codes.filter { $0 == nil }.count == 1, "\(codes)")
+            #expect(codes.filter { $0 == .validateRequestError }.count == 7, "\(codes)")
         }
     }
 
     @Test("The hourly limit holds for requests that come at once")
     func hourlyLimitAtOnce() async throws {
         let registry = Self.registry(unattended: [.signChallenge], perHour: 3)
-        let desks = (0..<4).map { _ in desk(registry) }
-        let words = await withTaskGroup(of: RequestWord?.self) { group in
+        let handlers = (0..<4).map { _ in handler(registry) }
+        let codes = await withTaskGroup(of: ResponseCode?.self) { group in
             for number in 0..<12 {
                 let request = Self.request(.signChallenge, [UInt8(number)])
-                group.addTask { await desks[number % 4].reply(to: request, from: "test", isHandler: false).word }
+                group.addTask { await handlers[number % 4].reply(to: request, from: "test", isHandler: false).code }
             }
-            return await group.reduce(into: [RequestWord?]()) { $0.append($1) }
+            return await group.reduce(into: [ResponseCode?]()) { $0.append($1) }
         }
         #expect(
-            words.filter { $0 == nil }.count == 3 && words.filter { $0 == .approveRequestError }.count == 9, "\(words)")
+            codes.filter { $0 == nil }.count == 3 && codes.filter { $0 == .approveRequestError }.count == 9, "\(codes)")
     }
 
     @Test("A request that was interrupted is not signed again without a person within a day")
@@ -211,21 +212,21 @@ import Testing
             time: Date(), client: 1, requestID: nil, operation: .signChallenge, digest: digest, outcome: .interrupted,
             approver: JournalEntry.unattended, fingerprint: nil, peer: "")
         _ = try RequestJournal(directory: directory).begin(entry)
-        func word(after seconds: Double) async -> RequestWord? {
-            await desk(registry, now: { Date(timeIntervalSinceNow: seconds) }).reply(
+        func code(after seconds: Double) async -> ResponseCode? {
+            await handler(registry, now: { Date(timeIntervalSinceNow: seconds) }).reply(
                 to: Self.request(.signChallenge, Self.challenge), from: "test", isHandler: false
-            ).word
+            ).code
         }
-        #expect(await word(after: 0) == .validateRequestError)
-        #expect(await word(after: 90_000) == nil)
+        #expect(await code(after: 0) == .validateRequestError)
+        #expect(await code(after: 90_000) == nil)
     }
 
     @Test("The time of the person is whole, however long another question is on the screen")
     func timeRunsFromTheScreen() async throws {
         let given = Mutex<Duration?>(nil)
         let prompt = TimedPrompt { time in given.withLock { $0 = time } }
-        var other = try await ScreenTurn.take(in: directory, within: .seconds(60))
-        async let answer = OnScreenPrompt(prompt, directory: directory).answer(to: .example(), within: .seconds(300))
+        var other = try await TerminalLock.acquire(in: directory, within: .seconds(60))
+        async let answer = ExclusivePrompt(prompt, directory: directory).answer(to: .example(), within: .seconds(300))
         #expect(other != nil)
         other = nil
         #expect(try await answer == .approved && given.withLock(\.self) == .seconds(300))
@@ -245,19 +246,19 @@ import Testing
 
     // MARK: - Refusals
 
-    @Test("A person who declines, does not answer or cannot be asked: each has its word, and no key is used")
+    @Test("A person who declines, does not answer or cannot be asked: each has its code, and no key is used")
     func people() async throws {
-        let answers: [(Result<ApprovalAnswer, ProviderError>, RequestWord)] = [
+        let answers: [(Result<ApprovalAnswer, ProviderError>, ResponseCode)] = [
             (.success(.declined), .operationCanceled), (.success(.timedOut), .approveRequestError),
             (.failure(ProviderError(.interactionRequired, "No terminal.")), .approveRequestError),
         ]
-        for (answer, word) in answers {
+        for (answer, code) in answers {
             let signer = TestSigner(identity)
             let prompt = TestPrompt { _ throws(ProviderError) in try answer.get() }
-            let reply = await desk(Self.registry(), signer, prompt: prompt).reply(
+            let reply = await handler(Self.registry(), signer, prompt: prompt).reply(
                 to: Self.request(.signChallenge, Self.challenge), from: "test", isHandler: false)
-            #expect(reply.word == word && signer.uses == 0)
-            #expect(reply.url == "bank://sign-challenge?status=error&message=\(word)")
+            #expect(reply.code == code && signer.uses == 0)
+            #expect(reply.url == "bank://sign-challenge?status=error&message=\(code)")
         }
         #expect(
             try outcomes() == ["operation-canceled terminal", "approve-request-error -", "approve-request-error -"])
@@ -268,9 +269,9 @@ import Testing
         let (prompt, signer) = (TestPrompt(), TestSigner(identity))
         var request = Self.request(.signChallenge, Self.challenge)
         request.replace("client-id=1".utf8, with: "client-id=10".utf8)
-        let reply = await desk(Self.registry(), signer, prompt: prompt).reply(
+        let reply = await handler(Self.registry(), signer, prompt: prompt).reply(
             to: request, from: "test", isHandler: false)
-        #expect(reply.word == .validateRequestError && prompt.questions.isEmpty && signer.uses == 0)
+        #expect(reply.code == .validateRequestError && prompt.questions.isEmpty && signer.uses == 0)
         #expect(!FileManager.default.fileExists(atPath: directory))
     }
 
@@ -284,18 +285,18 @@ import Testing
         ]
         for identity in others {
             let prompt = TestPrompt()
-            let reply = await desk(Self.registry(), TestSigner(identity), prompt: prompt).reply(
+            let reply = await handler(Self.registry(), TestSigner(identity), prompt: prompt).reply(
                 to: Self.request(.signChallenge, Self.challenge), from: "test", isHandler: false)
-            #expect(reply.word == .signChallengeError && prompt.questions.isEmpty, "\(identity.certificate.subject)")
+            #expect(reply.code == .signChallengeError && prompt.questions.isEmpty, "\(identity.certificate.subject)")
         }
         let signer = TestSigner(try authority.issue("ed25519", kind: .ed25519))
-        let reply = await desk(Self.registry(), signer).reply(
+        let reply = await handler(Self.registry(), signer).reply(
             to: Self.request(.signPDF, TestPDF.bytes), from: "test", isHandler: false)
-        #expect(reply.word == .signDocumentError)
+        #expect(reply.code == .signDocumentError)
         signer.change { $0.certificate = .failure(ProviderError(.tokenNotPresent, "No token.")) }
-        let gone = await desk(Self.registry(), signer).reply(
+        let gone = await handler(Self.registry(), signer).reply(
             to: Self.request(.signPDF, TestPDF.bytes), from: "test", isHandler: false)
-        #expect(gone.word == .signDocumentError && gone.reason == "No token.")
+        #expect(gone.code == .signDocumentError && gone.reason == "No token.")
     }
 
     @Test("A key that fails, and an identity that has changed since the question, sign nothing")
@@ -303,12 +304,12 @@ import Testing
         let signer = TestSigner(identity)
         signer.change { $0.identity = .failure(ProviderError(.pinLocked, "The PIN is locked.")) }
         let request = Self.request(.signChallenge, Self.challenge)
-        let locked = await desk(Self.registry(), signer).reply(to: request, from: "test", isHandler: false)
-        #expect(locked.word == .signChallengeError && locked.reason == "The PIN is locked.")
+        let locked = await handler(Self.registry(), signer).reply(to: request, from: "test", isHandler: false)
+        #expect(locked.code == .signChallengeError && locked.reason == "The PIN is locked.")
         let other = try authority.issue("other")
         signer.change { $0.identity = .success(other) }
-        let changed = await desk(Self.registry(), signer).reply(to: request, from: "test", isHandler: false)
-        #expect(changed.word == .signChallengeError)
+        let changed = await handler(Self.registry(), signer).reply(to: request, from: "test", isHandler: false)
+        #expect(changed.code == .signChallengeError)
         #expect(try outcomes() == ["sign-challenge-error terminal", "sign-challenge-error terminal"])
     }
 
@@ -318,9 +319,9 @@ import Testing
         server.timeout = .seconds(2)
         var registry = Self.registry()
         registry.hasTimeStamp = true
-        let reply = await desk(registry, timeStamps: server).reply(
+        let reply = await handler(registry, timeStamps: server).reply(
             to: Self.request(.signPDF, TestPDF.bytes), from: "test", isHandler: false)
-        #expect(reply.word == .timestampRequestError, "\(reply)")
+        #expect(reply.code == .timestampRequestError, "\(reply)")
         #expect(try outcomes() == ["timestamp-request-error terminal"])
     }
 
@@ -331,9 +332,9 @@ import Testing
             atPath: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
         try FileManager.default.createDirectory(
             atPath: directory + "/journal.jsonl", withIntermediateDirectories: false)
-        let reply = await desk(Self.registry(unattended: unattended), signer).reply(
+        let reply = await handler(Self.registry(unattended: unattended), signer).reply(
             to: Self.request(.signChallenge, Self.challenge), from: "test", isHandler: false)
-        #expect(reply.word == .internalError && signer.uses == 0, "\(reply)")
+        #expect(reply.code == .internalError && signer.uses == 0, "\(reply)")
     }
 
     // MARK: - Limits
@@ -345,11 +346,11 @@ import Testing
             for await _ in wait {}
             return .approved
         }
-        let desk = desk(prompt: prompt)
+        let handler = handler(prompt: prompt)
         let replies = await withTaskGroup(of: RequestReply.self) { group in
             for number in 0..<27 {
                 group.addTask {
-                    await desk.reply(
+                    await handler.reply(
                         to: Self.request(.signChallenge, [UInt8(number)], client: number % 9 + 1), from: "test",
                         isHandler: false)
                 }
@@ -362,8 +363,8 @@ import Testing
             }
             return replies
         }
-        #expect(replies.filter { $0.word == nil }.count == 8)
-        #expect(replies.filter { $0.word == .approveRequestError }.count == 19)
+        #expect(replies.filter { $0.code == nil }.count == 8)
+        #expect(replies.filter { $0.code == .approveRequestError }.count == 19)
         let clients = prompt.questions.map(\.client)
         #expect(Set(clients).allSatisfy { client in clients.filter { $0 == client }.count <= 2 })
         #expect(
@@ -375,27 +376,27 @@ import Testing
     func unattended() async throws {
         let registry = Self.registry(unattended: [.signChallenge], perHour: 3)
         let (signer, prompt) = (TestSigner(identity), TestPrompt())
-        func word(_ data: [UInt8], client: Int = 1, after seconds: Double = 0) async -> RequestWord? {
-            // Each by a desk of its own: as after a restart.
-            await desk(registry, signer, prompt: prompt, now: { Date(timeIntervalSinceNow: seconds) }).reply(
+        func code(_ data: [UInt8], client: Int = 1, after seconds: Double = 0) async -> ResponseCode? {
+            // Each by a handler of its own: as after a restart.
+            await handler(registry, signer, prompt: prompt, now: { Date(timeIntervalSinceNow: seconds) }).reply(
                 to: Self.request(.signChallenge, data, client: client), from: "test", isHandler: false
-            ).word
+            ).code
         }
-        #expect(await word([1]) == nil)
-        #expect(await word([1]) == .validateRequestError)
-        #expect(await word([1], after: 86_000) == .validateRequestError)
+        #expect(await code([1]) == nil)
+        #expect(await code([1]) == .validateRequestError)
+        #expect(await code([1], after: 86_000) == .validateRequestError)
         // The clock was set back.
-        #expect(await word([1], after: -100_000) == .validateRequestError)
-        #expect(await word([1], client: 2) == nil)
-        #expect(await word([2]) == nil)
-        #expect(await word([3]) == nil)
-        #expect(await word([4]) == .approveRequestError)
-        #expect(await word([4], client: 2) == nil)
-        #expect(await word([4], after: 3700) == nil)
-        #expect(await word([1], after: 90_000) == nil)
+        #expect(await code([1], after: -100_000) == .validateRequestError)
+        #expect(await code([1], client: 2) == nil)
+        #expect(await code([2]) == nil)
+        #expect(await code([3]) == nil)
+        #expect(await code([4]) == .approveRequestError)
+        #expect(await code([4], client: 2) == nil)
+        #expect(await code([4], after: 3700) == nil)
+        #expect(await code([1], after: 90_000) == nil)
         #expect(prompt.questions.isEmpty)
         // Documents are asked about.
-        _ = await desk(registry, signer, prompt: prompt).reply(
+        _ = await handler(registry, signer, prompt: prompt).reply(
             to: Self.request(.signPDF, TestPDF.bytes), from: "test", isHandler: false)
         #expect(prompt.questions.count == 1)
     }

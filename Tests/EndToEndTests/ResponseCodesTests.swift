@@ -4,8 +4,8 @@ import SigningRequests
 import TestSupport
 import Testing
 
-/// Each word of a refusal by the command line, through each carrier: a file, a URL that the desktop opens, and the socket.
-@Suite(.enabled(if: TestLength.hasSeconds)) struct RequestWordsTests {
+/// Each code of a refusal by the command line, through each carrier: a file, a URL that the desktop opens, and the socket.
+@Suite(.enabled(if: TestLength.hasSeconds)) struct ResponseCodesTests {
     private let sandbox: Sandbox
 
     init() throws {
@@ -48,20 +48,21 @@ import Testing
     }
 
     struct Case: Sendable, CustomTestStringConvertible {
-        let word: RequestWord?
+        let code: ResponseCode?
         let status: Int32
         var operation = SigningOperation.signChallenge
         var data: [UInt8]?
         var items: [String: String?] = [:]
         var settings: [String: String] = [:]
         var host: String?
-        var testDescription: String { word?.rawValue ?? "signed" }
+        var testDescription: String { code?.rawValue ?? "signed" }
 
         init(
-            _ word: RequestWord?, _ status: Int32, _ operation: SigningOperation = .signChallenge, data: [UInt8]? = nil,
+            _ code: ResponseCode?, _ status: Int32, _ operation: SigningOperation = .signChallenge,
+            data: [UInt8]? = nil,
             items: [String: String?] = [:], settings: [String: String] = [:], host: String? = nil
         ) {
-            (self.word, self.status, self.operation, self.data) = (word, status, operation, data)
+            (self.code, self.status, self.operation, self.data) = (code, status, operation, data)
             (self.items, self.settings, self.host) = (items, settings, host)
         }
 
@@ -112,22 +113,22 @@ import Testing
             settings: ["Signing.time-stamp-url": "http://127.0.0.1:9/", "Signing.time-stamp-anchors": "$/person.pem"]),
     ]
 
-    @Test("Each word, and a signature, through each carrier", arguments: cases)
-    func words(one: Case) async throws {
+    @Test("Each code, and a signature, through each carrier", arguments: cases)
+    func responseCodes(one: Case) async throws {
         let config = try configuration(one.settings.mapValues { $0.replacing("$/", with: sandbox.path + "/") })
-        let word = one.word?.rawValue
+        let code = one.code?.rawValue
         func check(_ text: String, _ carrier: String) throws {
             let reply = try #require(RequestURL(Array(text.utf8)), "\(carrier): \(text)")
             #expect(reply.scheme == "bank" && reply.host == one.host ?? one.operation.rawValue, "\(carrier): \(text)")
             #expect(
-                reply["message"] == word && reply["status"] == (word == nil ? "success" : "error"),
+                reply["message"] == code && reply["status"] == (code == nil ? "success" : "error"),
                 "\(carrier): \(text)")
         }
 
         let input = try sandbox.write(try one.url(1).utf8, to: "request")
         let file = try sandbox.certprov("requests", "open", "--input", input, "--config", config, with: variables)
         #expect(file.status == one.status, "\(file)")
-        #expect(word.map { file.stderr.contains("certprov: \($0): ") } != false, "\(file)")
+        #expect(code.map { file.stderr.contains("certprov: \($0): ") } != false, "\(file)")
         try check(file.stdout, "file")
 
         let opened = URL(filePath: sandbox.path + "/opened")
@@ -186,8 +187,8 @@ import Testing
                 if grep -q status=success reply; then [ "$signed" = 1 ] || { echo "$number: not in the journal"; exit 2; }; fi
                 known=$((known + signed))
                 "$CERTPROV" requests open --input request-$number --config "$2" >reply
-                if [ "${lines:-0}" = 1 ]; then word=validate-request-error; else word=status=success; fi
-                grep -q $word reply || { echo "$number: $(cat reply)"; exit 3; }
+                if [ "${lines:-0}" = 1 ]; then code=validate-request-error; else code=status=success; fi
+                grep -q $code reply || { echo "$number: $(cat reply)"; exit 3; }
             done
             echo "$known of 30"
             """#, sandbox.path, config)

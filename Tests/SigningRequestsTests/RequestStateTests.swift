@@ -1,7 +1,7 @@
 import SigningRequests
 import Testing
 
-@Suite struct RequestCourseTests {
+@Suite struct RequestStateTests {
     /// Every way from the start to the reply: the states, the last one first.
     private func ways(_ operation: SigningOperation) -> [[RequestState]] {
         var ways: [[RequestState]] = []
@@ -13,7 +13,7 @@ import Testing
             }
             #expect(way.count < 10, "the way does not end")
             guard way.count < 10 else { return ways }
-            for event in RequestEvent.allCases {
+            for event in RequestState.Event.allCases {
                 open.append([way[0].next(after: event, of: operation, approver: "terminal")] + way)
             }
         }
@@ -41,9 +41,9 @@ import Testing
     }
 
     @Test(
-        "Each end has its word",
+        "Each end has its code",
         arguments: [
-            ([RequestEvent.signerFailed, .done], SigningOperation.signPDF, RequestWord.signDocumentError),
+            ([RequestState.Event.signerFailed, .done], SigningOperation.signPDF, ResponseCode.signDocumentError),
             ([.signerFailed, .done], .signChallenge, .signChallengeError),
             ([.done, .tooMany, .done], .signPDF, .approveRequestError),
             ([.done, .done, .declined, .done], .signPDF, .operationCanceled),
@@ -58,8 +58,8 @@ import Testing
             ([.done, .done, .done, .done, .done, .failed], .signPDF, .internalError),
             ([.done, .done, .declined, .failed], .signPDF, .internalError),
         ])
-    func words(events: [RequestEvent], operation: SigningOperation, word: RequestWord) {
+    func responseCodes(events: [RequestState.Event], operation: SigningOperation, code: ResponseCode) {
         let end = events.reduce(RequestState.findingSigner) { $0.next(after: $1, of: operation, approver: "queue") }
-        #expect(end == .replying(.refused(word)))
+        #expect(end == .replying(.refused(code)))
     }
 }
