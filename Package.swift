@@ -28,6 +28,7 @@ let package = Package(
         .library(name: "RemoteMDMProvider", targets: ["RemoteMDMProvider"]),
         .library(name: "PluginHost", targets: ["PluginHost"]),
         .library(name: "PluginKit", targets: ["PluginKit"]),
+        .library(name: "ProgramRun", targets: ["ProgramRun"]),
         .library(name: "ProviderTransport", targets: ["ProviderTransport"]),
         .library(name: "Renewal", targets: ["Renewal"]),
         .library(name: "SignedData", targets: ["SignedData"]),
@@ -74,10 +75,14 @@ let package = Package(
                 .product(name: "SystemPackage", package: "swift-system"),
             ]
         ),
+        // Programs that a configuration names: they are run and waited for.
+        .target(name: "ProgramRun", dependencies: ["CLinux", "CertificateProviding"]),
+        // Unix sockets of a host, and the processes at their other ends.
+        .target(name: "HostSockets", dependencies: ["CLinux", "CertificateProviding"]),
         .target(
             name: "IdentityStore",
             dependencies: [
-                "CLinux", "CertificateProviding", "OpenSSLSupport",
+                "CLinux", "CertificateProviding", "OpenSSLSupport", "ProgramRun",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "SystemPackage", package: "swift-system"),
@@ -218,7 +223,8 @@ let package = Package(
         .target(
             name: "SigningRequests",
             dependencies: [
-                "CLinux", "CertificateProviding", "IdentityStore", "OpenSSLSupport", "PDFUpdate", "Signing",
+                "CLinux", "CertificateProviding", "HostSockets", "IdentityStore", "OpenSSLSupport", "PDFUpdate",
+                "ProgramRun", "Signing",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
@@ -242,7 +248,8 @@ let package = Package(
         .target(
             name: "ACMEProvider",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "Enrolment", "IdentityStore", "ProviderTransport",
+                "CertificateProviding", "CertificateTLS", "Enrolment", "IdentityStore", "ProgramRun",
+                "ProviderTransport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
@@ -320,8 +327,9 @@ let package = Package(
             name: "certprov",
             dependencies: [
                 "CArguments", "CLinux", "CertificateProviderTesting", "CertificateProviding", "CertificateTLS",
-                "CertprovComposition", "IdentityStore", "Logon", "NamedKeys", "PluginHost", "PluginProtocol",
-                "ProviderTransport", "Signing", "SigningRequests", "Terminal", "certprov-plugin-launcher",
+                "CertprovComposition", "HostSockets", "IdentityStore", "Logon", "NamedKeys",
+                "PluginHost", "PluginProtocol", "ProviderTransport", "Signing", "SigningRequests", "Terminal",
+                "certprov-plugin-launcher",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
@@ -357,7 +365,8 @@ let package = Package(
         .testTarget(
             name: "IdentityStoreTests",
             dependencies: [
-                "IdentityStore", "TestSupport", "VaultGuesser", .product(name: "Crypto", package: "swift-crypto"),
+                "IdentityStore", "ProgramRun", "TestSupport", "VaultGuesser",
+                .product(name: "Crypto", package: "swift-crypto"),
             ]),
         .testTarget(
             name: "PKCS11KeyGenerationTests",
@@ -462,6 +471,8 @@ let package = Package(
             name: "SigningTests",
             dependencies: ["CertificateProviding", "ProviderTransport", "SignedData", "Signing", "TestSupport"],
             exclude: ["tsa.py"]),
+        .testTarget(
+            name: "HostSocketsTests", dependencies: ["CertificateProviding", "HostSockets", "TestSupport"]),
         // Has requests that wait, and is killed.
         .executableTarget(
             name: "RequestWaiter", dependencies: ["CertificateProviding", "IdentityStore", "SigningRequests"],
@@ -469,7 +480,7 @@ let package = Package(
         .testTarget(
             name: "SigningRequestsTests",
             dependencies: [
-                "CertificateProviding", "IdentityStore", "OpenSSLSupport", "RequestWaiter", "Signing",
+                "CertificateProviding", "HostSockets", "IdentityStore", "OpenSSLSupport", "RequestWaiter", "Signing",
                 "SigningRequests", "TestSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),

@@ -90,13 +90,14 @@ long certprov_write(int descriptor, const void *bytes, long count)
 }
 
 int certprov_accept(int listener) { return accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK); }
-int certprov_peer(int descriptor, int *pid, unsigned *user)
+int certprov_peer(int descriptor, int *pid, unsigned *user, unsigned *group)
 {
     struct ucred peer = { 0 };
     socklen_t size = sizeof peer;
     if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return -1;
     *pid = peer.pid;
     *user = peer.uid;
+    *group = peer.gid;
     return 0;
 }
 

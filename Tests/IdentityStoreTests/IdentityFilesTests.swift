@@ -5,6 +5,7 @@ import TestSupport
 import Testing
 
 @testable import IdentityStore
+@testable import ProgramRun
 
 @Suite struct IdentityFilesDirectoryTests {
     private struct Fixture {

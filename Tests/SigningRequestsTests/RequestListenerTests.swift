@@ -1,5 +1,6 @@
 import CertificateProviding
 import Glibc
+import HostSockets
 import Logging
 import SigningRequests
 import Synchronization
@@ -27,7 +28,7 @@ import Testing
         _ body: @escaping @Sendable () async throws -> T
     ) async throws -> T {
         let listener = RequestListener(
-            try ListeningSocket(at: path), limits, logger: TestLog().logger, handle: handle)
+            try ListeningSocket(at: path, setting: "--socket"), limits, logger: TestLog().logger, handle: handle)
         return try await withThrowingTaskGroup(of: T?.self) { group in
             group.addTask {
                 try await listener.run()
@@ -338,54 +339,6 @@ import Testing
             #expect(try await Application.run(script, path) == "1\n")
         }
         #expect(echo.requests == ["own", "request"])
-    }
-
-    @Test("The socket of a process that has ended is replaced; the end of its successor removes it")
-    func aStaleSocket() async throws {
-        _ = try await Application.run("import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])", path)
-        #expect(FileStatus(path) != nil)
-        do {
-            let socket = try ListeningSocket(at: path)
-            #expect(FileStatus(path)?.permissions == 0o600)
-            withExtendedLifetime(socket) {}
-        }
-        #expect(FileStatus(path) == nil)
-    }
-
-    @Test("The socket of a process that lives stays, and so does a file that is none")
-    func aNameInUse() throws {
-        let socket = try ListeningSocket(at: path)
-        for _ in 0..<2 {
-            let error = try #require(throws: ProviderError.self) { try ListeningSocket(at: path) }
-            #expect(error.code == .alreadyExists && error.message.contains("--socket"), "\(error)")
-        }
-        let file = try directory.write("text".utf8, to: "file")
-        let error = try #require(throws: ProviderError.self) { try ListeningSocket(at: file) }
-        #expect(error.code == .alreadyExists && error.message.contains("not a socket"), "\(error)")
-        #expect(try directory.read("file") == Array("text".utf8))
-        withExtendedLifetime(socket) {}
-    }
-
-    @Test("The end of a process leaves the socket of its successor")
-    func aSuccessorsSocket() throws {
-        let first = try ListeningSocket(at: path)
-        #expect(unlink(path) == 0)
-        let second = try ListeningSocket(at: path)
-        first.removeFile()
-        #expect(FileStatus(path) != nil)
-        second.removeFile()
-        #expect(FileStatus(path) == nil)
-    }
-
-    @Test("A path that cannot be a socket's is refused")
-    func refusedPaths() throws {
-        for (path, code) in [
-            (directory[String(repeating: "x", count: 120)], ProviderError.Code.configurationInvalid),
-            ("", .configurationInvalid), (directory["none/requests.sock"], .storeWriteFailed),
-        ] {
-            let error = try #require(throws: ProviderError.self) { try ListeningSocket(at: path) }
-            #expect(error.code == code && error.message.contains("--socket"), "\(error)")
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 import CertificateProviding
 import Enrolment
 import IdentityStore
+import ProgramRun
 import Logging
 
 /// The files and DNS records of challenges, which outlast this process. Each is written down before it is made, so that the next run

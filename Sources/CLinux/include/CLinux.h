@@ -31,8 +31,8 @@ int certprov_set_access_list(int descriptor, const void *bytes, long count);
 
 // Takes a connection: a descriptor that does not block and that no program inherits. Swift has no accept4(2).
 int certprov_accept(int listener);
-// The process and the user at the other end of a Unix socket. Swift has no `struct ucred`.
-int certprov_peer(int descriptor, int *pid, unsigned *user);
+// The process, the user and the group at the other end of a Unix socket. Swift has no `struct ucred`.
+int certprov_peer(int descriptor, int *pid, unsigned *user, unsigned *group);
 
 // glibc has no functions for keyrings(7). Each returns -1 and sets errno where it fails.
 long certprov_keyring_id(int special);

@@ -1,5 +1,6 @@
 package import CertificateProviding
 import Glibc
+import ProgramRun
 
 /// How programs are told of new files: by systemd, or by a program of the administrator.
 package struct ProgramReload: Sendable, Equatable {

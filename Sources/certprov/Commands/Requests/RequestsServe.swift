@@ -1,5 +1,6 @@
 import ArgumentParser
 import CertificateProviding
+import HostSockets
 import Logging
 import SigningRequests
 import Terminal
@@ -23,12 +24,14 @@ struct RequestsServe: AsyncParsableCommand {
         try await CommandContext.run(options, executor: .threads()) { context throws(ProviderError) in
             var logger = context.logger
             logger.logLevel = min(logger.logLevel, .notice)
-            let listening: ListeningSocket
-            if socket == nil, let passed = try ServiceManager.socket() {
-                listening = passed
-            } else {
-                listening = try ListeningSocket(at: socket)
+            let passed = socket == nil ? try ServiceManager.sockets() : []
+            guard passed.count <= 1 else {
+                throw ProviderError(
+                    .configurationInvalid,
+                    "The service manager passes \(passed.count) sockets, and requests have one; leave one ListenStream= in the "
+                        + "socket unit.")
             }
+            let listening = if let one = passed.first { one.socket } else { try RequestSocket.listen(at: socket) }
             ProcessEnd.atEnd { listening.removeFile() }
             let handler = try await context.requestHandler(logger)
             let listener = RequestListener(listening, .init(largest: handler.maximumLength), logger: logger) {

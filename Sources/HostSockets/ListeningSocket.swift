@@ -2,9 +2,9 @@ import CLinux
 package import CertificateProviding
 import Glibc
 
-/// A Unix socket at which requests arrive. Made here, or passed by systemd.
+/// A Unix socket at which connections arrive. Made here, or passed by the service manager.
 package final class ListeningSocket: Sendable {
-    let descriptor: Int32
+    package let descriptor: Int32
     /// The file of the socket that was made here.
     private let file: File?
 
@@ -28,16 +28,17 @@ package final class ListeningSocket: Sendable {
 
     /// Makes a socket, with mode 0600 from its first moment. The file of a process that has ended is replaced.
     ///
-    /// - Parameter path: Its file; `nil` for ``RequestSocket/defaultPath()``, whose directory is made.
+    /// - Parameters:
+    ///   - file: Its path.
+    ///   - setting: The option or property that names another path, for messages: `--socket`.
     /// - Throws: `alreadyExists` if another process listens there, or the file is not a socket of this user;
     ///   `configurationInvalid`, `operationNotAllowed`, `storeWriteFailed`.
-    package init(at path: String?) throws(ProviderError) {
-        let file = if let path { path } else { try Self.defaultFile() }
+    package init(at file: String, setting: String) throws(ProviderError) {
         let name = file.withVisibleControls
         func failed(_ code: Int32) -> ProviderError {
             ProviderError(
                 .storeWriteFailed,
-                "The socket \(name) cannot be made: \(UnixSocket.text(code)); name another one with --socket.")
+                "The socket \(name) cannot be made: \(UnixSocket.text(code)); name another one with \(setting).")
         }
         let descriptor = UnixSocket.make()
         guard descriptor >= 0 else { throw failed(errno) }
@@ -55,10 +56,10 @@ package final class ListeningSocket: Sendable {
                 .operationNotAllowed, "Another process is about to make a socket at \(name); try again.", reason: .busy)
         }
         guard var code = UnixSocket.withAddress(file, { bind(descriptor, $0, $1) == 0 ? 0 : errno }) else {
-            throw UnixSocket.isNoAddress(file)
+            throw UnixSocket.isNoAddress(file, setting: setting)
         }
         if code == EADDRINUSE {
-            try Self.removeRemains(file)
+            try Self.removeRemains(file, setting)
             code = UnixSocket.withAddress(file, { bind(descriptor, $0, $1) == 0 ? 0 : errno }) ?? EINVAL
         }
         guard code == 0 else { throw failed(code) }
@@ -81,13 +82,13 @@ package final class ListeningSocket: Sendable {
     }
 
     /// Removes the file of a socket whose process has ended.
-    private static func removeRemains(_ path: String) throws(ProviderError) {
+    private static func removeRemains(_ path: String, _ setting: String) throws(ProviderError) {
         let name = path.withVisibleControls
         var status = stat()
         guard lstat(path, &status) == 0 else { return }
         guard status.st_mode & S_IFMT == S_IFSOCK, status.st_uid == geteuid() else {
             throw ProviderError(
-                .alreadyExists, "\(name) exists, and is not a socket of this user; name another path with --socket.")
+                .alreadyExists, "\(name) exists, and is not a socket of this user; name another path with \(setting).")
         }
         let descriptor = UnixSocket.make()
         defer { if descriptor >= 0 { close(descriptor) } }
@@ -96,32 +97,9 @@ package final class ListeningSocket: Sendable {
         else {
             throw ProviderError(
                 .alreadyExists,
-                "Another process listens for requests at \(name). End it, or where systemd does so, run: systemctl --user stop "
-                    + "certprov-requests.socket; or name another path with --socket.")
+                "Another process listens at \(name). End it, or where systemd does so, stop its socket unit; or name another path "
+                    + "with \(setting).")
         }
         unlink(path)
-    }
-
-    /// Returns the default path, and makes the directory in the runtime directory, for this user alone.
-    private static func defaultFile() throws(ProviderError) -> String {
-        let path = try RequestSocket.defaultPath()
-        guard let end = path.lastIndex(of: "/") else { return path }
-        let directory = String(path[..<end])
-        var status = stat()
-        if mkdir(directory, 0o700) != 0, errno != EEXIST {
-            throw ProviderError(
-                .storeWriteFailed,
-                "The directory \(directory.withVisibleControls) cannot be made: \(UnixSocket.text(errno)); name a socket with "
-                    + "--socket.")
-        }
-        guard lstat(directory, &status) == 0, status.st_mode & S_IFMT == S_IFDIR, status.st_uid == geteuid(),
-            status.st_mode & 0o022 == 0
-        else {
-            throw ProviderError(
-                .configurationInvalid,
-                "\(directory.withVisibleControls) is not a directory of this user alone; remove it, or run: chmod go-w "
-                    + directory.shellQuoted)
-        }
-        return path
     }
 }

@@ -2,7 +2,8 @@ import CLinux
 import CertificateProviding
 import Glibc
 
-/// A program that is run and waited for: without a shell, and with no environment variables but those that systemctl needs.
+/// A program that is run and waited for: without a shell, and with no environment variables but those that systemctl needs. One of
+/// this user's session has the variables of this process, too.
 public struct ProgramRun: Sendable, Equatable {
     /// The last part of the output that is shown.
     private static let shown = 600
@@ -11,6 +12,8 @@ public struct ProgramRun: Sendable, Equatable {
     package let arguments: [String]
     /// How long it may run.
     package let time: Duration
+    /// Whether it belongs to the session of this process, and outlives the wait for it.
+    private let isOfSession: Bool
 
     /// Why a program did not succeed.
     public struct Failure: Error, Sendable {
@@ -25,7 +28,15 @@ public struct ProgramRun: Sendable, Equatable {
     /// - Parameters:
     ///   - arguments: The path of the program, and its arguments. Not empty, and not secret: other users can see them.
     ///   - time: How long it may run. It is then killed with all of its process group.
-    public init(_ arguments: [String], atMost time: Duration) { (self.arguments, self.time) = (arguments, time) }
+    public init(_ arguments: [String], atMost time: Duration) {
+        (self.arguments, self.time, isOfSession) = (arguments, time, false)
+    }
+
+    /// Creates a run of a program of this user's session, which is found in PATH: with the variables of this process, and its output on
+    /// standard error. One that still runs after a while has not failed, and is left alone.
+    package init(ofSession arguments: [String], waitingFor time: Duration) {
+        (self.arguments, self.time, isOfSession) = (arguments, time, true)
+    }
 
     /// Runs the program, and waits for its end. Blocks.
     ///
@@ -39,20 +50,24 @@ public struct ProgramRun: Sendable, Equatable {
         }
         guard let program = arguments.first else { throw failed("has no name") }
         var pipe: [Int32] = [-1, -1]
-        guard certprov_pipe(&pipe) == 0 else { throw failed("cannot be started: \(errorText(errno))") }
-        defer { close(pipe[0]) }
-        let started = Self.spawn(arguments, output: pipe[1])
-        close(pipe[1])
+        guard isOfSession || certprov_pipe(&pipe) == 0 else {
+            throw failed("cannot be started: \(String(cString: strerror(errno)))")
+        }
+        defer { if !isOfSession { close(pipe[0]) } }
+        let started = spawn(output: isOfSession ? STDERR_FILENO : pipe[1])
+        if !isOfSession { close(pipe[1]) }
         let pid: pid_t
         switch started {
         case .success(let started): pid = started
         case .failure(let error):
-            throw failed("cannot be started: \(errorText(error.code)); check \(program.withVisibleControls)")
+            throw failed(
+                "cannot be started: \(String(cString: strerror(error.code))); check \(program.withVisibleControls)")
         }
         let output = Output(pipe[0])
         let process = watch(pid)
         defer { if process >= 0 { close(process) } }
-        guard let status = Self.wait(for: pid, process, reading: output, atMost: time) else {
+        guard let status = wait(for: pid, process, reading: output) else {
+            if isOfSession { return }
             throw failed("did not end within \(time.components.seconds) seconds, and was killed", isTimeout: true)
         }
         guard status != 0 else { return }
@@ -63,7 +78,7 @@ public struct ProgramRun: Sendable, Equatable {
 
     private struct SystemError: Error { let code: Int32 }
 
-    private static func spawn(_ arguments: [String], output: Int32) -> Result<pid_t, SystemError> {
+    private func spawn(output: Int32) -> Result<pid_t, SystemError> {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }
@@ -82,8 +97,9 @@ public struct ProgramRun: Sendable, Equatable {
         posix_spawnattr_setsigmask(&attributes, &none)
         posix_spawnattr_setsigdefault(&attributes, &all)
         posix_spawnattr_setpgroup(&attributes, 0)
-        posix_spawnattr_setflags(
-            &attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP))
+        // POSIX_SPAWN_SETSID, which Swift does not see: the terminal's signals are not for an application.
+        let group = isOfSession ? 0x80 : POSIX_SPAWN_SETPGROUP
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | group))
         var words: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
         // Other variables may be secrets: certprov takes PINs from them.
         var variables = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
@@ -93,7 +109,10 @@ public struct ProgramRun: Sendable, Equatable {
         var pairs: [UnsafeMutablePointer<CChar>?] = variables.map { strdup($0) } + [nil]
         defer { for text in words + pairs { free(text) } }
         var pid: pid_t = 0
-        let status = posix_spawn(&pid, arguments[0], &actions, &attributes, &words, &pairs)
+        let status =
+            isOfSession
+            ? posix_spawnp(&pid, arguments[0], &actions, &attributes, &words, environ)
+            : posix_spawn(&pid, arguments[0], &actions, &attributes, &words, &pairs)
         return status == 0 ? .success(pid) : .failure(SystemError(code: status))
     }
 
@@ -102,12 +121,10 @@ public struct ProgramRun: Sendable, Equatable {
     /// How long a process may take to end that was killed: it may hang in the kernel.
     private static let dying = Duration.seconds(5)
 
-    /// Returns the status of the process, as waitpid(2) gives it; `nil` if it took too long and was killed.
+    /// Returns the status of the process, as waitpid(2) gives it; `nil` if it took too long, and unless it is of the session was killed.
     ///
     /// - Parameter process: Becomes readable when the process ends; negative where the kernel has no such descriptor.
-    private static func wait(
-        for pid: pid_t, _ process: Int32, reading output: Output, atMost time: Duration
-    ) -> Int32? {
+    private func wait(for pid: pid_t, _ process: Int32, reading output: Output) -> Int32? {
         var status: Int32 = 0
         func hasEnded(by end: ContinuousClock.Instant) -> Bool {
             while true {
@@ -115,7 +132,7 @@ public struct ProgramRun: Sendable, Equatable {
                 if ended == pid || ended < 0 && errno != EINTR { return true }
                 let left = end - .now
                 guard left > .zero else { return false }
-                let pause = (process < 0 ? min(left, look) : left) / .milliseconds(1)
+                let pause = (process < 0 ? min(left, Self.look) : left) / .milliseconds(1)
                 var waiting = [
                     pollfd(fd: process, events: Int16(POLLIN), revents: 0),
                     pollfd(fd: output.isOpen ? output.descriptor : -1, events: Int16(POLLIN), revents: 0),
@@ -126,10 +143,10 @@ public struct ProgramRun: Sendable, Equatable {
             }
         }
         let isOver = hasEnded(by: .now + time)
-        if !isOver {
+        if !isOver, !isOfSession {
             // It may have left its group.
             for target in [-pid, pid] { kill(target, SIGKILL) }
-            _ = hasEnded(by: .now + dying)
+            _ = hasEnded(by: .now + Self.dying)
         }
         // The last words of the program: what a pipe holds. Programs that it has started may go on writing.
         var rest = pollfd(fd: output.descriptor, events: Int16(POLLIN), revents: 0)
@@ -140,10 +157,10 @@ public struct ProgramRun: Sendable, Equatable {
     /// The end of what a program writes.
     private final class Output {
         let descriptor: Int32
-        private(set) var isOpen = true
+        private(set) var isOpen: Bool
         private var bytes: [UInt8] = []
 
-        init(_ descriptor: Int32) { self.descriptor = descriptor }
+        init(_ descriptor: Int32) { (self.descriptor, isOpen) = (descriptor, descriptor >= 0) }
 
         /// Reads the bytes that have come. Returns false at the end.
         @discardableResult func read() -> Bool {

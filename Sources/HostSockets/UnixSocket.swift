@@ -1,16 +1,15 @@
-import CLinux
-import CertificateProviding
-import Glibc
+package import CertificateProviding
+package import Glibc
 
 /// Calls of Unix sockets (unix(7)).
-enum UnixSocket {
+package enum UnixSocket {
     /// Makes a stream socket that no program inherits.
-    static func make() -> Int32 {
+    package static func make() -> Int32 {
         socket(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
     }
 
     /// Calls `body` with the address of a path, or of an abstract name behind `@`; returns `nil` for a path that is too long.
-    static func withAddress<T>(_ path: String, _ body: (UnsafePointer<sockaddr>, socklen_t) -> T) -> T? {
+    package static func withAddress<T>(_ path: String, _ body: (UnsafePointer<sockaddr>, socklen_t) -> T) -> T? {
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
         var bytes = Array(path.utf8)
@@ -26,20 +25,14 @@ enum UnixSocket {
     }
 
     /// The longest path, in bytes.
-    static let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
+    private static let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
 
-    /// Returns the error for a path that cannot be the address of a socket.
-    static func isNoAddress(_ path: String) -> ProviderError {
+    /// Returns the error for a path that cannot be the address of a socket. `setting` names another one.
+    package static func isNoAddress(_ path: String, setting: String) -> ProviderError {
         ProviderError(
             .configurationInvalid,
             "The path of a socket has 1 to \(longestPath) bytes, and '\(path.withVisibleControls)' has \(path.utf8.count); "
-                + "name another one with --socket.")
-    }
-
-    /// The process and the user at the other end.
-    static func peer(_ descriptor: Int32) -> (process: Int32, user: UInt32)? {
-        var (process, user): (Int32, UInt32) = (0, 0)
-        return certprov_peer(descriptor, &process, &user) == 0 ? (process, user) : nil
+                + "name another one with \(setting).")
     }
 
     /// The value of an option of the level SOL_SOCKET; `nil` for a descriptor without it.
@@ -49,10 +42,10 @@ enum UnixSocket {
         return getsockopt(descriptor, SOL_SOCKET, name, &value, &size) == 0 ? value : nil
     }
 
-    static func text(_ code: Int32) -> String { String(cString: strerror(code)) }
+    package static func text(_ code: Int32) -> String { String(cString: strerror(code)) }
 }
 
 /// The time that is left until an instant, for poll(2): in milliseconds, rounded up, and not below zero.
-func milliseconds(until instant: ContinuousClock.Instant) -> Int32 {
+package func milliseconds(until instant: ContinuousClock.Instant) -> Int32 {
     Int32(clamping: Int(max(0, ((instant - .now) / .milliseconds(1)).rounded(.up))))
 }

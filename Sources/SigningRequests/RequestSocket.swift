@@ -1,8 +1,9 @@
 public import CertificateProviding
 import Glibc
+package import HostSockets
 import Synchronization
 
-/// The socket of this user's signer, for those who send requests.
+/// The socket of this user's signer, and the sender's side of it.
 public enum RequestSocket {
     /// The largest reply that is taken, in bytes.
     private static let largestReply = 1 << 28
@@ -19,6 +20,38 @@ public enum RequestSocket {
                     + "path. Name the socket with --socket PATH.")
         }
         return directory + "/certprov/requests.sock"
+    }
+
+    /// Makes the socket, for this user alone.
+    ///
+    /// - Parameter path: Its file; `nil` for ``defaultPath()``, whose directory is made.
+    /// - Throws: As `ListeningSocket`, and ``defaultPath()``.
+    package static func listen(at path: String?) throws(ProviderError) -> ListeningSocket {
+        let path = if let path { path } else { try preparedDefaultPath() }
+        return try ListeningSocket(at: path, setting: "--socket")
+    }
+
+    /// Returns the default path, and makes the directory in the runtime directory, for this user alone.
+    private static func preparedDefaultPath() throws(ProviderError) -> String {
+        let path = try defaultPath()
+        guard let end = path.lastIndex(of: "/") else { return path }
+        let directory = String(path[..<end])
+        var status = stat()
+        if mkdir(directory, 0o700) != 0, errno != EEXIST {
+            throw ProviderError(
+                .storeWriteFailed,
+                "The directory \(directory.withVisibleControls) cannot be made: \(UnixSocket.text(errno)); name a socket with "
+                    + "--socket.")
+        }
+        guard lstat(directory, &status) == 0, status.st_mode & S_IFMT == S_IFDIR, status.st_uid == geteuid(),
+            status.st_mode & 0o022 == 0
+        else {
+            throw ProviderError(
+                .configurationInvalid,
+                "\(directory.withVisibleControls) is not a directory of this user alone; remove it, or run: chmod go-w "
+                    + directory.shellQuoted)
+        }
+        return path
     }
 
     /// Sends a request to the signer, and returns its reply as it came; no bytes if the signer ends without one. Suspends until then,
@@ -69,7 +102,7 @@ public enum RequestSocket {
         var time = timeval(tv_sec: Int(left / 1000), tv_usec: Int(left % 1000) * 1000)
         setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &time, socklen_t(MemoryLayout<timeval>.size))
         guard let code = UnixSocket.withAddress(path, { Glibc.connect(descriptor, $0, $1) == 0 ? 0 : errno }) else {
-            throw UnixSocket.isNoAddress(path)
+            throw UnixSocket.isNoAddress(path, setting: "--socket")
         }
         switch code {
         case 0: break
@@ -83,7 +116,7 @@ public enum RequestSocket {
             throw ProviderError(
                 .unavailable, "The signer at \(name) cannot be reached: \(UnixSocket.text(code)).")
         }
-        guard UnixSocket.peer(descriptor)?.user == geteuid() else {
+        guard SocketPeer(of: descriptor)?.user == geteuid() else {
             throw ProviderError(
                 .rejected,
                 "The signer at \(name) is a process of another user, and gets no request; name another socket.")

@@ -1,6 +1,7 @@
 import CLinux
 package import CertificateProviding
 import Glibc
+package import HostSockets
 package import Logging
 import Synchronization
 
@@ -13,10 +14,10 @@ package struct RequestListener: Sendable {
     /// Answers a request. It is cancelled if the client goes; a reply is dropped then.
     ///
     /// - Parameters:
-    ///   - request: What the client has written. Of more bytes than the largest request has, one more than those.
+    ///   - request: The bytes that the client has written, cut to one more than the largest request has.
     ///   - peer: The client's program and process: a hint, since a process can become another program.
-    ///   - release: To be called when the request is held in memory no more, if that is before the reply: the next one may then
-    ///     go beyond the shared size.
+    ///   - release: To be called when the request is no longer in memory, if that is before the reply: the next one may then
+    ///     exceed the shared size.
     package typealias Handler =
         @Sendable (
             _ request: consuming [UInt8], _ peer: String, _ release: @escaping @Sendable () -> Void
@@ -27,7 +28,7 @@ package struct RequestListener: Sendable {
         package var connections = 64
         /// How long a client may take to write its request, and to read its reply.
         package var time: Duration = .seconds(30)
-        /// The size, in bytes, beyond which one connection at a time may go on. Others wait at it, and their time does too.
+        /// The size, in bytes, that one connection at a time may exceed. Others wait at it, and their time stands still.
         package var shared = 1 << 20
         /// The largest request that can be valid, in bytes.
         package var largest: Int
@@ -72,7 +73,7 @@ package struct RequestListener: Sendable {
 /// Wakes the thread that waits for connections.
 private final class WakeUp: Sendable {
     struct State {
-        /// The connections whose requests are held no more, without a reply yet or with one.
+        /// The connections whose requests are no longer in memory, with or without a reply.
         var released: [Int] = []
         var replies: [(connection: Int, text: String)] = []
         var isStopped = false
@@ -104,7 +105,7 @@ private final class WakeUp: Sendable {
     }
 
     /// Returns the events since the last call.
-    func news() -> State {
+    func takeEvents() -> State {
         var count: UInt64 = 0
         _ = read(descriptor, &count, 8)
         return state.withLock { state in
@@ -119,8 +120,8 @@ private final class WakeUp: Sendable {
     }
 }
 
-/// A request that its handler alone has: what a task captures lives as long as the task.
-private final class Taken: Sendable {
+/// A request that is handed over once: what a task captures would live as long as the task.
+private final class RequestBytes: Sendable {
     private let request: Mutex<[UInt8]>
 
     init(_ request: [UInt8]) { self.request = Mutex(request) }
@@ -142,7 +143,7 @@ private struct Connections {
             case waitsForRoom
             case isHandled(Task<Void, Never>)
             case writes(String, sent: Int)
-            /// The client has gone, and the handler has not returned yet: it counts until then.
+            /// The client has gone, and the handler still runs: the connection counts until it returns.
             case isGone
         }
 
@@ -197,7 +198,7 @@ private struct Connections {
         (self.socket, self.limits, self.logger, self.handle, self.wakeUp) = (socket, limits, logger, handle, wakeUp)
     }
 
-    /// Waits for what happens next, again and again, until it is stopped.
+    /// Handles events until it is stopped.
     consuming func run() throws(ProviderError) {
         defer { for index in connections.indices { connections[index].close() } }
         while true {
@@ -206,7 +207,7 @@ private struct Connections {
                 pollfd(fd: wakeUp.descriptor, events: Int16(POLLIN), revents: 0),
                 pollfd(fd: accepts ? socket.descriptor : -1, events: Int16(POLLIN), revents: 0),
             ]
-            // A closed one is none: the number of these is bounded by that of open files.
+            // Without closed ones: poll(2) takes at most as many as there may be open files.
             let open = connections.indices.filter { connections[$0].descriptor >= 0 }
             for index in open {
                 events.append(
@@ -218,7 +219,7 @@ private struct Connections {
                     .unavailable, "The socket cannot be waited for: \(UnixSocket.text(errno)).")
             }
             if events[0].revents != 0 {
-                let news = wakeUp.news()
+                let news = wakeUp.takeEvents()
                 if news.isStopped { return }
                 for index in connections.indices where news.released.contains(connections[index].number) {
                     connections[index].isLarge = false
@@ -241,7 +242,8 @@ private struct Connections {
         }
     }
 
-    /// Returns the events that a connection waits for. The end of both directions comes without being asked for: the end of one is that of a request.
+    /// Returns the events that a connection waits for. poll(2) reports without being asked that both directions are closed. One closed
+    /// direction ends a request, and is read as its end.
     private static func events(_ connection: Connection) -> Int16 {
         switch connection.phase {
         case .reads: Int16(POLLIN)
@@ -251,24 +253,25 @@ private struct Connections {
     }
 
     private mutating func accept() {
-        // A bounded number at a time: those of other users take no place, and there may be many.
+        // A bounded number at a time: connections of other users take no place, and there may be many.
         for _ in 0..<limits.connections where connections.count < limits.connections {
             let descriptor = certprov_accept(socket.descriptor)
             guard descriptor >= 0 else {
                 if [EAGAIN, EINTR, ECONNABORTED].contains(errno) { return }
-                // The socket stays ready. To ask at once, again and again, would take a processor.
+                // The socket stays ready: without a pause this loop would spin.
                 logger.warning("no connection can be taken now: \(UnixSocket.text(errno))")
                 pausedUntil = .now + limits.pause
                 return
             }
-            guard let (process, user) = UnixSocket.peer(descriptor), user == geteuid() else {
+            guard let peer = SocketPeer(of: descriptor), peer.user == geteuid() else {
                 close(descriptor)
                 continue
             }
             count += 1
             connections.append(
                 Connection(
-                    number: count, descriptor: descriptor, peer: Self.describe(process), deadline: .now + limits.time))
+                    number: count, descriptor: descriptor, peer: Self.describe(peer.process),
+                    deadline: .now + limits.time))
         }
     }
 
@@ -312,7 +315,7 @@ private struct Connections {
 
     private mutating func begin(_ index: Int) {
         let (number, peer) = (connections[index].number, connections[index].peer)
-        let request = Taken(connections[index].request)
+        let request = RequestBytes(connections[index].request)
         connections[index].request = []
         connections[index].deadline = nil
         connections[index].phase = .isHandled(
