@@ -77,14 +77,21 @@ let package = Package(
         ),
         // Programs that a configuration names: they are run and waited for.
         .target(name: "ProgramRun", dependencies: ["CLinux", "CertificateProviding"]),
+        // An identity as files for other programs.
+        .target(
+            name: "IdentityFiles",
+            dependencies: [
+                "CertificateProviding", "IdentityStore", "OpenSSLSupport", "ProgramRun",
+                .product(name: "SwiftASN1", package: "swift-asn1"),
+                .product(name: "SystemPackage", package: "swift-system"),
+            ]),
         // Unix sockets of a host, and the processes at their other ends.
         .target(name: "HostSockets", dependencies: ["CLinux", "CertificateProviding"]),
         .target(
             name: "IdentityStore",
             dependencies: [
-                "CLinux", "CertificateProviding", "OpenSSLSupport", "ProgramRun",
+                "CLinux", "CertificateProviding", "OpenSSLSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
-                .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "SystemPackage", package: "swift-system"),
             ]
         ),
@@ -297,8 +304,8 @@ let package = Package(
         .target(
             name: "CertprovComposition",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PEMFileProvider",
-                "PKCS12FileProvider", "PluginHost", "ProviderTransport",
+                "CertificateProviding", "CertificateTLS", "IdentityFiles", "IdentityStore", "Logon",
+                "PEMFileProvider", "PKCS12FileProvider", "PluginHost", "ProviderTransport",
                 .target(name: "ACMEProvider", condition: .when(traits: ["ACME"])),
                 .target(name: "OAuth", condition: .when(traits: ["MDM"])),
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
@@ -310,8 +317,8 @@ let package = Package(
         .target(
             name: "CertprovKit",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "CertprovComposition", "IdentityStore", "Logon",
-                "PluginHost", "ProviderTransport", "Renewal",
+                "CertificateProviding", "CertificateTLS", "CertprovComposition", "IdentityFiles", "IdentityStore",
+                "Logon", "PluginHost", "ProviderTransport", "Renewal",
                 .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
@@ -327,7 +334,7 @@ let package = Package(
             name: "certprov",
             dependencies: [
                 "CArguments", "CLinux", "CertificateProviderTesting", "CertificateProviding", "CertificateTLS",
-                "CertprovComposition", "HostSockets", "IdentityStore", "Logon", "NamedKeys",
+                "CertprovComposition", "HostSockets", "IdentityFiles", "IdentityStore", "Logon", "NamedKeys",
                 "PluginHost", "PluginProtocol", "ProviderTransport", "Signing", "SigningRequests", "Terminal",
                 "certprov-plugin-launcher",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
@@ -365,8 +372,13 @@ let package = Package(
         .testTarget(
             name: "IdentityStoreTests",
             dependencies: [
-                "IdentityStore", "ProgramRun", "TestSupport", "VaultGuesser",
-                .product(name: "Crypto", package: "swift-crypto"),
+                "IdentityStore", "TestSupport", "VaultGuesser", .product(name: "Crypto", package: "swift-crypto"),
+            ]),
+        .testTarget(
+            name: "IdentityFilesTests",
+            dependencies: [
+                "CertificateProviding", "IdentityFiles", "IdentityStore", "OpenSSLSupport", "ProgramRun", "TestSupport",
+                .product(name: "X509", package: "swift-certificates"),
             ]),
         .testTarget(
             name: "PKCS11KeyGenerationTests",
@@ -565,7 +577,7 @@ let package = Package(
         .testTarget(
             name: "CertprovKitTests",
             dependencies: [
-                "CertprovKit", "ProviderTransport", "TestSupport",
+                "CertprovKit", "IdentityFiles", "ProviderTransport", "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "MetricsTestKit", package: "swift-metrics"),
                 .product(name: "NIOCore", package: "swift-nio"),

@@ -1,5 +1,6 @@
 package import CertificateProviding
 import CertificateTLS
+import IdentityFiles
 import IdentityStore
 import PEMFileProvider
 import PKCS12FileProvider
@@ -24,7 +25,7 @@ package struct BuiltIns: Sendable {
     package var keyStores = [SealedKeyStore.descriptor]
     /// Sections of the property file that rooms declare. The keys of signing requests are for the command and programs that sign.
     package var sections = [
-        PeerTrust.settings, FilesExport.section,
+        PeerTrust.settings, IdentityExport.section,
         SettingsSection(title: "Signing requests", namespaces: ["Signing."], []),
     ]
     /// URI schemes that plugins must not have, also where this build does not have their key stores.

@@ -179,8 +179,8 @@ public final class CertprovLogon: Sendable {
         try await start().renewal
     }
 
-    private var filesFollower: FilesFollower {
-        FilesFollower(
+    private var filesWriter: FilesWriter {
+        FilesWriter(
             manager: { [current] in current.manager }, secrets: composition.secrets, executor: composition.executor,
             logger: logger, sleep: sleep)
     }
@@ -189,9 +189,9 @@ public final class CertprovLogon: Sendable {
         let logon: CertprovLogon
         func run() async throws {
             let renewal = try await logon.start().renewal
-            let follower = logon.filesFollower
-            // The end does not wait for it: a program that is told of files may take two minutes. The next start tells it again.
-            let files = Task { await follower.follow(renewal) }
+            let writer = logon.filesWriter
+            // The end does not wait for it: a program that is notified may take two minutes. The next start notifies it again.
+            let files = Task { await writer.run(renewal) }
             defer { files.cancel() }
             await withTaskGroup(of: Void.self) { tasks in
                 tasks.addTask { await logon.watchTrust() }

@@ -38,7 +38,7 @@ package final class ListeningSocket: Sendable {
         func failed(_ code: Int32) -> ProviderError {
             ProviderError(
                 .storeWriteFailed,
-                "The socket \(name) cannot be made: \(UnixSocket.text(code)); name another one with \(setting).")
+                "The socket \(name) cannot be made: \(errorText(code)); name another one with \(setting).")
         }
         let descriptor = UnixSocket.make()
         guard descriptor >= 0 else { throw failed(errno) }

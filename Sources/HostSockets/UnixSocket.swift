@@ -41,8 +41,6 @@ package enum UnixSocket {
         var size = socklen_t(MemoryLayout<Int32>.size)
         return getsockopt(descriptor, SOL_SOCKET, name, &value, &size) == 0 ? value : nil
     }
-
-    package static func text(_ code: Int32) -> String { String(cString: strerror(code)) }
 }
 
 /// The time that is left until an instant, for poll(2): in milliseconds, rounded up, and not below zero.

@@ -51,7 +51,7 @@ public struct ProgramRun: Sendable, Equatable {
         guard let program = arguments.first else { throw failed("has no name") }
         var pipe: [Int32] = [-1, -1]
         guard isOfSession || certprov_pipe(&pipe) == 0 else {
-            throw failed("cannot be started: \(String(cString: strerror(errno)))")
+            throw failed("cannot be started: \(errorText(errno))")
         }
         defer { if !isOfSession { close(pipe[0]) } }
         let started = spawn(output: isOfSession ? STDERR_FILENO : pipe[1])
@@ -61,7 +61,7 @@ public struct ProgramRun: Sendable, Equatable {
         case .success(let started): pid = started
         case .failure(let error):
             throw failed(
-                "cannot be started: \(String(cString: strerror(error.code))); check \(program.withVisibleControls)")
+                "cannot be started: \(errorText(error.code)); check \(program.withVisibleControls)")
         }
         let output = Output(pipe[0])
         let process = watch(pid)

@@ -54,7 +54,7 @@ package struct RequestListener: Sendable {
     package func run() async throws(ProviderError) {
         guard let wakeUp = WakeUp() else {
             throw ProviderError(
-                .unavailable, "The socket cannot be waited for: \(UnixSocket.text(errno)).")
+                .unavailable, "The socket cannot be waited for: \(errorText(errno)).")
         }
         let result = await withTaskCancellationHandler { () -> Result<Void, ProviderError> in
             do throws(ProviderError) {
@@ -216,7 +216,7 @@ private struct Connections {
             let deadline = (connections.compactMap(\.deadline) + [pausedUntil].compactMap(\.self)).min()
             guard poll(&events, nfds_t(events.count), deadline.map(milliseconds) ?? -1) >= 0 || errno == EINTR else {
                 throw ProviderError(
-                    .unavailable, "The socket cannot be waited for: \(UnixSocket.text(errno)).")
+                    .unavailable, "The socket cannot be waited for: \(errorText(errno)).")
             }
             if events[0].revents != 0 {
                 let news = wakeUp.takeEvents()
@@ -259,7 +259,7 @@ private struct Connections {
             guard descriptor >= 0 else {
                 if [EAGAIN, EINTR, ECONNABORTED].contains(errno) { return }
                 // The socket stays ready: without a pause this loop would spin.
-                logger.warning("no connection can be taken now: \(UnixSocket.text(errno))")
+                logger.warning("no connection can be taken now: \(errorText(errno))")
                 pausedUntil = .now + limits.pause
                 return
             }

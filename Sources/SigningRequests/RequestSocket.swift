@@ -40,7 +40,7 @@ public enum RequestSocket {
         if mkdir(directory, 0o700) != 0, errno != EEXIST {
             throw ProviderError(
                 .storeWriteFailed,
-                "The directory \(directory.withVisibleControls) cannot be made: \(UnixSocket.text(errno)); name a socket with "
+                "The directory \(directory.withVisibleControls) cannot be made: \(errorText(errno)); name a socket with "
                     + "--socket.")
         }
         guard lstat(directory, &status) == 0, status.st_mode & S_IFMT == S_IFDIR, status.st_uid == geteuid(),
@@ -71,7 +71,7 @@ public enum RequestSocket {
         let deadline = ContinuousClock.now + time
         let descriptor = UnixSocket.make()
         guard descriptor >= 0 else {
-            throw ProviderError(.unavailable, "A socket cannot be made: \(UnixSocket.text(errno)).")
+            throw ProviderError(.unavailable, "A socket cannot be made: \(errorText(errno)).")
         }
         defer { close(descriptor) }
         let result = await withTaskCancellationHandler { () -> Result<[UInt8], ProviderError> in
@@ -110,11 +110,11 @@ public enum RequestSocket {
         case ENOENT, ECONNREFUSED:
             throw ProviderError(
                 .unavailable,
-                "No signer listens at \(name): \(UnixSocket.text(code)). Run: systemctl --user enable --now "
+                "No signer listens at \(name): \(errorText(code)). Run: systemctl --user enable --now "
                     + "certprov-requests.socket")
         default:
             throw ProviderError(
-                .unavailable, "The signer at \(name) cannot be reached: \(UnixSocket.text(code)).")
+                .unavailable, "The signer at \(name) cannot be reached: \(errorText(code)).")
         }
         guard SocketPeer(of: descriptor)?.user == geteuid() else {
             throw ProviderError(

@@ -3,6 +3,7 @@ import CertificateProviding
 import CertprovComposition
 import FoundationEssentials
 import Glibc
+import IdentityFiles
 import IdentityStore
 import Logging
 import Logon
@@ -124,8 +125,8 @@ struct CommandContext: Sendable {
     /// Returns what writes the files of the section `Files.`; `nil` without one.
     ///
     /// - Throws: `configurationInvalid`, and errors of a password's source.
-    func filesExport(_ configuration: LogonConfiguration) throws(ProviderError) -> FilesExport? {
-        try FilesExport(configuration.settings, secrets: secrets)
+    func filesExport(_ configuration: LogonConfiguration) throws(ProviderError) -> IdentityExport? {
+        try IdentityExport(configuration.settings, secrets: secrets)
     }
 
     /// Logs the manager's decisions at level `debug`.

@@ -1,4 +1,5 @@
 import Foundation
+import IdentityFiles
 import Logging
 import MetricsTestKit
 import NIOSSL
@@ -128,14 +129,14 @@ import Testing
         #expect(written() == first)
         #expect(log.lines.count { $0.message.contains("the files for other programs are not up to date") } == 1)
         try directory.write([], to: "well")
-        let pause = IdentityFilesDirectory(path: directory["files"])
-        try await eventually { pause.untold == nil }
+        let pause = FileSetDirectory(path: directory["files"])
+        try await eventually { pause.notNotified == nil }
 
         _ = try configure(files, expires: Date(timeIntervalSinceNow: 172_800), from: Date(timeIntervalSinceNow: -3600))
         try await logon.renewingIdentity().renew()
         let second = try await logon.credentials().current.identity.certificate
         #expect(second != first)
-        try await eventually { written() == second && pause.untold == nil }
+        try await eventually { written() == second && pause.notNotified == nil }
         // Another form, by the property file.
         _ = try configure(files + "\nFiles.formats = der, pem\n", expires: Date(timeIntervalSinceNow: 172_800))
         _ = try await logon.reload()
@@ -169,13 +170,13 @@ import Testing
     func aGaugeForFiles() async throws {
         let logon = try logon(try configure("Files.directory = \(directory["absent/files"])"))
         let metrics = TestMetrics()
-        var follower = FilesFollower(
+        var writer = FilesWriter(
             manager: { logon.manager }, secrets: SecretReader { _ in nil }, executor: .threads(maximum: 1),
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
             sleep: { _ in try await Task.sleep(for: .milliseconds(2)) })
-        follower.metrics = metrics
+        writer.metrics = metrics
         let renewal = try await logon.renewingIdentity()
-        let task = Task { [follower] in await follower.follow(renewal) }
+        let task = Task { [writer] in await writer.run(renewal) }
         defer { task.cancel() }
         func gauge() -> Double? { try? metrics.expectGauge("certprov_files_stale").lastValue }
         try await eventually { gauge() == 1 }

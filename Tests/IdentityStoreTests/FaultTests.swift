@@ -15,7 +15,7 @@ import Testing
         var testDescription: String { "\(call) \(errorText(code))" }
     }
 
-    /// The others are those of `IdentityFilesDirectory`, and of taking back what has failed.
+    /// The others are those of files for other programs, and of taking back what has failed.
     static let calls = FaultyDisk.Call.allCases.filter { ![.symbolicLink, .removeDirectory].contains($0) }
 
     static let faults = calls.flatMap { call in
@@ -144,8 +144,7 @@ import Testing
         _ = try SafeDirectory.create(directory["a/b"], files).create("c", files)
         #expect(events.withLock { $0 }.prefix(6) == ["make a", "flush ", "make b", "flush /a", "make c", "flush /a/b"])
         events.withLock { $0 = [] }
-        let identity = try IdentityFiles(try Samples.identity("pem"), exportingKey: false)
-        _ = try IdentityFilesDirectory(path: directory["pem"], files: files).write(identity)
+        try SafeDirectory.make(directory["pem"], mode: 0o755, files)
         #expect(events.withLock { $0 }.prefix(2) == ["make pem", "flush "])
     }
 

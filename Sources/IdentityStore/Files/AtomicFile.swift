@@ -120,7 +120,7 @@ extension SafeDirectory {
     }
 
     /// Removes the file `name`, if it exists. The caller must flush the directory.
-    func remove(_ name: String, _ files: FileSystem) throws(Refusal) {
+    package func remove(_ name: String, _ files: FileSystem) throws(Refusal) {
         guard files.unlink(descriptor, name) == 0 || errno == ENOENT else {
             throw failure("\(path)/\(name) cannot be removed")
         }

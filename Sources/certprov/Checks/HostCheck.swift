@@ -1,6 +1,7 @@
 import CertificateProviding
 import FoundationEssentials
 import Glibc
+import IdentityFiles
 import IdentityStore
 import Logon
 import PluginHost
@@ -146,14 +147,14 @@ struct HostCheck {
                         .unavailable,
                         "\(program.withVisibleControls) is missing, or cannot be executed: no program would be told of new files; "
                             + "install it, or correct the line"))
-                findings.append(isCurrent == true && export.isTold ? finding.asWarning : finding)
+                findings.append(isCurrent == true && export.isNotified ? finding.asWarning : finding)
             }
             if isCurrent != true { try export.checkWritable() }
             switch isCurrent {
             case nil: findings.append(.warning(what, "No identity is stored to be written; run: certprov fetch"))
             case false?:
                 findings.append(.warning(what, "The files are not those of the stored identity; run: certprov renew"))
-            case true? where export.isTold: findings.append(.ok(what, "has the stored identity"))
+            case true? where export.isNotified: findings.append(.ok(what, "has the stored identity"))
             case true?:
                 findings.append(
                     .warning(what, "Programs have not been told of the files (Files.reload); run: certprov renew"))

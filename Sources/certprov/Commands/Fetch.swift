@@ -1,7 +1,7 @@
 import ArgumentParser
 import CertificateProviding
 import FoundationEssentials
-import IdentityStore
+import IdentityFiles
 import Logon
 import Terminal
 
@@ -99,7 +99,7 @@ struct FileOptions: ParsableArguments {
     @Flag(help: "Encrypt identity.p12 for programs before OpenSSL 1.1: Triple DES and SHA-1.")
     var p12Legacy = false
 
-    private var formats: [IdentityFiles.Format]? { format.map(IdentityFiles.Format.list) ?? [.pem] }
+    private var formats: [FileSet.Format]? { format.map(FileSet.Format.list) ?? [.pem] }
 
     func validate() throws {
         if out?.isEmpty == true { throw ValidationError("--out needs the name of a directory.") }
@@ -110,7 +110,7 @@ struct FileOptions: ParsableArguments {
         if out == nil, let name = others.first(where: { $0.1 != nil })?.0 {
             throw ValidationError("\(name) needs --out.")
         }
-        guard let formats else { throw ValidationError("--format \(IdentityFiles.Format.expectation).") }
+        guard let formats else { throw ValidationError("--format \(FileSet.Format.expectation).") }
         if let mode, FilePermissions.keyMode(mode) == nil {
             throw ValidationError("--mode \(FilePermissions.expectation).")
         }
@@ -129,9 +129,9 @@ struct FileOptions: ParsableArguments {
     }
 
     /// Returns what writes the files of `--out`; `nil` without it.
-    func export(_ secrets: SecretReader) throws(ProviderError) -> FilesExport? {
+    func export(_ secrets: SecretReader) throws(ProviderError) -> IdentityExport? {
         guard let out else { return nil }
-        var form = FilesExport.Form()
+        var form = IdentityExport.Form()
         form.formats = formats ?? form.formats
         form.hasKey = exportKey
         form.permissions.keyMode = mode.flatMap(FilePermissions.keyMode)
@@ -142,9 +142,9 @@ struct FileOptions: ParsableArguments {
             guard !password.isEmpty else {
                 throw ProviderError(.usage, "--p12-password-source names an empty password.")
             }
-            form.pkcs12 = IdentityFiles.PKCS12(password: password, isLegacy: p12Legacy)
+            form.pkcs12 = FileSet.PKCS12(password: password, isLegacy: p12Legacy)
         }
-        return FilesExport(out, form)
+        return IdentityExport(out, form)
     }
 
     private func number(

@@ -1,7 +1,7 @@
 import ArgumentParser
 import CertificateProviding
 import FoundationEssentials
-import IdentityStore
+import IdentityFiles
 import Logon
 import Terminal
 

@@ -1,5 +1,6 @@
 import CertificateProviding
 import Glibc
+import IdentityStore
 
 /// Owner, group and mode of the files for other programs.
 package struct FilePermissions: Sendable, Equatable {

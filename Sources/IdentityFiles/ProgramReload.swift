@@ -2,7 +2,7 @@ package import CertificateProviding
 import Glibc
 import ProgramRun
 
-/// How programs are told of new files: by systemd, or by a program of the administrator.
+/// How programs are notified of new files: by systemd, or by a program of the administrator.
 package struct ProgramReload: Sendable, Equatable {
     /// systemd gives a unit 90 seconds to reload by itself.
     private static let limit = Duration.seconds(120)

@@ -1,5 +1,6 @@
 package import CertificateProviding
 import Glibc
+import IdentityStore
 import SystemPackage
 
 /// A directory of PEM files with an identity, for other programs.
@@ -10,17 +11,17 @@ import SystemPackage
 ///
 /// A process that opens `current` once and reads the files from there gets one consistent set; so does one that opens
 /// `identity.pem`, which contains key and chain, once. A crash at any point leaves the old or the new set.
-package struct IdentityFilesDirectory {
+package struct FileSetDirectory {
     private static let setPrefix = ".set-"
     static let link = "current"
-    /// Points to the set that programs have not been told of yet.
-    private static let mark = ".reload"
+    /// Points to the set that programs have not been notified of yet.
+    private static let notNotifiedLink = ".reload"
     private let path: String
     private let permissions: FilePermissions
     private let files: FileSystem
 
     package init(path: String, permissions: FilePermissions = FilePermissions()) {
-        self.init(path: path, permissions: permissions, files: FileSystem())
+        self.init(path: path, permissions: permissions, files: FileSystem.system)
     }
 
     init(path: String, permissions: FilePermissions = FilePermissions(), files: FileSystem) {
@@ -44,19 +45,19 @@ package struct IdentityFilesDirectory {
     /// A program may read the key of `current`: a set without a key gets that one, if it is the key of the new certificate. A set
     /// without a trust bundle gets that of `current`: the source may be without one for a while.
     ///
-    /// - Parameter isAnnounced: Whether programs are to be told of a new set, by ``announce(_:)``.
+    /// - Parameter notifies: Whether programs are to be notified of a new set, by ``notify(_:)``.
     /// - Returns: The paths of the files, in `current`.
     /// - Throws: `storeWriteFailed`, also for a set without a key in place of one with another key; `current` is then
     ///   unchanged.
     package func write(
-        _ set: IdentityFiles, isAnnounced: Bool = false
+        _ set: FileSet, notifies: Bool = false
     ) throws(ProviderError) -> [String] {
         // Also where nothing can be written, such as on a read-only file system.
         if let current = try? current(set) { return paths(of: current) }
-        let written: IdentityFiles
+        let written: FileSet
         do throws(SafeDirectory.Refusal) {
             written = try locked { directory throws(SafeDirectory.Refusal) in
-                try write(set, directory, isAnnounced: isAnnounced)
+                try write(set, directory, notifies: notifies)
             }
         } catch {
             throw notWritten(error)
@@ -64,19 +65,19 @@ package struct IdentityFilesDirectory {
         return paths(of: written)
     }
 
-    private func paths(of set: IdentityFiles) -> [String] { set.files.map { "\(path)/\(Self.link)/\($0.name)" } }
+    private func paths(of set: FileSet) -> [String] { set.files.map { "\(path)/\(Self.link)/\($0.name)" } }
 
     /// Whether `current` has this set, as it should be.
     ///
     /// - Throws: `storeReadFailed`.
-    package func holds(_ set: IdentityFiles) throws(ProviderError) -> Bool {
+    package func holds(_ set: FileSet) throws(ProviderError) -> Bool {
         do throws(SafeDirectory.Refusal) { return try current(set) != nil } catch {
             throw error.error(.storeReadFailed, "The files of the identity: \(error.reason.withVisibleControls).")
         }
     }
 
     /// Returns the set with what it keeps of `current`, if that is `current`.
-    private func current(_ set: IdentityFiles) throws(SafeDirectory.Refusal) -> IdentityFiles? {
+    private func current(_ set: FileSet) throws(SafeDirectory.Refusal) -> FileSet? {
         guard let directory = try SafeDirectory.open(path), let current = try target(directory),
             let existing = try directory.directory(current)
         else { return nil }
@@ -104,30 +105,30 @@ package struct IdentityFilesDirectory {
         } catch { throw notWritten(error) }
     }
 
-    /// Tells programs of the set that they have not been told of; does nothing without one. A failure, or a kill, is left
+    /// Notifies programs of the set that they have not been notified of; does nothing without one. A failure, or a kill, is left
     /// to the next call.
     ///
-    /// - Throws: Errors of `tell`, and `storeWriteFailed`.
-    package func announce(_ tell: () throws(ProviderError) -> Void) throws(ProviderError) {
-        guard let untold else { return }
-        try tell()
+    /// - Throws: Errors of `notify`, and `storeWriteFailed`.
+    package func notify(_ notify: () throws(ProviderError) -> Void) throws(ProviderError) {
+        guard let notNotified else { return }
+        try notify()
         do throws(SafeDirectory.Refusal) {
             try locked { directory throws(SafeDirectory.Refusal) in
                 // Another process may have written a set since.
-                guard self.untold == untold else { return }
-                try directory.remove(Self.mark, files)
+                guard self.notNotified == notNotified else { return }
+                try directory.remove(Self.notNotifiedLink, files)
             }
         } catch {
             throw error.error(
                 .storeWriteFailed,
-                "Programs were told of \(path)/\(Self.link), which could not be noted: \(error.reason.withVisibleControls)."
+                "Programs were notified of \(path)/\(Self.link), which could not be recorded: \(error.reason.withVisibleControls)."
             )
         }
     }
 
-    /// The set that programs have not been told of; `nil` if there is none.
-    package var untold: String? {
-        Self.link("\(path)/\(Self.mark)", in: AT_FDCWD)
+    /// The set that programs have not been notified of; `nil` if there is none.
+    package var notNotified: String? {
+        Self.link("\(path)/\(Self.notNotifiedLink)", in: AT_FDCWD)
     }
 
     private func locked<T>(
@@ -158,20 +159,20 @@ package struct IdentityFilesDirectory {
         guard let directory = try? SafeDirectory.open(path), let current = try? target(directory),
             let existing = try? directory.directory(current)
         else { return ([], false) }
-        if let file = read(IdentityFiles.chainName, in: existing),
-            let chain = try? PEMFile(file.content, named: IdentityFiles.chainName).certificates(), !chain.isEmpty
+        if let file = read(FileSet.chainName, in: existing),
+            let chain = try? PEMFile(file.content, named: FileSet.chainName).certificates(), !chain.isEmpty
         {
             return (chain, false)
         }
-        let leaf = read(IdentityFiles.certificateDERName, in: existing)
+        let leaf = read(FileSet.certificateDERName, in: existing)
             .flatMap { try? X509Certificate(derRepresentation: $0.content) }
         return (leaf.map { [$0] } ?? [], true)
     }
 
     /// - Returns: The files of `current`, with the key and the trust bundle that it had.
     private func write(
-        _ set: IdentityFiles, _ directory: SafeDirectory, isAnnounced: Bool
-    ) throws(SafeDirectory.Refusal) -> IdentityFiles {
+        _ set: FileSet, _ directory: SafeDirectory, notifies: Bool
+    ) throws(SafeDirectory.Refusal) -> FileSet {
         let current = try target(directory)
         let existing = try current.map { name throws(SafeDirectory.Refusal) in try directory.directory(name) } ?? nil
         let set = try existing.map { old throws(SafeDirectory.Refusal) in try keeping(set, of: old) } ?? set
@@ -192,8 +193,8 @@ package struct IdentityFilesDirectory {
             guard files.changeMode(target.descriptor, 0o755) == 0, files.synchronize(target.descriptor) == 0 else {
                 throw target.failure("\(target.path) cannot be flushed to disk")
             }
-            // Before the switch: after a kill between them, programs are told once too often.
-            if isAnnounced { try point(Self.mark, to: name, directory) }
+            // Before the switch: after a kill between them, programs are notified once too often.
+            if notifies { try point(Self.notNotifiedLink, to: name, directory) }
             try switchLink(from: current, to: name, directory)
             return set
         } catch {
@@ -223,22 +224,22 @@ package struct IdentityFilesDirectory {
 
     /// Returns the set with the key and the trust bundle of the current one, where it has none.
     private func keeping(
-        _ set: IdentityFiles, of existing: SafeDirectory
-    ) throws(SafeDirectory.Refusal) -> IdentityFiles {
+        _ set: FileSet, of existing: SafeDirectory
+    ) throws(SafeDirectory.Refusal) -> FileSet {
         let set = try keepingKey(set, of: existing)
-        return read(IdentityFiles.trustName, in: existing).map { set.withTrust(from: $0.content) } ?? set
+        return read(FileSet.trustName, in: existing).map { set.withTrust(from: $0.content) } ?? set
     }
 
     /// Returns the set with the key of the current one.
     ///
     /// - Throws: If the current one has a key, and the set has none and is of another key.
     private func keepingKey(
-        _ set: IdentityFiles, of existing: SafeDirectory
-    ) throws(SafeDirectory.Refusal) -> IdentityFiles {
+        _ set: FileSet, of existing: SafeDirectory
+    ) throws(SafeDirectory.Refusal) -> FileSet {
         let names = try existing.entries()
-        guard !set.hasKey, let name = IdentityFiles.namesWithKey.first(where: names.contains) else { return set }
+        guard !set.hasKey, let name = FileSet.namesWithKey.first(where: names.contains) else { return set }
         if let kept = read(name, in: existing).flatMap({ set.withKey(from: $0.content) }) { return kept }
-        guard name != IdentityFiles.pkcs12Name else {
+        guard name != FileSet.pkcs12Name else {
             throw SafeDirectory.Refusal(
                 reason:
                     "\(path)/\(Self.link) has its private key in \(name) alone, whose password is not given; add --export-key "
@@ -250,7 +251,7 @@ package struct IdentityFilesDirectory {
                 + "certificate; add --export-key (Files.key = true), or name another directory")
     }
 
-    private func isSame(_ set: IdentityFiles, as existing: SafeDirectory) -> Bool {
+    private func isSame(_ set: FileSet, as existing: SafeDirectory) -> Bool {
         guard let names = try? existing.entries(), names.sorted() == set.files.map(\.name).sorted() else {
             return false
         }

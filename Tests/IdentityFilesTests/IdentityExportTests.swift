@@ -1,34 +1,35 @@
 import CertificateProviding
 import Foundation
 import Glibc
+import IdentityStore
 import TestSupport
 import Testing
 import X509
 
-@testable import IdentityStore
+@testable import IdentityFiles
 
 /// The files for other programs never become worse than they are.
-@Suite struct FilesExportTests {
+@Suite struct IdentityExportTests {
     private let directory: TemporaryDirectory
     private let authority: TestAuthority
 
     init() throws { (directory, authority) = (try TemporaryDirectory(), try TestAuthority()) }
 
-    private func export(_ formats: [IdentityFiles.Format] = [.pem]) -> FilesExport {
-        var form = FilesExport.Form()
+    private func export(_ formats: [FileSet.Format] = [.pem]) -> IdentityExport {
+        var form = IdentityExport.Form()
         form.formats = formats
         form.hasKey = true
-        return FilesExport(directory["out"], form)
+        return IdentityExport(directory["out"], form)
     }
 
-    private func isCurrent(_ identity: Identity, _ formats: [IdentityFiles.Format]) throws -> Bool {
+    private func isCurrent(_ identity: Identity, _ formats: [FileSet.Format]) throws -> Bool {
         try export(formats).isCurrent(identity)
     }
 
     @Test(
         "An identity that peers refuse is not written in place of one that they accept, until it can be used",
-        arguments: [[IdentityFiles.Format.pem], [.der], [.der, .pem]])
-    func aGoodSetStays(formats: [IdentityFiles.Format]) throws {
+        arguments: [[FileSet.Format.pem], [.der], [.der, .pem]])
+    func aGoodSetStays(formats: [FileSet.Format]) throws {
         let good = try authority.issue("good")
         let start = Date(timeIntervalSinceNow: 864_000)
         let early = try authority.issue("early", notBefore: start, notAfter: start + 86_400)
@@ -91,10 +92,10 @@ import X509
         guard geteuid() == 0 else { return }
         mkdir(directory["out"], 0o755)
         #expect(chown(directory["out"], 0, 4711) == 0 && chmod(directory["out"], 0o2755) == 0)
-        var form = FilesExport.Form()
+        var form = IdentityExport.Form()
         form.hasKey = true
         form.permissions = FilePermissions(group: getegid(), keyMode: 0o640)
-        let export = FilesExport(directory["out"], form)
+        let export = IdentityExport(directory["out"], form)
         let one = try authority.issue("one")
         func group(_ name: String) throws -> UInt32 {
             let attributes = try FileManager.default.attributesOfItem(atPath: directory["out/current/\(name)"])
@@ -108,7 +109,7 @@ import X509
         // Without a demand, the directory decides.
         form.permissions = FilePermissions()
         unlink(directory["out/current"])
-        _ = try FilesExport(directory["out"], form).write(one)
+        _ = try IdentityExport(directory["out"], form).write(one)
         #expect(try group("key.pem") == 4711)
     }
 
@@ -147,11 +148,11 @@ import X509
 
     @Test("The directory can be entered by others, whatever the umask is")
     func theUmask() throws {
-        let set = try IdentityFiles(try authority.issue("one"), exportingKey: true)
+        let set = try FileSet(try authority.issue("one"), exportingKey: true)
         var files = FaultyDisk().fileSystem
         let make = files.makeDirectory
         files.makeDirectory = { make($0, $1, $2 & ~0o077) }
-        _ = try IdentityFilesDirectory(path: directory["out"], files: files).write(set)
+        _ = try FileSetDirectory(path: directory["out"], files: files).write(set)
         let attributes = try FileManager.default.attributesOfItem(atPath: directory["out"])
         #expect((attributes[.posixPermissions] as? NSNumber)?.uint32Value == 0o755)
     }

@@ -1,36 +1,36 @@
 import CertificateProviding
 import Foundation
 import Glibc
+import IdentityStore
 import TestSupport
 import Testing
 
-@testable import IdentityStore
-@testable import ProgramRun
+@testable import IdentityFiles
 
-@Suite struct IdentityFilesDirectoryTests {
+@Suite struct FileSetDirectoryTests {
     private struct Fixture {
         let directory: TemporaryDirectory
         let disk = FaultyDisk()
         /// The identity of ``one``.
         let identity: Identity
-        let (one, other): (IdentityFiles, IdentityFiles)
+        let (one, other): (FileSet, FileSet)
 
         init() throws {
             directory = try TemporaryDirectory()
             identity = try Samples.identity("one")
-            one = try IdentityFiles(identity, exportingKey: true)
-            other = try IdentityFiles(try Samples.identity("other"), exportingKey: true)
+            one = try FileSet(identity, exportingKey: true)
+            other = try FileSet(try Samples.identity("other"), exportingKey: true)
         }
 
         func write(
-            _ set: IdentityFiles, _ permissions: FilePermissions = FilePermissions(), isAnnounced: Bool = false
+            _ set: FileSet, _ permissions: FilePermissions = FilePermissions(), notifies: Bool = false
         ) throws -> [String] {
-            try IdentityFilesDirectory(path: directory["pem"], permissions: permissions, files: disk.fileSystem)
-                .write(set, isAnnounced: isAnnounced)
+            try FileSetDirectory(path: directory["pem"], permissions: permissions, files: disk.fileSystem)
+                .write(set, notifies: notifies)
         }
 
         /// Whether `current` is that set, whole.
-        func isCurrent(_ set: IdentityFiles) -> Bool {
+        func isCurrent(_ set: FileSet) -> Bool {
             set.files.allSatisfy { (try? directory.read("pem/current/\($0.name)")) == $0.content }
         }
 
@@ -75,13 +75,13 @@ import Testing
         let old = try authority.issue("one")
         let certificate = try authority.renew(old, as: "one", notBefore: Date())
         let new = try Identity(certificateChain: [certificate], key: old.key, provenance: old.provenance)
-        _ = try fixture.write(try IdentityFiles(old, exportingKey: true))
-        let paths = try fixture.write(try IdentityFiles(old, exportingKey: false))
-        #expect(try fixture.isCurrent(IdentityFiles(old, exportingKey: true)) && fixture.sets.count == 1)
+        _ = try fixture.write(try FileSet(old, exportingKey: true))
+        let paths = try fixture.write(try FileSet(old, exportingKey: false))
+        #expect(try fixture.isCurrent(FileSet(old, exportingKey: true)) && fixture.sets.count == 1)
         #expect(
             paths.map { $0.split(separator: "/").last } == ["certificate.pem", "chain.pem", "key.pem", "identity.pem"])
-        _ = try fixture.write(try IdentityFiles(new, exportingKey: false))
-        #expect(try fixture.isCurrent(IdentityFiles(new, exportingKey: true)) && fixture.sets.count == 2)
+        _ = try fixture.write(try FileSet(new, exportingKey: false))
+        #expect(try fixture.isCurrent(FileSet(new, exportingKey: true)) && fixture.sets.count == 2)
         #expect(try mode(fixture.directory["pem/current/key.pem"]) == 0o600)
     }
 
@@ -95,7 +95,7 @@ import Testing
         // The one whose key it was, too, where the file does not have it any more.
         let sets = [try Samples.identity("other")] + (keyFile == nil ? [] : [fixture.identity])
         for identity in sets {
-            let error = try error { _ = try fixture.write(try IdentityFiles(identity, exportingKey: false)) }
+            let error = try error { _ = try fixture.write(try FileSet(identity, exportingKey: false)) }
             #expect(error.code == .storeWriteFailed && error.message.contains("--export-key"), "\(error)")
             #expect(try fixture.sets == before.0 && Data(contentsOf: URL(filePath: key)) == before.1)
         }
@@ -162,7 +162,7 @@ import Testing
             errno = EOPNOTSUPP
             return -1
         }
-        let directory = IdentityFilesDirectory(path: fixture.directory["pem"], files: files)
+        let directory = FileSetDirectory(path: fixture.directory["pem"], files: files)
         let error = try error { _ = try directory.write(fixture.one) }
         #expect(error.code == .storeWriteFailed && error.message.contains("access control list"))
         #expect(fixture.isCurrent(fixture.other))
@@ -171,10 +171,10 @@ import Testing
     @Test("Where the key is in PKCS#12 alone, a set without a key is refused for that reason")
     func aKeyInPKCS12Alone() throws {
         let fixture = try Fixture()
-        let form = IdentityFiles.PKCS12(password: SecretBytes(utf8: "s3cret"), isLegacy: false)
+        let form = FileSet.PKCS12(password: SecretBytes(utf8: "s3cret"), isLegacy: false)
         _ = try fixture.write(
-            try IdentityFiles(fixture.identity, exportingKey: true, formats: [.pkcs12], pkcs12: form))
-        let error = try error { _ = try fixture.write(IdentityFiles(fixture.identity, exportingKey: false)) }
+            try FileSet(fixture.identity, exportingKey: true, formats: [.pkcs12], pkcs12: form))
+        let error = try error { _ = try fixture.write(FileSet(fixture.identity, exportingKey: false)) }
         #expect(error.code == .storeWriteFailed && error.message.contains("identity.p12 alone"), "\(error.message)")
     }
 
@@ -187,7 +187,7 @@ import Testing
             errno = EPERM
             return -1
         }
-        let directory = IdentityFilesDirectory(
+        let directory = FileSetDirectory(
             path: fixture.directory["pem"], permissions: FilePermissions(owner: geteuid() + 1, group: getegid() + 1),
             files: files)
         let error = try error { _ = try directory.write(fixture.other) }
@@ -198,28 +198,28 @@ import Testing
     @Test("Programs are told of each new set once, and again after a failure")
     func programsAreTold() throws {
         let fixture = try Fixture()
-        let directory = IdentityFilesDirectory(path: fixture.directory["pem"])
+        let directory = FileSetDirectory(path: fixture.directory["pem"])
         var told = 0
-        func tell() throws { try directory.announce { () throws(ProviderError) in told += 1 } }
-        _ = try fixture.write(fixture.one, isAnnounced: true)
+        func tell() throws { try directory.notify { () throws(ProviderError) in told += 1 } }
+        _ = try fixture.write(fixture.one, notifies: true)
         let error = try error {
-            try directory.announce { () throws(ProviderError) in
+            try directory.notify { () throws(ProviderError) in
                 throw ProviderError(.unavailable, "Not now.")
             }
         }
-        #expect(error.message == "Not now." && directory.untold != nil)
+        #expect(error.message == "Not now." && directory.notNotified != nil)
         try tell()
-        #expect(told == 1 && directory.untold == nil)
-        _ = try fixture.write(fixture.one, isAnnounced: true)
+        #expect(told == 1 && directory.notNotified == nil)
+        _ = try fixture.write(fixture.one, notifies: true)
         try tell()
         #expect(told == 1)
-        _ = try fixture.write(fixture.other, isAnnounced: true)
+        _ = try fixture.write(fixture.other, notifies: true)
         // A set that another process has written during that is not taken for this one.
-        try directory.announce { () throws(ProviderError) in
-            do { _ = try fixture.write(fixture.one, isAnnounced: true) } catch { Issue.record("\(error)") }
+        try directory.notify { () throws(ProviderError) in
+            do { _ = try fixture.write(fixture.one, notifies: true) } catch { Issue.record("\(error)") }
         }
         try tell()
-        #expect(told == 2 && directory.untold == nil)
+        #expect(told == 2 && directory.notNotified == nil)
     }
 
     @Test(
@@ -273,19 +273,19 @@ import Testing
 
     @Test func aMissingParentIsNotMade() throws {
         let directory = try TemporaryDirectory()
-        let set = try IdentityFiles(try Samples.identity("x"), exportingKey: false)
+        let set = try FileSet(try Samples.identity("x"), exportingKey: false)
         #expect(
-            try error { _ = try IdentityFilesDirectory(path: directory["a/b"]).write(set) }.code == .storeWriteFailed)
+            try error { _ = try FileSetDirectory(path: directory["a/b"]).write(set) }.code == .storeWriteFailed)
     }
 }
 
-@Suite struct IdentityFilesTests {
+@Suite struct FileSetTests {
     @Test(arguments: TestAuthority.KeyKind.allCases, [false, true])
     func opensslReadsPKCS12AndDER(kind: TestAuthority.KeyKind, isLegacy: Bool) throws {
         let directory = try TemporaryDirectory()
         let identity = try Samples.identity("forms", kind: kind)
-        let form = IdentityFiles.PKCS12(password: SecretBytes(utf8: "s3cret ä"), isLegacy: isLegacy)
-        let set = try IdentityFiles(identity, exportingKey: true, formats: [.der, .pkcs12], pkcs12: form)
+        let form = FileSet.PKCS12(password: SecretBytes(utf8: "s3cret ä"), isLegacy: isLegacy)
+        let set = try FileSet(identity, exportingKey: true, formats: [.der, .pkcs12], pkcs12: form)
         #expect(set.files.map(\.name) == ["certificate.der", "key.der", "identity.p12"])
         for file in set.files { try directory.write(file.content, to: file.name) }
         func openssl(_ words: String...) throws -> [UInt8] {
@@ -301,8 +301,8 @@ import Testing
 
     @Test("A name that PKCS#12 cannot have is written without those characters")
     func aNameBeyondUTF16() throws {
-        let form = IdentityFiles.PKCS12(password: SecretBytes(utf8: "s3cret"), isLegacy: false)
-        let set = try IdentityFiles(
+        let form = FileSet.PKCS12(password: SecretBytes(utf8: "s3cret"), isLegacy: false)
+        let set = try FileSet(
             try Samples.identity("\u{1f511} key"), exportingKey: true, formats: [.pkcs12], pkcs12: form)
         let directory = try TemporaryDirectory()
         try directory.write(set.files[0].content, to: "identity.p12")
@@ -316,9 +316,9 @@ import Testing
         let directory = try TemporaryDirectory()
         let identity = try Samples.identity("same")
         func write(_ identity: Identity, _ password: String, isLegacy: Bool = false) throws -> String {
-            let form = IdentityFiles.PKCS12(password: SecretBytes(utf8: password), isLegacy: isLegacy)
-            _ = try IdentityFilesDirectory(path: directory["out"]).write(
-                try IdentityFiles(identity, exportingKey: true, formats: [.pkcs12], pkcs12: form))
+            let form = FileSet.PKCS12(password: SecretBytes(utf8: password), isLegacy: isLegacy)
+            _ = try FileSetDirectory(path: directory["out"]).write(
+                try FileSet(identity, exportingKey: true, formats: [.pkcs12], pkcs12: form))
             return try FileManager.default.destinationOfSymbolicLink(atPath: directory["out/current"])
         }
         let first = try write(identity, "a")
@@ -353,9 +353,9 @@ import Testing
 
     @Test("A password with a NUL is refused, and not cut")
     func aPasswordWithANUL() throws {
-        let form = IdentityFiles.PKCS12(password: SecretBytes(utf8: "a\0b"), isLegacy: false)
+        let form = FileSet.PKCS12(password: SecretBytes(utf8: "a\0b"), isLegacy: false)
         let error = try error {
-            _ = try IdentityFiles(Samples.identity("nul"), exportingKey: true, formats: [.pkcs12], pkcs12: form)
+            _ = try FileSet(Samples.identity("nul"), exportingKey: true, formats: [.pkcs12], pkcs12: form)
         }
         #expect(error.code == .configurationInvalid && error.message.contains("NUL"))
     }
@@ -408,30 +408,10 @@ import Testing
         #expect(error.code == .unavailable && error.message.contains("check /nonexistent/hook"))
     }
 
-    @Test(
-        "A program ends in time that leaves its process group or fills its pipe, also where a process cannot be watched",
-        .timeLimit(.minutes(5)), arguments: [true, false])
-    func programsThatDoNotEndByThemselves(isWatched: Bool) throws {
-        func run(_ script: String, atMost time: Duration) -> ProgramRun.Failure? {
-            let program = ProgramRun(["/usr/bin/perl", "-e", script], atMost: time)
-            do throws(ProgramRun.Failure) {
-                // A kernel before 5.3 cannot, nor some sandboxes.
-                if isWatched { try program.run() } else { try program.run { _ in -1 } }
-            } catch { return error }
-            return nil
-        }
-        let left = run("setpgrp(0, getpgrp(getppid())); sleep 1000", atMost: .milliseconds(500))
-        #expect(left?.isTimeout == true)
-        #expect(run("sleep 1000", atMost: .milliseconds(500))?.isTimeout == true)
-        #expect(run("print 'x' x 300_000", atMost: .seconds(240)) == nil)
-        let failed = run("print 'x' x 300_000, 'the end'; exit 3", atMost: .seconds(240))
-        #expect(failed?.reason.contains("failed with status 3") == true && failed?.reason.hasSuffix("the end") == true)
-    }
-
     @Test(arguments: TestAuthority.KeyKind.allCases) func opensslReadsThem(kind: TestAuthority.KeyKind) throws {
         let directory = try TemporaryDirectory()
         let identity = try Samples.identity("pem", kind: kind)
-        for file in try IdentityFiles(identity, exportingKey: true).files {
+        for file in try FileSet(identity, exportingKey: true).files {
             try directory.write(file.content, to: file.name)
         }
         let fromKey = try Subprocess.run(["openssl", "pkey", "-in", "identity.pem", "-pubout"], in: directory.path)
@@ -443,8 +423,8 @@ import Testing
     @Test func aKeyThatCannotLeaveItsHome() throws {
         let software = try Samples.identity("token")
         let identity = try software.with(TestKey(software.key))
-        #expect(try IdentityFiles(identity, exportingKey: false).files.count == 2)
-        let error = try error { _ = try IdentityFiles(identity, exportingKey: true) }
+        #expect(try FileSet(identity, exportingKey: false).files.count == 2)
+        let error = try error { _ = try FileSet(identity, exportingKey: true) }
         #expect(error.code == .unsupportedAlgorithm && error.message.contains("cannot leave its token"))
     }
 }

@@ -3,7 +3,7 @@ import OpenSSLSupport
 import SwiftASN1
 
 /// The files of an identity for other programs, in the forms that they read.
-package struct IdentityFiles: Sendable {
+package struct FileSet: Sendable {
     /// A form of the files.
     package enum Format: String, Sendable, CaseIterable {
         /// `certificate.pem`, `chain.pem`, `ca.pem` for the trust bundle; with the key `key.pem` and `identity.pem` (RFC 7468).
@@ -131,7 +131,7 @@ package struct IdentityFiles: Sendable {
     }
 
     /// Returns the set with the trust bundle in the file of an earlier one, unless it has one of its own.
-    func withTrust(from file: [UInt8]) -> IdentityFiles {
+    func withTrust(from file: [UInt8]) -> FileSet {
         var copy = self
         if let place = files.firstIndex(where: { $0.name == Self.chainName }),
             !files.contains(where: { $0.name == Self.trustName })
@@ -144,7 +144,7 @@ package struct IdentityFiles: Sendable {
     private static let keyType = "PRIVATE KEY"
 
     /// Returns the set with the key in a file of an earlier one; `nil` if that is not the key of the certificate.
-    func withKey(from file: [UInt8]) -> IdentityFiles? {
+    func withKey(from file: [UInt8]) -> FileSet? {
         let pkcs8: SecretBytes
         if file.first == 0x30 {
             pkcs8 = SecretBytes(copying: file)

@@ -1,16 +1,17 @@
 package import CertificateProviding
 package import FoundationEssentials
 import Glibc
+import IdentityStore
 import SystemPackage
 
-/// Writes the files of an identity for other programs, and tells these programs of them.
-package struct FilesExport: Sendable {
+/// Writes the files of an identity for other programs, and notifies these programs.
+package struct IdentityExport: Sendable {
     /// How the files are.
     package struct Form: Sendable {
-        package var formats: [IdentityFiles.Format] = [.pem]
+        package var formats: [FileSet.Format] = [.pem]
         package var hasKey = false
         package var permissions = FilePermissions()
-        package var pkcs12: IdentityFiles.PKCS12?
+        package var pkcs12: FileSet.PKCS12?
 
         package init() {}
     }
@@ -20,7 +21,7 @@ package struct FilesExport: Sendable {
     private let reload: ProgramReload?
     /// Whether timers and services write there, and not only a user who has named the directory on the command line.
     private var isUnattended = false
-    private var directory: IdentityFilesDirectory { IdentityFilesDirectory(path: path, permissions: form.permissions) }
+    private var directory: FileSetDirectory { FileSetDirectory(path: path, permissions: form.permissions) }
 
     package init(_ directory: String, _ form: Form, reload: ProgramReload? = nil) {
         (path, self.form, self.reload) = (directory, form, reload)
@@ -53,14 +54,14 @@ package struct FilesExport: Sendable {
         }
     }
 
-    /// Writes the files, unless they are there as they should be, and tells programs of what they have not been told of. Blocks
+    /// Writes the files, unless they are there as they should be, and notifies programs of a set that they do not know. Blocks
     /// for as long as programs take, at most two minutes.
     ///
     /// - Parameter warn: Gets what the files have otherwise than the identity, as a sentence.
     /// - Returns: The paths of the files.
     /// - Throws: `unsupportedAlgorithm` for a key that cannot be exported; `pending`, `unsupportedAlgorithm` or `malformedData` for an
     ///   identity that peers refuse, in place of one that they accept; `storeWriteFailed`; `unavailable` or `timedOut` if a program could not be
-    ///   told: the files are there, and the next call tries again.
+    ///   notified: the files are there, and the next call tries again.
     package func write(
         _ identity: Identity, at now: Date = Date(), warn: (String) -> Void = { _ in }
     ) throws(ProviderError) -> [String] {
@@ -69,14 +70,14 @@ package struct FilesExport: Sendable {
         let current = directory.chain()
         try requireUsable(identity, insteadOf: current, at: now)
         if let remark = identity.remarkOnIssuer(after: current.certificates) { warn(remark) }
-        let paths = try directory.write(files, isAnnounced: reload != nil)
-        if identity.trust == nil, let kept = paths.first(where: { $0.hasSuffix("/\(IdentityFiles.trustName)") }) {
+        let paths = try directory.write(files, notifies: reload != nil)
+        if identity.trust == nil, let kept = paths.first(where: { $0.hasSuffix("/\(FileSet.trustName)") }) {
             warn(
                 "\(kept.withVisibleControls) keeps the CA certificates of before, since '\(identity.certificate.subject)' comes with "
                     + "none. Check the identity's trust bundle; if no program needs the file, remove it.")
         }
         if let reload {
-            try directory.announce { () throws(ProviderError) in try reload.run(path) }
+            try directory.notify { () throws(ProviderError) in try reload.run(path) }
         }
         return paths
     }
@@ -97,17 +98,17 @@ package struct FilesExport: Sendable {
     package func checkWritable() throws(ProviderError) { try directory.checkWritable() }
 
     /// Whether another export writes into the same directory.
-    package func hasDirectory(of other: FilesExport) -> Bool {
+    package func hasDirectory(of other: IdentityExport) -> Bool {
         guard let own = try? FilePath(path).stat(), let others = try? FilePath(other.path).stat() else {
             return path == other.path
         }
         return own.deviceID == others.deviceID && own.inode == others.inode
     }
 
-    /// Whether the programs have been told of the files.
-    package var isTold: Bool { reload == nil || directory.untold == nil }
+    /// Whether the programs have been notified of the files.
+    package var isNotified: Bool { reload == nil || directory.notNotified == nil }
 
-    /// The path of the program that tells others, if it is missing or cannot be executed.
+    /// The path of the program that notifies others, if it is missing or cannot be executed.
     package var missingProgram: String? { reload?.missingProgram }
 
     /// Refuses an identity that peers refuse, in place of one that they accept for the same usage.
@@ -123,7 +124,7 @@ package struct FilesExport: Sendable {
                 || !CertificateChain.isAsUsable(
                     chain, for: identity.usage, as: current.certificates, for: identity.usage, at: now)
         else { return }
-        let shown = "\(path)/\(IdentityFilesDirectory.link)".withVisibleControls
+        let shown = "\(path)/\(FileSetDirectory.link)".withVisibleControls
         throw ProviderError(
             lost != nil
                 ? .malformedData
@@ -134,14 +135,14 @@ package struct FilesExport: Sendable {
             provider: identity.provenance.provider)
     }
 
-    private func files(_ identity: Identity) throws(ProviderError) -> IdentityFiles {
-        try IdentityFiles(identity, exportingKey: form.hasKey, formats: form.formats, pkcs12: form.pkcs12)
+    private func files(_ identity: Identity) throws(ProviderError) -> FileSet {
+        try FileSet(identity, exportingKey: form.hasKey, formats: form.formats, pkcs12: form.pkcs12)
     }
 }
 
 // MARK: - The section of the property file
 
-extension FilesExport {
+extension IdentityExport {
     private static let directory = Parameter<String?>(
         "Files.directory", .path, defaultValue: "none",
         summary:
@@ -168,13 +169,13 @@ extension FilesExport {
         guard let mode = FilePermissions.keyMode(text) else { throw .expected(FilePermissions.expectation) }
         return mode
     }
-    private static let formats = Parameter<[IdentityFiles.Format]>(
+    private static let formats = Parameter<[FileSet.Format]>(
         "Files.formats", .list, absent: [.pem], defaultValue: "pem", needs: needed,
         summary:
             "pem: certificate.pem, chain.pem, ca.pem for the trust bundle, key.pem and identity.pem with the key. der: "
             + "certificate.der, key.der. pkcs12: identity.p12, which needs Files.key = true."
     ) { text, _ throws(ParameterProblem) in
-        guard let formats = IdentityFiles.Format.list(text) else { throw .expected(IdentityFiles.Format.expectation) }
+        guard let formats = FileSet.Format.list(text) else { throw .expected(FileSet.Format.expectation) }
         return formats
     }
     private static let passwordSource = Parameter<SecretSource?>(
@@ -250,7 +251,7 @@ extension FilesExport {
                 try secrets.read(source)
             }
             guard !password.isEmpty else { throw settings.invalid(Self.passwordSource, "names an empty password") }
-            form.pkcs12 = IdentityFiles.PKCS12(password: password, isLegacy: settings[Self.isLegacy])
+            form.pkcs12 = FileSet.PKCS12(password: password, isLegacy: settings[Self.isLegacy])
         }
         self.init(path, form, reload: settings[Self.reload])
         isUnattended = true

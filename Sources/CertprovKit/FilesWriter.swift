@@ -1,12 +1,12 @@
 import CertificateProviding
 import CoreMetrics
-import IdentityStore
+import IdentityFiles
 import Logging
 import Logon
 import Renewal
 
 /// Writes the identity of a service for other programs, as the section `Files.` of the property file in force says.
-struct FilesFollower {
+struct FilesWriter {
     let manager: @Sendable () -> LogonManager
     let secrets: SecretReader
     let executor: BlockingExecutor
@@ -16,12 +16,12 @@ struct FilesFollower {
 
     /// How long a new identity may take to be there.
     static let interval = Duration.seconds(5)
-    /// How many looks a failure is left alone for: a program that cannot be reloaded is not told each time.
+    /// How many looks a failure is left alone for: a program that cannot be reloaded is not notified each time.
     static let looksAfterFailure = 12
 
-    /// Follows the identity until the task is cancelled. A failure is logged once, until it is another one, and the gauge
+    /// Writes each new identity until the task is cancelled. A failure is logged once, until it is another one, and the gauge
     /// `certprov_files_stale` is 1 as long as it lasts.
-    func follow(_ renewal: RenewingIdentity) async {
+    func run(_ renewal: RenewingIdentity) async {
         var written: (identity: Identity, configuration: LogonConfiguration)?
         var (failure, pause) = (String?.none, 0)
         while !Task.isCancelled {
@@ -33,7 +33,7 @@ struct FilesFollower {
             if isNew || failure != nil && pause == 0 {
                 written = (identity, configuration)
                 do throws(ProviderError) {
-                    let export = try FilesExport(configuration.settings, secrets: secrets)
+                    let export = try IdentityExport(configuration.settings, secrets: secrets)
                     if let export {
                         _ = try await executor.run { [logger] () throws(ProviderError) in
                             try export.write(identity) { logger.warning("\($0)") }
