@@ -6,37 +6,7 @@ import Testing
 
 /// A running service takes what the command, or another service, has stored.
 @Suite(.timeLimit(.minutes(20))) struct StoredByOthersTests {
-    /// A provider as those of servers: each request brings another identity, which it stores.
-    private final class Issuer: CertificateProvider {
-        static let id = ProviderID("issuer")
-        var id: ProviderID { Self.id }
-        private let storage: any IdentityStorage
-        private let issue: @Sendable () throws(ProviderError) -> Identity
-
-        init(
-            _ storage: any IdentityStorage, issue: @escaping @Sendable () throws(ProviderError) -> Identity
-        ) {
-            (self.storage, self.issue) = (storage, issue)
-        }
-
-        func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
-            let identity = try issue()
-            let key = try identity.key.exporter?.pkcs8Representation()
-            try storage.setEntry(
-                StoredIdentity(certificateChain: identity.certificateChain, privateKey: key), named: "identity")
-            return identity
-        }
-
-        func getStoredCertificate() throws(ProviderError) -> Identity? {
-            guard let entry = try storage.entry(named: "identity"), let key = entry.privateKey else { return nil }
-            return try Identity(
-                certificateChain: entry.certificateChain, key: SoftwareKey(pkcs8: key, location: .store),
-                provenance: .init(provider: id))
-        }
-
-        func deleteStoredCertificate() throws(ProviderError) { try storage.removeEntry(named: "identity") }
-    }
-
+    private static let issuer = ProviderID("issuer")
     private let directory: TemporaryDirectory
     private let authority: TestAuthority
     private let log = TestLog()
@@ -48,13 +18,10 @@ import Testing
         let path = directory["service.properties"]
         try Data("CertificateProvider = issuer\n".utf8).write(to: URL(filePath: path))
         let descriptor = ProviderDescriptor(
-            id: Issuer.id, displayName: "Issuer", summary: "Test.", parameters: []
-        ) { [authority] (environment, _) throws(ProviderError) in
-            Issuer(environment.storage) { () throws(ProviderError) in
-                do {
-                    return try authority.issue(
-                        name, notBefore: min(end, Date()) - 3600, notAfter: end, provider: Issuer.id)
-                } catch { throw ProviderError(.internal, "\(error)") }
+            id: Self.issuer, displayName: "Issuer", summary: "Test.", parameters: []
+        ) { [authority] environment, _ in
+            StoringProvider(Self.issuer, environment.storage) {
+                try authority.issue(name, notBefore: min(end, Date()) - 3600, notAfter: end, provider: Self.issuer)
             }
         }
         return try CertprovLogon(

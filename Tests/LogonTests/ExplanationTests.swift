@@ -4,22 +4,6 @@ import Testing
 
 @testable import Logon
 
-/// A provider that says what it can see.
-private struct ListingProvider: CertificateProvider, IdentityListing {
-    var listing: (any IdentityListing)? { self }
-
-    let scripted: ScriptedProvider
-    let list: IdentityList
-
-    var id: ProviderID { scripted.id }
-    func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
-        try await scripted.getCertificate(interaction)
-    }
-    func getStoredCertificate() throws(ProviderError) -> Identity? { try scripted.getStoredCertificate() }
-    func deleteStoredCertificate() throws(ProviderError) { try scripted.deleteStoredCertificate() }
-    func listIdentities() async -> IdentityList { list }
-}
-
 @Suite struct ExplanationTests {
     enum Sight: Sendable {
         case stored, available, nothing, unlisted
@@ -126,11 +110,8 @@ private struct ListingProvider: CertificateProvider, IdentityListing {
                 list.choice = .success(list.identities[0])
             case .nothing, .unlisted: break
             }
-            let made: any CertificateProvider =
-                if case .unlisted = sight { provider } else { ListingProvider(scripted: provider, list: list) }
-            return ProviderDescriptor(
-                id: provider.id, displayName: "", summary: "", parameters: []
-            ) { _, _ in made }
+            if case .unlisted = sight {} else { provider.list(list) }
+            return provider.descriptor()
         }
         let manager = try LogonManager(
             configuration: LogonConfiguration(providers: scripted.map { ConfiguredProvider(id: $0.id) }),

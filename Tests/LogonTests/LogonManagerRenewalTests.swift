@@ -21,10 +21,7 @@ import Testing
     }
 
     private func manager(renewAt: String? = nil) throws -> LogonManager {
-        let registry = try ProviderRegistry(
-            [preferred, other].map { provider in
-                ProviderDescriptor(id: provider.id, displayName: "", summary: "", parameters: []) { _, _ in provider }
-            })
+        let registry = try ProviderRegistry([preferred, other].map { $0.descriptor() })
         var parameters = ProviderParameters()
         parameters["renew-at"] = renewAt.map { .init($0, origin: "file:1") }
         let configuration = LogonConfiguration(

@@ -75,8 +75,7 @@ import Testing
         async throws
     {
         // Even a provider that was put in by hand is not asked with another policy.
-        var configuration = LogonConfiguration(
-            providers: policy == .certificate ? [] : [ConfiguredProvider(id: id)])
+        var configuration = LogonConfiguration(providers: policy == .certificate ? [] : [ConfiguredProvider(id: id)])
         configuration.path = "/etc/clienthub.properties"
         configuration.userCreationPolicy = policy
         let manager = try manager(configuration, try registry())
@@ -110,19 +109,10 @@ import Testing
             }
             func deleteStoredCertificate() throws(ProviderError) { try wrapped.deleteStoredCertificate() }
         }
-        struct Lister: CertificateProvider, IdentityListing {
-            let id: ProviderID
-            var listing: (any IdentityListing)? { self }
-            func listIdentities() async -> IdentityList { IdentityList(remarks: ["listed"]) }
-            func getCertificate(
-                _ interaction: any UserInteraction
-            ) async throws(ProviderError) -> Identity { throw ProviderError(.notFound, "None.") }
-            func getStoredCertificate() throws(ProviderError) -> Identity? { nil }
-            func deleteStoredCertificate() throws(ProviderError) {}
-        }
+        let lister = ScriptedProvider(id)
+        lister.list(IdentityList(remarks: ["listed"]))
         let registry = try ProviderRegistry([
-            ProviderDescriptor(id: id, displayName: "", summary: "", parameters: []) { [id] _, _ in
-                Wrapper(wrapped: Lister(id: id))
+            ProviderDescriptor(id: id, displayName: "", summary: "", parameters: []) { _, _ in Wrapper(wrapped: lister)
             }
         ])
         let manager = try manager(LogonConfiguration(providers: [ConfiguredProvider(id: id)]), registry)
@@ -131,35 +121,18 @@ import Testing
     }
 
     @Test func errorsOfAbilitiesNameTheProvider() async throws {
-        struct Anonymous: CertificateProvider, DeletionAnnouncing, ReplacedIdentityDiscarding {
-            let id: ProviderID
-            let error: ProviderError?
-            var deletions: (any DeletionAnnouncing)? { self }
-            var replacement: (any ReplacedIdentityDiscarding)? { self }
-            func announcedDeletions() async throws(ProviderError) -> [String] {
-                if let error { throw error }
-                return ["a key of \(id)"]
-            }
-            func discardReplaced(
-                by identity: Identity, _ interaction: any UserInteraction
-            ) async throws(ProviderError) { if let error { throw error } }
-            func getCertificate(
-                _ interaction: any UserInteraction
-            ) async throws(ProviderError) -> Identity { throw ProviderError(.notFound, "None.") }
-            func getStoredCertificate() throws(ProviderError) -> Identity? { nil }
-            func deleteStoredCertificate() throws(ProviderError) {}
-        }
         let ids = [ProviderID("one"), ProviderID("two")]
         let issued = try TestAuthority().issue("client")
         let identity = try Identity(
             certificateChain: issued.certificateChain, key: issued.key, provenance: .init(provider: ids[1]))
         for error in [nil, ProviderError(.tokenNotPresent, "Gone.")] {
-            let registry = try ProviderRegistry(
-                ids.map { id in
-                    ProviderDescriptor(id: id, displayName: "", summary: "", parameters: []) { _, _ in
-                        Anonymous(id: id, error: id == ids[1] ? error : nil)
-                    }
-                })
+            let providers = ids.map { ScriptedProvider($0) }
+            for provider in providers {
+                let error = provider.id == ids[1] ? error : nil
+                provider.announce(error.map { .failure($0) } ?? .success(["a key of \(provider.id)"]))
+                provider.replacement(error.map { .failure($0) } ?? .success(()))
+            }
+            let registry = try ProviderRegistry(providers.map { $0.descriptor() })
             let manager = try manager(LogonConfiguration(providers: ids.map { ConfiguredProvider(id: $0) }), registry)
             if error == nil {
                 #expect(try await manager.announcedDeletions() == ["a key of one", "a key of two"])

@@ -13,14 +13,10 @@ import Testing
     init() throws { authority = try TestAuthority() }
 
     private func manager(_ providers: [ScriptedProvider]) throws -> LogonManager {
-        let descriptors = providers.map { provider in
-            ProviderDescriptor(
-                id: provider.id, displayName: "", summary: "", parameters: []
-            ) { _, _ in provider }
-        }
-        return try LogonManager(
+        try LogonManager(
             configuration: LogonConfiguration(providers: providers.map { ConfiguredProvider(id: $0.id) }),
-            registry: try ProviderRegistry(descriptors), clock: clock, environment: { _ in environment() })
+            registry: try ProviderRegistry(providers.map { $0.descriptor() }), clock: clock,
+            environment: { _ in environment() })
     }
 
     private func providers(_ count: Int) -> [ScriptedProvider] { Self.ids.prefix(count).map { ScriptedProvider($0) } }
@@ -160,8 +156,7 @@ import Testing
         let identity = try authority.issue("one")
         providers[0].stored(.success(identity))
         let manager = try manager(providers)
-        let error = await failure { try await manager.obtainIdentity(NoUserInteraction()) }
-        #expect(error?.code == .notFound)
+        #expect(await failure { try await manager.obtainIdentity(NoUserInteraction()) }?.code == .notFound)
         #expect(providers[0].calls == ["get"])
         #expect(try await manager.storedIdentity()?.certificate == identity.certificate)
     }
@@ -184,8 +179,7 @@ extension LogonManagerTests {
         let providers = providers(1)
         let identity = try authority.issue("one")
         providers[0].get { _ in identity }
-        #expect(
-            try await manager(providers).updateCertificate(NoUserInteraction()).certificate == identity.certificate)
+        #expect(try await manager(providers).updateCertificate(NoUserInteraction()).certificate == identity.certificate)
         #expect(providers[0].calls == ["delete", "get"])
     }
 
@@ -221,8 +215,7 @@ extension LogonManagerTests {
         let providers = providers(3)
         providers[0].deletion(.failure(ProviderError(.deleteFailed, "First.")))
         providers[2].deletion(.failure(ProviderError(.storeReadFailed, "Second.")))
-        let error = await failure { try await manager(providers).deleteStoredCertificates() }
-        #expect(error?.message == "First.")
+        #expect(await failure { try await manager(providers).deleteStoredCertificates() }?.message == "First.")
         #expect(providers.map(\.calls) == Array(repeating: ["delete"], count: 3))
         for provider in providers { provider.deletion(.success(())) }
         try await manager(providers).deleteStoredCertificates()

@@ -20,6 +20,17 @@ func registry() throws -> ProviderRegistry {
     ])
 }
 
+/// Expects that a configuration is refused: the message begins with a place, has a part, and shows no value of the tests, `sEcReT`.
+func expectInvalid(
+    _ error: ProviderError?, at place: String = "", _ part: String = "",
+    sourceLocation: SourceLocation = #_sourceLocation
+) {
+    #expect(error?.code == .configurationInvalid, sourceLocation: sourceLocation)
+    let message = error?.message ?? ""
+    #expect(message.hasPrefix(place) && message.contains(part), "\(message)", sourceLocation: sourceLocation)
+    #expect(error.map { String(reflecting: $0).contains("sEcReT") } == false, sourceLocation: sourceLocation)
+}
+
 /// An environment that blocks and remembers nothing.
 func environment() -> ProviderEnvironment {
     ProviderEnvironment(

@@ -54,10 +54,7 @@ import Testing
         let options = PropertiesSnapshot.ParsingOptions(fileName: "x.properties")
         let snapshot = try snapshot("\nkey=sEcReT", options: options)
         let error = failure { try snapshot.value(forKey: AbsoluteConfigKey(["key"]), type: type) }
-        #expect(error?.code == .configurationInvalid)
-        #expect(error?.message.hasPrefix("x.properties:2: ") == true)
-        #expect(error?.message.contains("'key'") == true)
-        #expect(error.map { "\($0)".contains("sEcReT") } == false)
+        expectInvalid(error, at: "x.properties:2: ", "'key'")
     }
 
     @Test func showsNoValue() throws {

@@ -234,8 +234,7 @@ struct CardTests {
         try await card.failing(#"{"sign_delay":6}"#) {
             let (port, identity, server) = try serve(trusting: card.file("ca.pem"))
             defer { server.stop() }
-            let output = try certprov(
-                ["connect", "localhost:\(port)", "--trust-anchors", identity] + options)
+            let output = try certprov(["connect", "localhost:\(port)", "--trust-anchors", identity] + options)
             #expect(output.status == 0, "\(output)")
         }
     }

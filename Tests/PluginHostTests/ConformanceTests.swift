@@ -132,7 +132,7 @@ import Testing
     ) async throws {
         let storage = InMemoryStorage()
         let report = await ProviderConformance(
-            MixingProvider.descriptor(distinguishedBy: names), ProviderParameters(["role": .init("web")])
+            mixingProvider(distinguishedBy: names), ProviderParameters(["role": .init("web")])
         ) { .testing(storage: storage) }.run()
         #expect(report.failures.map(\.name) == (names == [] ? [] : ["configurationsAreApart"]), "\(report)")
         #expect(report.results.contains { $0.name == "configurationsAreApart" } == (names != []))
@@ -140,7 +140,9 @@ import Testing
 
     /// A provider that breaks each demand that can be broken without a trap.
     @Test func aBadProviderFails() async throws {
-        let report = await ProviderConformance(BadProvider.descriptor, ProviderParameters(), secrets: ["hunter2"]) {
+        let report = await ProviderConformance(
+            badProvider(secret: "hunter2"), ProviderParameters(), secrets: ["hunter2"]
+        ) {
             .testing()
         }.run()
         let failed = Set(report.failures.map(\.name))
@@ -319,75 +321,30 @@ extension FlawedKey: DigestSigning {
 }
 
 /// Stores the identity of each role under one name.
-private final class MixingProvider: CertificateProvider {
-    static func descriptor(distinguishedBy names: [String]?) -> ProviderDescriptor {
-        ProviderDescriptor(
-            id: ProviderID("mixing"), displayName: "Mixing", summary: "Has one identity.",
-            parameters: [Parameter.required("role", summary: "The role.").descriptor], distinguishedBy: names
-        ) { environment, _ in MixingProvider(environment) }
-    }
-
+private func mixingProvider(distinguishedBy names: [String]?) -> ProviderDescriptor {
     let id = ProviderID("mixing")
-    private let environment: ProviderEnvironment
-    private init(_ environment: ProviderEnvironment) { self.environment = environment }
-
-    func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
-        do {
-            let identity = try Zoo.authority.get().issue("mixing", provider: id)
-            let key = try identity.key.exporter?.pkcs8Representation()
-            try environment.storage.setEntry(
-                StoredIdentity(certificateChain: identity.certificateChain, privateKey: key), named: "identity")
-            return identity
-        } catch { throw ProviderError(.internal, "\(error)") }
-    }
-
-    func getStoredCertificate() throws(ProviderError) -> Identity? {
-        guard let entry = try environment.storage.entry(named: "identity"), let key = entry.privateKey else {
-            return nil
-        }
-        return try Identity(
-            certificateChain: entry.certificateChain, key: try SoftwareKey(pkcs8: key, location: .store),
-            provenance: .init(provider: id))
-    }
-
-    func deleteStoredCertificate() throws(ProviderError) {
-        try environment.storage.removeEntry(named: "identity")
+    return ProviderDescriptor(
+        id: id, displayName: "Mixing", summary: "Has one identity.",
+        parameters: [Parameter.required("role", summary: "The role.").descriptor], distinguishedBy: names
+    ) { environment, _ in
+        StoringProvider(id, environment.storage) { try Zoo.authority.get().issue("mixing", provider: id) }
     }
 }
 
 /// Obtains another identity each time, stores none, and signs with one scheme of two.
-private final class BadProvider: CertificateProvider {
-    static let descriptor = ProviderDescriptor(
-        id: ProviderID("bad"), displayName: "Bad", summary: "Breaks the contract.", parameters: []
-    ) { _, _ in BadProvider() }
-    let id = ProviderID("bad")
-    private let password = "hunter2"
-
-    func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
+private func badProvider(secret: String) -> ProviderDescriptor {
+    let provider = ScriptedProvider(ProviderID("bad"), path: secret)
+    provider.get { _ throws(ProviderError) in
         do {
-            let identity = try Zoo.authority.get().issue("bad", provider: id)
+            let identity = try Zoo.authority.get().issue("bad", provider: ProviderID("bad"))
+            let key = identity.key
             return try Identity(
-                certificateChain: identity.certificateChain, key: BadKey(key: identity.key),
-                provenance: identity.provenance)
+                certificateChain: identity.certificateChain,
+                key: TestKey(key, signatureSchemes: key.signatureSchemes + [.ed25519], location: key.location) {
+                    message, _ throws(ProviderError) in try await key.signature(for: message, using: .ecdsaP256SHA256)
+                }, provenance: identity.provenance)
         } catch { throw ProviderError(.internal, "\(error)") }
     }
-
-    func getStoredCertificate() throws(ProviderError) -> Identity? { nil }
-
-    func deleteStoredCertificate() throws(ProviderError) {
-        throw ProviderError(.deleteFailed, "Nothing is stored.")
-    }
-}
-
-private struct BadKey: IdentityKey {
-    let key: any IdentityKey
-    var publicKey: PublicKeyInfo { key.publicKey }
-    var signatureSchemes: [SignatureScheme] { key.signatureSchemes + [.ed25519] }
-    var location: KeyLocation { key.location }
-
-    func signature(
-        for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(ProviderError) -> [UInt8] {
-        try await key.signature(for: message, using: .ecdsaP256SHA256)
-    }
+    provider.deletion(.failure(ProviderError(.deleteFailed, "Nothing is stored.")))
+    return provider.descriptor()
 }

@@ -78,7 +78,8 @@ import Testing
         let hello = Hello(
             version: 1, id: "zoo", pluginVersion: nil, provider: nil, keyStores: [], concurrency: 4, shutdown: true)
         try await fuzz(42) { input, output in
-            let server = PluginServer(hello: hello, Nothing.descriptor, [SealedKeyStore.descriptor])
+            let server = PluginServer(
+                hello: hello, ScriptedProvider(ProviderID("zoo")).descriptor(), [SealedKeyStore.descriptor])
             return await server.serve(try MessageChannel(input: input, output: output, peer: "The host"))
         }
     }
@@ -112,19 +113,5 @@ import Testing
             try services.receive(notice: name, message)
         }
         func ended(_ error: ProviderError) { end.continuation.yield(error) }
-    }
-
-    /// A provider that has nothing.
-    private final class Nothing: CertificateProvider {
-        static let descriptor = ProviderDescriptor(
-            id: ProviderID("zoo"), displayName: "Nothing", summary: "Has nothing.", parameters: []
-        ) { _, _ in Nothing() }
-        let id = ProviderID("zoo")
-
-        func getCertificate(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
-            throw ProviderError(.notFound, "There is nothing.")
-        }
-        func getStoredCertificate() throws(ProviderError) -> Identity? { nil }
-        func deleteStoredCertificate() throws(ProviderError) {}
     }
 }

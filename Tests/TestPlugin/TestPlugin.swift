@@ -4,6 +4,7 @@ import IdentityStore
 import PKCS11TokenProvider
 import PluginKit
 import RemoteMDMProvider
+import TestSupport
 
 /// The plugins of the tests, by the argument: built-in providers and key stores, and one of its own.
 @main struct TestPlugin {
@@ -47,6 +48,13 @@ private final class RenamedKeyStore: KeyStore {
     /// A URI that names no key of the store, such as that of the store itself, finds none.
     private func named(_ key: KeyReference) -> Bool { key.uri.isEmpty || holds(keyURI: key.uri) }
 
+    /// A key that stays in the plugin.
+    private static func renamed(_ key: any IdentityKey) -> any IdentityKey {
+        TestKey(
+            key, location: KeyLocation(rawValue: "keys"), uri: key.uri.map { "keys" + $0.dropFirst("store".count) },
+            use: key.use, decrypter: key.decrypter, digestSigner: key.digestSigner)
+    }
+
     func holds(keyURI: String) -> Bool { keyURI.hasPrefix("keys:") && store.holds(keyURI: inner(keyURI)) }
 
     func check(_ interaction: any UserInteraction) async throws(ProviderError) {
@@ -58,20 +66,20 @@ private final class RenamedKeyStore: KeyStore {
         remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
     ) async throws(ProviderError) -> any IdentityKey {
         try properties.check(new)
-        return RenamedKey(
+        return Self.renamed(
             try await store.make(new, interaction) { key throws(ProviderError) in
-                try await remember(RenamedKey(key))
+                try await remember(Self.renamed(key))
             })
     }
 
     func key(
         for key: KeyReference, _ interaction: any UserInteraction
     ) async throws(ProviderError) -> (any IdentityKey)? {
-        try named(key) ? await store.key(for: inner(key), interaction).map(RenamedKey.init) : nil
+        try named(key) ? await store.key(for: inner(key), interaction).map(Self.renamed) : nil
     }
 
     func storedKey(for key: KeyReference) throws(ProviderError) -> (any IdentityKey)? {
-        try named(key) ? store.storedKey(for: inner(key)).map(RenamedKey.init) : nil
+        try named(key) ? store.storedKey(for: inner(key)).map(Self.renamed) : nil
     }
 
     func list() async throws(ProviderError) -> [KeyDescription] {
@@ -89,22 +97,4 @@ private final class RenamedKeyStore: KeyStore {
     func destroyStored(_ key: KeyReference) throws(ProviderError) -> Bool {
         try store.destroyStored(inner(key))
     }
-}
-
-/// A key that stays in the plugin.
-private struct RenamedKey: IdentityKey {
-    private let key: any IdentityKey
-    init(_ key: any IdentityKey) { self.key = key }
-
-    var publicKey: PublicKeyInfo { key.publicKey }
-    var signatureSchemes: [SignatureScheme] { key.signatureSchemes }
-    var location: KeyLocation { KeyLocation(rawValue: "keys") }
-    var uri: String? { key.uri.map { "keys" + $0.dropFirst("store".count) } }
-    var use: KeyUse { key.use }
-    var decrypter: (any KeyDecrypting)? { key.decrypter }
-    var digestSigner: (any DigestSigning)? { key.digestSigner }
-
-    func signature(
-        for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(ProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
 }

@@ -78,13 +78,10 @@ final class TranscriptProvider: CertificateProvider {
             return try Self.identity(TestKey(key, timeout: .seconds(30), digestSigner: key.digestSigner))
         case "obtain-key-of-host": return try await keyOfHost(interaction)
         case "errors" where number == 1:
-            throw ProviderError(
-                .rejected, "The vault refuses the role 'web'; ask its operator.", nativeCode: 403)
+            throw ProviderError(.rejected, "The vault refuses the role 'web'; ask its operator.", nativeCode: 403)
         case "errors" where number == 2: throw Self.pending(.seconds(60))
         case "errors":
-            throw ProviderError(
-                .operationNotAllowed, "Another process requests it; wait for its end.",
-                reason: .busy)
+            throw ProviderError(.operationNotAllowed, "Another process requests it; wait for its end.", reason: .busy)
         case "questions": try await ask(interaction)
         case "secret":
             _ = try environment.secrets.read(.environment("VAULT_TOKEN"))
@@ -156,7 +153,8 @@ final class TranscriptProvider: CertificateProvider {
 
     private func keyOfHost(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
         let key = try await hostStore.make(NewKey(.p256, label: "web"), interaction) { _ in }
-        let identity = try Self.identity(WrappedKey(key: key))
+        // A wrapped key: the host gets its own key all the same.
+        let identity = try Self.identity(TestKey(key, location: key.location, hostKey: key.hostKey))
         try await identity.verifyPossession()
         try await hostStore.storeChain(identity.certificateChain, for: key, interaction)
         return identity
@@ -185,24 +183,9 @@ final class TranscriptProvider: CertificateProvider {
         try await hostStore.check(interaction)
         let oldStore = try environment.keyStores.store(old.uri, pinSource: .environment("VAULT_TOKEN"))
         if try oldStore.storedKey(for: old) == nil {
-            throw ProviderError(
-                .notFound, "The vault has no certificate for the key; request one.")
+            throw ProviderError(.notFound, "The vault has no certificate for the key; request one.")
         }
     }
-}
-
-/// A key of the host that the provider has wrapped: the host gets its own key all the same.
-private struct WrappedKey: IdentityKey {
-    let key: any IdentityKey
-
-    var publicKey: PublicKeyInfo { key.publicKey }
-    var signatureSchemes: [SignatureScheme] { key.signatureSchemes }
-    var location: KeyLocation { key.location }
-    var hostKey: KeyReference? { key.hostKey }
-
-    func signature(
-        for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(ProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
 }
 
 // MARK: - Abilities
@@ -246,8 +229,7 @@ extension TranscriptProvider: IdentityListing, DeletionAnnouncing, ReplacedIdent
         return IdentityList(
             identities: [web, mail],
             failures: [
-                ProviderError(
-                    .unavailable, "The folder 'old' of the vault cannot be read; try again later.")
+                ProviderError(.unavailable, "The folder 'old' of the vault cannot be read; try again later.")
             ], remarks: ["The certificate 'web' was renewed after it was stored."], otherObjects: ["vault:ca"],
             choice: .success(web))
     }

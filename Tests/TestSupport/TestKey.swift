@@ -9,24 +9,29 @@ public struct TestKey: IdentityKey {
     public let signatureSchemes: [SignatureScheme]
     public let location: KeyLocation
     public let uri: String?
+    public let use: KeyUse
     public let signatureTimeout: Duration?
     public let exporter: (any KeyExporting)?
     public let decrypter: (any KeyDecrypting)?
     public let digestSigner: (any DigestSigning)?
+    public let hostKey: KeyReference?
     private let key: any IdentityKey
     private let signer: Signer?
 
     /// - Parameter signer: `nil` to sign with the other key.
     public init(
         _ key: any IdentityKey, publicKey: PublicKeyInfo? = nil, signatureSchemes: [SignatureScheme]? = nil,
-        location: KeyLocation = .token, uri: String? = nil, timeout: Duration? = nil,
+        location: KeyLocation = .token, uri: String? = nil, use: KeyUse? = nil, timeout: Duration? = nil,
         exporter: (any KeyExporting)? = nil, decrypter: (any KeyDecrypting)? = nil,
-        digestSigner: (any DigestSigning)? = nil, signer: Signer? = nil
+        digestSigner: (any DigestSigning)? = nil, hostKey: KeyReference? = nil, signer: Signer? = nil
     ) {
         self.publicKey = publicKey ?? key.publicKey
         self.signatureSchemes = signatureSchemes ?? key.signatureSchemes
         (self.location, self.uri, signatureTimeout) = (location, uri, timeout)
-        (self.exporter, self.decrypter, self.digestSigner) = (exporter, decrypter, digestSigner)
+        (self.exporter, self.decrypter, self.digestSigner, self.hostKey) = (exporter, decrypter, digestSigner, hostKey)
+        self.use =
+            use
+            ?? KeyUse(signatureSchemes: self.signatureSchemes, decryptionSchemes: decrypter?.decryptionSchemes ?? [])
         (self.key, self.signer) = (key, signer)
     }
 

@@ -78,14 +78,7 @@ final class RegistrationHost: Sendable {
         try Data(FileForm.properties.text(pairs).utf8).write(to: URL(filePath: path))
         let parameters = [Parameter.string("path", summary: "Test.").descriptor]
         let registry = try ProviderRegistry(
-            [provider, ScriptedProvider(ProviderID("other"))].map { one in
-                ProviderDescriptor(
-                    id: one.id, displayName: "Test", summary: "Test.", parameters: parameters
-                ) { environment, _ in
-                    one.storage = environment.storage
-                    return one
-                }
-            }, keyStores: [keyStore])
+            [provider, ScriptedProvider(ProviderID("other"))].map { $0.descriptor(parameters) }, keyStores: [keyStore])
         let configuration = try LogonConfiguration.load(path: path, registry: registry)
         let vault = try DataVault(
             "com.example.app", in: directory.path, policy: configuration.registration.passcodePolicy,

@@ -55,7 +55,7 @@ import Testing
         let host = try await RegistrationHost(settings: ["Passcode.max-attempts": "2"])
         _ = try await host.register()
         _ = host.provider.takeCalls()
-        host.provider.announce(["The key 'web' on the token is destroyed."])
+        host.provider.announce(.success(["The key 'web' on the token is destroyed."]))
         let (wrong, new) = (SecretBytes(utf8: "wrong one"), SecretBytes(utf8: "another passcode"))
         _ = await failure { try await host.manager.changePasscode(from: wrong, to: new) }
         let error = await failure { try await host.manager.changePasscode(from: wrong, to: new) }
