@@ -16,6 +16,14 @@
     pthread_mutex_unlock(&state.lock);               \
     go_out();                                        \
     return result
+/// The same in the session of the parameter `handle`, which no other call may use meanwhile.
+#define BEGIN_IN_SESSION(name)                                       \
+    BEGIN(name);                                                     \
+    struct session *session = take_session(handle, &result);         \
+    if (session == NULL) goto end
+#define END_IN_SESSION                               \
+    give_back(session);                              \
+    END
 
 /// Put the functions of PKCS#11 that a file has into the module's list.
 void list_session_calls(CK_FUNCTION_LIST *list);

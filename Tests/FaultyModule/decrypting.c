@@ -11,9 +11,7 @@ static int prepare(EVP_PKEY_CTX *context, const struct session *session) {
 }
 
 static CK_RV decrypt_init(CK_SESSION_HANDLE handle, CK_MECHANISM *mechanism, CK_OBJECT_HANDLE number) {
-    BEGIN("C_DecryptInit");
-    struct session *session = take_session(handle, &result);
-    if (session == NULL) goto end;
+    BEGIN_IN_SESSION("C_DecryptInit");
     const struct token *token = token_of(session);
     if (session->key) {
         result = CKR_OPERATION_ACTIVE;
@@ -28,14 +26,11 @@ static CK_RV decrypt_init(CK_SESSION_HANDLE handle, CK_MECHANISM *mechanism, CK_
         }
         session->is_confirmed = 0;
     }
-    give_back(session);
-    END;
+    END_IN_SESSION;
 }
 
 static CK_RV decrypt(CK_SESSION_HANDLE handle, CK_BYTE *data, CK_ULONG data_count, CK_BYTE *plain, CK_ULONG *count) {
-    BEGIN("C_Decrypt");
-    struct session *session = take_session(handle, &result);
-    if (session == NULL) goto end;
+    BEGIN_IN_SESSION("C_Decrypt");
     if (session->key == NULL) {
         result = CKR_OPERATION_NOT_INITIALIZED;
     } else if (session->key->asks_each_time && !session->is_confirmed) {
@@ -50,8 +45,7 @@ static CK_RV decrypt(CK_SESSION_HANDLE handle, CK_BYTE *data, CK_ULONG data_coun
         *count = plain_count;
     }
     session->key = NULL;
-    give_back(session);
-    END;
+    END_IN_SESSION;
 }
 
 void list_decrypting_calls(CK_FUNCTION_LIST *list) {

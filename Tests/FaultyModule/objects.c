@@ -78,9 +78,7 @@ static int matches(
 }
 
 static CK_RV find_init(CK_SESSION_HANDLE handle, CK_ATTRIBUTE *attributes, CK_ULONG count) {
-    BEGIN("C_FindObjectsInit");
-    struct session *session = take_session(handle, &result);
-    if (session == NULL) goto end;
+    BEGIN_IN_SESSION("C_FindObjectsInit");
     const struct token *token = token_of(session);
     free(session->found);
     session->found = malloc((token->object_count + 1) * sizeof *session->found);
@@ -90,20 +88,16 @@ static CK_RV find_init(CK_SESSION_HANDLE handle, CK_ATTRIBUTE *attributes, CK_UL
         if (!is_visible(token, object) || !matches(token, object, attributes, count)) continue;
         session->found[session->found_count++] = index + 1;
     }
-    give_back(session);
-    END;
+    END_IN_SESSION;
 }
 
 static CK_RV find(CK_SESSION_HANDLE handle, CK_OBJECT_HANDLE *objects, CK_ULONG room, CK_ULONG *count) {
-    BEGIN("C_FindObjects");
-    struct session *session = take_session(handle, &result);
-    if (session == NULL) goto end;
+    BEGIN_IN_SESSION("C_FindObjects");
     for (*count = 0; *count < room && session->found_next < session->found_count; (*count)++) {
         objects[*count] = session->found[session->found_next++];
         if (token_of(session)->repeats_objects) session->found_next %= session->found_count;
     }
-    give_back(session);
-    END;
+    END_IN_SESSION;
 }
 
 static CK_RV find_final(CK_SESSION_HANDLE handle) {
@@ -115,9 +109,7 @@ static CK_RV find_final(CK_SESSION_HANDLE handle) {
 
 static CK_RV get_attributes(
     CK_SESSION_HANDLE handle, CK_OBJECT_HANDLE number, CK_ATTRIBUTE *attributes, CK_ULONG count) {
-    BEGIN("C_GetAttributeValue");
-    struct session *session = take_session(handle, &result);
-    if (session == NULL) goto end;
+    BEGIN_IN_SESSION("C_GetAttributeValue");
     const struct token *token = token_of(session);
     if (number == 0 || number > token->object_count || !is_visible(token, &token->objects[number - 1])) {
         result = CKR_OBJECT_HANDLE_INVALID;
@@ -127,16 +119,13 @@ static CK_RV get_attributes(
             if (one != CKR_OK) result = one;
         }
     }
-    give_back(session);
-    END;
+    END_IN_SESSION;
 }
 
 /// Takes certificates only.
 static CK_RV create_object(
     CK_SESSION_HANDLE handle, CK_ATTRIBUTE *attributes, CK_ULONG count, CK_OBJECT_HANDLE *object) {
-    BEGIN("C_CreateObject");
-    struct session *session = take_session(handle, &result);
-    if (session == NULL) goto end;
+    BEGIN_IN_SESSION("C_CreateObject");
     if (!session->writes) {
         result = CKR_SESSION_READ_ONLY;
     } else {
@@ -152,14 +141,11 @@ static CK_RV create_object(
         *object = value ? append_certificate(token_of(session), id, value->pValue, value->ulValueLen) : 0;
         if (*object == 0) result = CKR_TEMPLATE_INCONSISTENT;
     }
-    give_back(session);
-    END;
+    END_IN_SESSION;
 }
 
 static CK_RV destroy_object(CK_SESSION_HANDLE handle, CK_OBJECT_HANDLE number) {
-    BEGIN("C_DestroyObject");
-    struct session *session = take_session(handle, &result);
-    if (session == NULL) goto end;
+    BEGIN_IN_SESSION("C_DestroyObject");
     struct token *token = token_of(session);
     if (!session->writes) {
         result = CKR_SESSION_READ_ONLY;
@@ -169,8 +155,7 @@ static CK_RV destroy_object(CK_SESSION_HANDLE handle, CK_OBJECT_HANDLE number) {
         token->objects[number - 1].is_gone = 1;
         token->gone_count++;
     }
-    give_back(session);
-    END;
+    END_IN_SESSION;
 }
 
 void list_object_calls(CK_FUNCTION_LIST *list) {

@@ -102,13 +102,10 @@ static CK_RV close_all(CK_SLOT_ID id) {
 }
 
 static CK_RV get_session_info(CK_SESSION_HANDLE handle, CK_SESSION_INFO *info) {
-    BEGIN("C_GetSessionInfo");
-    struct session *session = take_session(handle, &result);
-    if (session == NULL) goto end;
+    BEGIN_IN_SESSION("C_GetSessionInfo");
     *info = (CK_SESSION_INFO){.slotID = state.first_slot + session->slot, .flags = CKF_SERIAL_SESSION,
         .state = token_of(session)->is_logged_in ? CKS_RO_USER_FUNCTIONS : CKS_RO_PUBLIC_SESSION};
-    give_back(session);
-    END;
+    END_IN_SESSION;
 }
 
 static CK_RV log_in(CK_SESSION_HANDLE handle, CK_USER_TYPE user, unsigned char *pin, CK_ULONG count) {
@@ -117,9 +114,7 @@ static CK_RV log_in(CK_SESSION_HANDLE handle, CK_USER_TYPE user, unsigned char *
         count_pin();
         pthread_mutex_unlock(&state.lock);
     }
-    BEGIN("C_Login");
-    struct session *session = take_session(handle, &result);
-    if (session == NULL) goto end;
+    BEGIN_IN_SESSION("C_Login");
     struct token *token = token_of(session);
     int has_pad = (token->reported & CKF_PROTECTED_AUTHENTICATION_PATH) != 0;
     int is_right = pin ? count == strlen(token->pin) && memcmp(pin, token->pin, count) == 0 : has_pad;
@@ -138,18 +133,14 @@ static CK_RV log_in(CK_SESSION_HANDLE handle, CK_USER_TYPE user, unsigned char *
         session->is_confirmed = user == CKU_CONTEXT_SPECIFIC;
         state.confirmations += user == CKU_CONTEXT_SPECIFIC;
     }
-    give_back(session);
-    END;
+    END_IN_SESSION;
 }
 
 static CK_RV log_out(CK_SESSION_HANDLE handle) {
-    BEGIN("C_Logout");
-    struct session *session = take_session(handle, &result);
-    if (session == NULL) goto end;
+    BEGIN_IN_SESSION("C_Logout");
     if (!token_of(session)->is_logged_in) result = CKR_USER_NOT_LOGGED_IN;
     token_of(session)->is_logged_in = 0;
-    give_back(session);
-    END;
+    END_IN_SESSION;
 }
 
 void list_session_calls(CK_FUNCTION_LIST *list) {

@@ -55,9 +55,7 @@ static CK_RV sign(
 }
 
 static CK_RV sign_init(CK_SESSION_HANDLE handle, CK_MECHANISM *mechanism, CK_OBJECT_HANDLE number) {
-    BEGIN("C_SignInit");
-    struct session *session = take_session(handle, &result);
-    if (session == NULL) goto end;
+    BEGIN_IN_SESSION("C_SignInit");
     const struct token *token = token_of(session);
     if (session->key) {
         result = CKR_OPERATION_ACTIVE;
@@ -71,8 +69,7 @@ static CK_RV sign_init(CK_SESSION_HANDLE handle, CK_MECHANISM *mechanism, CK_OBJ
             ? ((const CK_RSA_PKCS_PSS_PARAMS *)mechanism->pParameter)->hashAlg : 0;
         session->is_confirmed = 0;
     }
-    give_back(session);
-    END;
+    END_IN_SESSION;
 }
 
 /// Computes without the lock: only so can two calls be in one session.

@@ -11,13 +11,16 @@ import Testing
 /// A module in which something has broken, such as the connection to a TPM or an HSM: it shows its token, and each login or
 /// signature fails until it is started again.
 @Suite(.timeLimit(.minutes(20))) struct BrokenModuleTests {
+    private let module: FaultyModule
+
+    init() throws { module = try .withIdentity() }
+
     private static let answers = [
         CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED, CKR_DEVICE_ERROR, CKR_SESSION_HANDLE_INVALID,
     ]
 
     /// The same signature succeeds after the new start, so that no caller notices.
     @Test(arguments: answers) func aBrokenSignatureIsMadeAfterANewStart(answer: CK_RV) async throws {
-        let module = try FaultyModule.withIdentity()
         let log = TestLog()
         let identity = try await module.provider(logger: log.logger).getCertificate(NoUserInteraction())
         let starts = module.calls("C_Initialize")
@@ -32,7 +35,6 @@ import Testing
     /// The operation that has met a failed login does not send the PIN again. The next one does, by the rules for a PIN that the
     /// token has accepted before.
     @Test(arguments: answers) func aBrokenLoginIsMadeByALaterOperation(answer: CK_RV) async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         let starts = module.calls("C_Initialize")
         module.control.break_down("C_Sign", answer)
@@ -45,7 +47,6 @@ import Testing
 
     /// A service that starts while the module is broken has no signature before that fails.
     @Test func twoBrokenLoginsAreEnough() async throws {
-        let module = try FaultyModule.withIdentity()
         let storage = InMemoryStorage()
         // It keeps the module from ending.
         let other = try module.provider(storage: storage)
@@ -61,7 +62,6 @@ import Testing
     }
 
     @Test func aSessionThatCannotBeOpenedIsOpenedAfterANewStart() async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         let starts = module.calls("C_Initialize")
         module.control.break_down("C_Sign", CKR_DEVICE_ERROR)
@@ -73,7 +73,6 @@ import Testing
     /// SoftHSM fails now and then while another process logs in.
     @Test(arguments: ["C_Sign", "C_Login", "C_OpenSession"]) func oneFailureStartsNothing(function: String) async throws
     {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         let starts = module.calls("C_Initialize")
         for _ in 0..<3 {
@@ -88,7 +87,6 @@ import Testing
 
     /// If a new start does not help, the next one is made after a second, then after two, and so on.
     @Test func newStartsHaveABackoff() async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         let (clock, starts) = (ContinuousClock(), module.calls("C_Initialize"))
         let begin = clock.now
@@ -109,7 +107,6 @@ import Testing
 
     /// A start helps it for one signature.
     @Test func aTokenThatBreaksAgainAtOnceHasABackoff() async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         let (clock, starts) = (ContinuousClock(), module.calls("C_Initialize"))
         let begin = clock.now
@@ -123,18 +120,15 @@ import Testing
 
     // MARK: Other tokens of the module
 
-    private static func withTwoTokens() async throws -> (module: FaultyModule, first: Identity, second: Identity) {
-        let module = try FaultyModule.withIdentity()
-        module.control.set_token(1, "beta", "0002", FaultyModule.pin)
-        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
-        module.control.insert(1, 1)
+    private func withTwoTokens() async throws -> (first: Identity, second: Identity) {
+        try module.addBeta()
         let first = try await module.provider(["uri": "pkcs11:token=alpha"]).getCertificate(NoUserInteraction())
         let second = try await module.provider(["uri": "pkcs11:token=beta"]).getCertificate(NoUserInteraction())
-        return (module, first, second)
+        return (first, second)
     }
 
     @Test func anotherTokensLoginDoesNotHideABreak() async throws {
-        let (module, first, second) = try await Self.withTwoTokens()
+        let (first, second) = try await withTwoTokens()
         let starts = module.calls("C_Initialize")
         for _ in 0..<2 {
             module.control.log_out(1)
@@ -148,7 +142,7 @@ import Testing
     }
 
     @Test func anotherTokensSignatureDoesNotEndTheBackoff() async throws {
-        let (module, first, second) = try await Self.withTwoTokens()
+        let (first, second) = try await withTwoTokens()
         let (clock, starts) = (ContinuousClock(), module.calls("C_Initialize"))
         let begin = clock.now
         module.control.refuse_signatures(1, CKR_GENERAL_ERROR)
@@ -164,7 +158,7 @@ import Testing
 
     /// All operations of the module wait for the start.
     @Test func aStartThatWaitsInVainHasABackoff() async throws {
-        let (module, first, second) = try await Self.withTwoTokens()
+        let (first, second) = try await withTwoTokens()
         module.control.hold("C_Sign")
         async let hanging = second.key.signsValidly()
         try await module.waitUntilHeld(1)
@@ -182,7 +176,7 @@ import Testing
 
     /// The operation with another token is waited for, and its PIN, once accepted, is sent again.
     @Test func anotherTokenGoesOn() async throws {
-        let (module, first, second) = try await Self.withTwoTokens()
+        let (first, second) = try await withTwoTokens()
         let starts = module.calls("C_Initialize")
         module.control.break_down("C_Sign", CKR_GENERAL_ERROR)
         async let both = [first.key.signsValidly(), second.key.signsValidly()]
@@ -209,10 +203,7 @@ import Testing
 
     /// A call that hangs in the module may be using what a start would take from it.
     @Test func notWhileACallIsInside() async throws {
-        let module = try FaultyModule.withIdentity()
-        module.control.set_token(1, "beta", "0002", FaultyModule.pin)
-        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
-        module.control.insert(1, 1)
+        try module.addBeta()
         let first = try await module.provider(["uri": "pkcs11:token=alpha"]).getCertificate(NoUserInteraction())
         let provider = try module.provider(["uri": "pkcs11:token=beta"])
         let second = try await provider.getCertificate(NoUserInteraction())
@@ -231,11 +222,8 @@ import Testing
 
     /// A person has typed the other token's PIN in at the reader, and is not there now.
     @Test func notForALoginAtAPINPad() async throws {
-        let module = try FaultyModule.withIdentity()
-        module.control.set_token(1, "beta", "0002", FaultyModule.pin)
+        try module.addBeta()
         module.control.set_flags(1, CK_FLAGS(CKF_PROTECTED_AUTHENTICATION_PATH), 0)
-        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
-        module.control.insert(1, 1)
         let first = try await module.provider(["uri": "pkcs11:token=alpha"]).getCertificate(NoUserInteraction())
         let pad = try module.provider(pin: nil, ["uri": "pkcs11:token=beta"])
         let second = try await pad.getCertificate(Person(""))
@@ -249,10 +237,7 @@ import Testing
 
     /// Each signature wants the PIN anew, which is sent once in an operation.
     @Test func aLoginForOneSignatureThatIsBrokenIsMadeLater() async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: true)
-        module.control.insert(0, 0)
+        let module = try FaultyModule.withIdentity(asksEachTime: true)
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         let starts = module.calls("C_Initialize")
         module.control.break_down("C_Login", CKR_GENERAL_ERROR)
@@ -264,7 +249,6 @@ import Testing
 
     /// A rejected PIN is none of a broken module, and is not sent again after a start.
     @Test func aRejectedPINIsNotSentAgain() async throws {
-        let module = try FaultyModule.withIdentity()
         let provider = try module.provider(pin: "9999")
         let starts = module.calls("C_Initialize")
         for _ in 0..<4 {

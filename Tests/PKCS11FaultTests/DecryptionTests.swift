@@ -9,12 +9,8 @@ import Testing
     private let publicKey: PublicKeyInfo
 
     init() throws {
-        module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        let mechanisms = [CKM_RSA_PKCS, CKM_RSA_PKCS_OAEP]
-        module.control.set_mechanisms(0, mechanisms, UInt32(mechanisms.count))
+        module = try .withToken { $0.control.set_mechanisms(0, [CKM_RSA_PKCS, CKM_RSA_PKCS_OAEP], 2) }
         publicKey = try FaultyModule.rsaIdentity.get().key.publicKey
-        module.control.insert(0, 0)
     }
 
     /// As after a restart.

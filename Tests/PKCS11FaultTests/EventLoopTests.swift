@@ -20,37 +20,29 @@ import Testing
         defer { module.control.release() }
         let authority = try FaultyModule.authority.get()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
-        let server = try NIOSSLContext(
-            configuration: .makeServerConfiguration(
-                presenting: TLSCredentials(identity), demandingClientCertificatesFrom: .certificates([authority.root])))
+        let accepting = try TLSConfiguration.makeServerConfiguration(
+            presenting: TLSCredentials(identity), demandingClientCertificatesFrom: .certificates([authority.root]))
         let client = try NIOSSLContext(
             configuration: .makeClientConfiguration(
                 presenting: TLSCredentials(authority.issue("caller")), trusting: .certificates([authority.root])))
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
         let outcome = await Result {
-            let listener = try await ServerBootstrap(group: group)
-                .serverChannelOption(.backlog, value: 1024)
-                .childChannelInitializer { channel in
-                    channel.eventLoop.makeCompletedFuture {
-                        try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: server))
-                    }
+            try await TLSListener.with(accepting, on: group) { server in
+                module.control.hold("C_Sign")
+                let handshakes = (0..<Self.handshakes).map { _ in
+                    Self.handshake(client, port: server.port, on: group)
                 }
-                .bind(host: "127.0.0.1", port: 0).get()
-            module.control.hold("C_Sign")
-            let handshakes = (0..<Self.handshakes).map { _ in
-                Self.handshake(client, port: listener.localAddress?.port ?? 0, on: group)
+                let look = await Result {
+                    // As many as a token is ever given at once.
+                    try await module.waitUntilHeld(16)
+                    for loop in group.makeIterator() { #expect(try await loop.submit { true }.get()) }
+                }
+                module.control.release()
+                // All of them, also where one fails: the event loops end after them.
+                let ends = try await EventLoopFuture.whenAllComplete(handshakes, on: group.any()).get()
+                try look.get()
+                for end in ends { try end.get() }
             }
-            let look = await Result {
-                // As many as a token is ever given at once.
-                try await module.waitUntilHeld(16)
-                for loop in group.makeIterator() { #expect(try await loop.submit { true }.get()) }
-            }
-            module.control.release()
-            // All of them, also where one fails: the event loops end after them.
-            let ends = try await EventLoopFuture.whenAllComplete(handshakes, on: group.any()).get()
-            try await listener.close()
-            try look.get()
-            for end in ends { try end.get() }
         }
         try await group.shutdownGracefully()
         try outcome.get()

@@ -37,25 +37,43 @@ final class FaultyModule: Sendable {
         self.control = control.pointee
     }
 
-    /// A module with a P-256 identity on the token 0, which is in the slot 0.
-    static func withIdentity(named name: String = "module.so") throws -> FaultyModule {
+    /// A module with the token 0, which is in the slot 0, and what `fill` puts on it.
+    static func withToken(
+        named name: String = "module.so", _ fill: (FaultyModule) throws -> Void
+    ) throws -> FaultyModule {
         let module = try FaultyModule(named: name)
         module.control.set_token(0, "alpha", "0001", pin)
-        try module.add(authority.get().issue("client"), to: 0)
+        try fill(module)
         module.control.insert(0, 0)
         return module
     }
 
+    /// A module with an identity on the token 0, which is in the slot 0.
+    /// - Parameter identity: One of P-256 if `nil`.
+    static func withIdentity(
+        _ identity: Identity? = nil, named name: String = "module.so", asksEachTime: Bool = false
+    ) throws -> FaultyModule {
+        try withToken(named: name) {
+            try $0.add(identity ?? authority.get().issue("client"), to: 0, asksEachTime: asksEachTime)
+        }
+    }
+
     /// With the certificate of an identity, and under its id the private key of another one.
     static func withAnothersKey() throws -> (module: FaultyModule, identity: Identity) {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", pin)
         let authority = try authority.get()
         let identity = try authority.issue("client")
-        try module.add(identity.certificate, to: 0, id: 1)
-        try module.addKey(of: authority.issue("other"), to: 0)
-        module.control.insert(0, 0)
+        let module = try withToken {
+            try $0.add(identity.certificate, to: 0, id: 1)
+            try $0.addKey(of: authority.issue("other"), to: 0)
+        }
         return (module, identity)
+    }
+
+    /// Adds the token 1, with a P-256 identity, in the slot 1.
+    func addBeta(pin: String = pin, isInserted: Bool = true) throws {
+        control.set_token(1, "beta", "0002", pin)
+        try add(Self.authority.get().issue("other"), to: 1)
+        if isInserted { control.insert(1, 1) }
     }
 
     /// Puts a key and its chain on a token.

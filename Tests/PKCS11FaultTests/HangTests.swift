@@ -6,10 +6,13 @@ import TestSupport
 import Testing
 
 @Suite(.timeLimit(.minutes(20))) struct HangTests {
+    private let module: FaultyModule
+
+    init() throws { module = try .withIdentity() }
+
     /// Each caller goes on at its deadline, and another module's tokens know nothing of it.
     @Test(arguments: ["C_Initialize", "C_GetSlotList", "C_OpenSession", "C_Login", "C_FindObjects"])
     func aHangCostsTheDeadline(function: String) async throws {
-        let module = try FaultyModule.withIdentity()
         defer { module.control.release() }
         module.control.hold(function)
         let provider = try module.provider(["timeout": "1"])
@@ -56,7 +59,6 @@ import Testing
     /// Whether the provider has used the token before, or is to look for it.
     @Test(arguments: Entry.allCases.flatMap { entry in entry.functions.map { (entry, $0) } })
     func everyEntryHasADeadline(entry: Entry, function: String) async throws {
-        let module = try FaultyModule.withIdentity()
         let settings = ["timeout": "2", "uri": "pkcs11:token=alpha", "delete-objects": "true"]
         let (used, fresh) = try (module.provider(settings), module.provider(settings))
         let identity = try await inTime { try await used.getCertificate(NoUserInteraction()) }
@@ -70,7 +72,6 @@ import Testing
 
     @Test("After a hang that ends, signatures go on without a restart of the module")
     func whatHungGoesOnWithoutARestart() async throws {
-        let module = try FaultyModule.withIdentity()
         let provider = try module.provider(["timeout": "3"])
         let hasty = try await inTime { try await provider.getCertificate(NoUserInteraction()) }
         let identity = try await module.provider().getCertificate(NoUserInteraction())
@@ -96,7 +97,6 @@ import Testing
     /// One signature hangs, and the others wait for its session: when their time is over, they keep no thread.
     @Test("A caller that waits for a session gives up at its deadline and holds no thread")
     func whoWaitsForASessionGivesUp() async throws {
-        let module = try FaultyModule.withIdentity()
         defer { module.control.release() }
         module.control.set_sessions(0, 2, 2)
         let provider = try module.provider(["timeout": "5"])
@@ -116,7 +116,6 @@ import Testing
     }
 
     @Test func aModuleThatDidNotStartIsTriedAgain() async throws {
-        let module = try FaultyModule.withIdentity()
         let provider = try module.provider()
         module.fail("C_Initialize", CKR_DEVICE_ERROR)
         #expect(await provider.listIdentities().failures.map(\.code) == [.unavailable])
@@ -126,7 +125,6 @@ import Testing
     /// A reader that fails hides no token in another one.
     @Test(arguments: ["C_GetSlotInfo", "C_GetTokenInfo"])
     func aBrokenReaderHidesNoOther(function: String) async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_token(1, "beta", "0002", FaultyModule.pin)
         module.control.insert(0, 1)
         module.control.insert(1, 0)
@@ -162,7 +160,6 @@ import Testing
     /// It is all there is, and that nothing is seen in it is said.
     @Test(arguments: ["C_GetSlotInfo", "C_GetTokenInfo"])
     func aBrokenReaderIsNotEmpty(function: String) async throws {
-        let module = try FaultyModule.withIdentity()
         let provider = try module.provider()
         module.fail(function, CKR_DEVICE_ERROR, times: .max)
         let list = await provider.listIdentities()

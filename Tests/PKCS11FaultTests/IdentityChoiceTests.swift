@@ -10,17 +10,15 @@ import Testing
 @Suite(.timeLimit(.minutes(20))) struct IdentityChoiceTests {
     /// A token with one key and certificates for it that begin at these times, in seconds from now.
     private func renewed(_ starts: [TimeInterval]) throws -> (FaultyModule, [X509Certificate]) {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
         let authority = try FaultyModule.authority.get()
-        let identity = try authority.issue("client")
-        try module.addKey(of: identity, to: 0)
-        let now = Date()
+        let (identity, now) = (try authority.issue("client"), Date())
         let certificates = try starts.map {
             try authority.renew(identity, as: "client", notBefore: now.addingTimeInterval($0))
         }
-        for certificate in certificates { try module.add(certificate, to: 0, id: 1) }
-        module.control.insert(0, 0)
+        let module = try FaultyModule.withToken {
+            try $0.addKey(of: identity, to: 0)
+            for certificate in certificates { try $0.add(certificate, to: 0, id: 1) }
+        }
         return (module, certificates)
     }
 
@@ -44,14 +42,10 @@ import Testing
     @Test func whereNothingTellsThemApartTheMessageDoes() async throws {
         let (module, certificates) = try renewed([-60, -60])
         let provider = try module.provider()
-        do {
-            _ = try await provider.getCertificate(NoUserInteraction())
-            Issue.record("one of two was chosen")
-        } catch {
-            #expect(error.code == .configurationInvalid)
-            for certificate in certificates { #expect(error.message.contains(certificate.serialNumberText)) }
-            #expect(error.message.contains("CN=client") && error.message.contains("until 20"))
-        }
+        let error = try #require(await failure { try await provider.getCertificate(NoUserInteraction()) })
+        #expect(error.code == .configurationInvalid)
+        for certificate in certificates { #expect(error.message.contains(certificate.serialNumberText)) }
+        #expect(error.message.contains("CN=client") && error.message.contains("until 20"))
     }
 
     /// A renewal has written the new key's certificate, and the old one is still there.
@@ -104,9 +98,7 @@ import Testing
     /// It is in the list of slots, and gone when it is read.
     @Test func aTokenThatIsPulledOutHidesNoOther() async throws {
         let module = try FaultyModule.withIdentity()
-        module.control.set_token(1, "beta", "0002", FaultyModule.pin)
-        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
-        module.control.insert(1, 1)
+        try module.addBeta()
         let provider = try module.provider(["login": "never"])
         module.fail("C_FindObjectsInit", CKR_DEVICE_REMOVED, times: 2)
         let list = await provider.listIdentities()
@@ -122,38 +114,30 @@ import Testing
         #expect(await provider.listIdentities().failures.isEmpty)
     }
 
-    /// Both under one id, and nothing beside them that says more.
+    /// Both keys have one id, and nothing beside them says more.
+    private func withAnothersKey(_ kind: TestAuthority.KeyKind, before identity: Identity) throws -> FaultyModule {
+        try .withToken {
+            try $0.addKey(of: FaultyModule.authority.get().issue("other", kind: kind), to: 0)
+            try $0.add(identity, to: 0)
+        }
+    }
+
     @Test func aKeyOfAnotherKindIsNotTheCertificates() async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        try module.addKey(of: FaultyModule.authority.get().issue("other"), to: 0)
-        try module.add(FaultyModule.rsaIdentity.get(), to: 0)
-        module.control.insert(0, 0)
+        let module = try withAnothersKey(.p256, before: FaultyModule.rsaIdentity.get())
         #expect(try await module.provider().getCertificate(NoUserInteraction()).key.signsValidly())
     }
 
     /// Careless tools give every key the same id, and another curve's may come first.
     @Test(arguments: [TestAuthority.KeyKind.p384, .p256])
     func anotherKeyUnderTheIDIsPassedOver(kind: TestAuthority.KeyKind) async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        let authority = try FaultyModule.authority.get()
-        try module.addKey(of: authority.issue("other", kind: kind), to: 0)
-        try module.add(authority.issue("client"), to: 0)
-        module.control.insert(0, 0)
-        let provider = try module.provider()
-        #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+        let module = try withAnothersKey(kind, before: FaultyModule.authority.get().issue("client"))
+        #expect(try await module.provider().getCertificate(NoUserInteraction()).key.signsValidly())
     }
 
     /// Other modules say so before they sign.
     @Test(arguments: ["C_SignInit", "C_Sign"], [CKR_KEY_TYPE_INCONSISTENT, CKR_DATA_LEN_RANGE, CKR_KEY_SIZE_RANGE])
     func aKeyThatSaysItIsOfAnotherKindIsPassedOver(function: String, result: CK_RV) async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        let authority = try FaultyModule.authority.get()
-        try module.addKey(of: authority.issue("other"), to: 0)
-        try module.add(authority.issue("client"), to: 0)
-        module.control.insert(0, 0)
+        let module = try withAnothersKey(.p256, before: FaultyModule.authority.get().issue("client"))
         module.fail(function, result)
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         #expect(try await identity.key.signsValidly())

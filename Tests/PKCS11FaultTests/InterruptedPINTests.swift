@@ -142,8 +142,7 @@ import Testing
             return
         }
         for pins: UInt32 in [1, 0, 0] {
-            let result = try await run(
-                pin: FaultyModule.pin, on: storage, tokenPIN: Self.changedPIN, flags: flags)
+            let result = try await run(pin: FaultyModule.pin, on: storage, tokenPIN: Self.changedPIN, flags: flags)
             #expect(result == (.pinIncorrect, pins))
         }
     }

@@ -6,9 +6,12 @@ import TestSupport
 import Testing
 
 @Suite(.timeLimit(.minutes(20))) struct LoginTests {
+    private let module: FaultyModule
+
+    init() throws { module = try .withIdentity() }
+
     @Test("A login that another provider has made is used")
     func somebodyElseHasLoggedIn() async throws {
-        let module = try FaultyModule.withIdentity()
         let first = try await module.provider().getCertificate(NoUserInteraction())
         let second = try await module.provider().getCertificate(NoUserInteraction())
         #expect(try await first.key.signsValidly())
@@ -17,7 +20,6 @@ import Testing
 
     /// The login is the process's: a logout by one part ends it for all parts, which then log in again.
     @Test func aLogoutBreaksNobodyElse() async throws {
-        let module = try FaultyModule.withIdentity()
         let first = try module.provider()
         _ = try await first.getCertificate(NoUserInteraction())
         let identity = try await module.provider().getCertificate(NoUserInteraction())
@@ -27,7 +29,6 @@ import Testing
 
     /// Nor does a logout by a part that had found the user logged in.
     @Test func aLoginOfAnotherPartIsLeftAlone() async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         let second = try module.provider()
         _ = try await second.getCertificate(NoUserInteraction())
@@ -38,7 +39,6 @@ import Testing
     }
 
     @Test func aTokenWithoutALoginIsSentNoPIN() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_flags(0, 0, CK_FLAGS(CKF_LOGIN_REQUIRED))
         let person = Person(FaultyModule.pin)
         for provider in [try module.provider(), try module.provider(pin: nil)] {
@@ -51,7 +51,6 @@ import Testing
 
     /// The reader asks for the PIN itself: never from a call that must not prompt.
     @Test func aPINPadAsksByItself() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_flags(0, CK_FLAGS(CKF_PROTECTED_AUTHENTICATION_PATH), 0)
         let provider = try module.provider()
         #expect(try provider.getStoredCertificate() == nil)
@@ -64,10 +63,7 @@ import Testing
     }
 
     @Test func aKeyThatAsksEachTimeIsAnsweredEachTime() async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: true)
-        module.control.insert(0, 0)
+        let module = try FaultyModule.withIdentity(asksEachTime: true)
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         let before = module.control.confirmations()
         for _ in 0..<3 { #expect(try await identity.key.signsValidly()) }
@@ -76,10 +72,7 @@ import Testing
 
     /// OpenSC calls it that where the login was lost between `C_SignInit` and `C_Login`.
     @Test func aLogoutBeforeTheAnswerIsFollowedByALogin() async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: true)
-        module.control.insert(0, 0)
+        let module = try FaultyModule.withIdentity(asksEachTime: true)
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         module.fail("C_Login", CKR_OPERATION_NOT_INITIALIZED)
         #expect(try await identity.key.signsValidly())
@@ -93,10 +86,7 @@ import Testing
 
     /// The PIN is changed while the key is in use.
     @Test func aRefusalAtASignatureIsTheLast() async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: true)
-        module.control.insert(0, 0)
+        let module = try FaultyModule.withIdentity(asksEachTime: true)
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         module.control.set_token(0, "alpha", "0001", "5678")
         for _ in 0..<4 { #expect(await code { _ = try await identity.key.signsValidly() } == .pinIncorrect) }
@@ -105,11 +95,8 @@ import Testing
 
     /// A look for a key lets it sign, which is a use of the PIN like any other.
     @Test func aRefusalAtAProbeIsTheLast() async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
         let identity = try FaultyModule.rsaIdentity.get()
-        try module.add(identity, to: 0, asksEachTime: true)
-        module.control.insert(0, 0)
+        let module = try FaultyModule.withIdentity(identity, asksEachTime: true)
         let provider = try module.provider()
         _ = try await provider.getCertificate(NoUserInteraction())
         module.control.set_token(0, "alpha", "0001", "5678")
@@ -122,7 +109,6 @@ import Testing
 
     /// The key is public, or another part of the process has logged in.
     @Test(arguments: [true, false]) func withoutALoginWhatIsVisibleIsUsed(isPublic: Bool) async throws {
-        let module = try FaultyModule.withIdentity()
         let other = try module.provider()
         if isPublic {
             module.control.set_visibility(0, 1, 1)
@@ -142,7 +128,6 @@ import Testing
 
     /// A token that does not demand a login may still show more after one.
     @Test func alwaysMeansAlsoWhereNothingDemandsIt() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_flags(0, 0, CK_FLAGS(CKF_LOGIN_REQUIRED))
         let provider = try module.provider(["login": "always"])
         #expect(await provider.listIdentities().identities.count == 1)

@@ -7,8 +7,11 @@ import Testing
 
 /// Another part of this process logs out, which hides private keys: none of them is gone.
 @Suite(.timeLimit(.minutes(20))) struct LogoutTests {
+    private let module: FaultyModule
+
+    init() throws { module = try .withIdentity() }
+
     @Test func aKeyIsFound() async throws {
-        let module = try FaultyModule.withIdentity()
         let provider = try module.provider(["uri": "pkcs11:token=alpha;id=%01"])
         let identity = try await provider.getCertificate(NoUserInteraction())
         module.control.log_out(0)
@@ -18,7 +21,6 @@ import Testing
     }
 
     @Test func aKeyIsDiscarded() async throws {
-        let module = try FaultyModule.withIdentity()
         let provider = try module.provider(["uri": "pkcs11:token=alpha;id=%01"])
         let identity = try await provider.getCertificate(NoUserInteraction())
         module.control.log_out(0)
@@ -28,7 +30,6 @@ import Testing
 
     /// With the smallest number of sessions, of which none is lost with the hidden objects.
     @Test(arguments: [CK_ULONG(1), 2]) func aKeyIsDiscardedWithFewSessions(maximum: CK_ULONG) async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_sessions(0, maximum, maximum)
         let provider = try module.provider(["uri": "pkcs11:token=alpha;id=%01"])
         let identity = try await provider.getCertificate(NoUserInteraction())
@@ -42,7 +43,6 @@ import Testing
 
     /// The next key gets the handle of the one that was destroyed.
     @Test func aDiscardedKeySignsNothing() async throws {
-        let module = try FaultyModule.withIdentity()
         let provider = try module.provider()
         let identity = try await provider.getCertificate(NoUserInteraction())
         try await provider.discard(identity.key, NoUserInteraction())
@@ -52,7 +52,6 @@ import Testing
 
     /// Between the search for the key and its destruction.
     @Test func aKeyThatIsHiddenIsNotDestroyed() async throws {
-        let module = try FaultyModule.withIdentity()
         let provider = try module.provider(["uri": "pkcs11:token=alpha;id=%01"])
         let identity = try await provider.getCertificate(NoUserInteraction())
         module.control.hold("C_DestroyObject")
@@ -65,7 +64,6 @@ import Testing
     }
 
     @Test func anIdentityIsDeleted() async throws {
-        let module = try FaultyModule.withIdentity()
         let provider = try module.provider(["delete-objects": "true"])
         let identity = try await provider.getCertificate(NoUserInteraction())
         module.control.log_out(0)

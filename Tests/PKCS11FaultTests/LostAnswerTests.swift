@@ -11,14 +11,6 @@ import Testing
 @Suite struct LostAnswerTests {
     private static let concealed = CK_FLAGS(CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY)
 
-    private static func moduleWithKeyThatAsksEachTime() throws -> FaultyModule {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: true)
-        module.control.insert(0, 0)
-        return module
-    }
-
     @Test(arguments: [
         CKR_DEVICE_ERROR, CKR_SESSION_CLOSED, CKR_SESSION_HANDLE_INVALID, CKR_TOKEN_NOT_RECOGNIZED,
         CKR_FUNCTION_REJECTED, CKR_GENERAL_ERROR, 0x8000_0001,
@@ -106,7 +98,7 @@ import Testing
     /// One signature sends the PIN once.
     @Test("A lost answer to a login for a signature costs one try")
     func oneForASignatureCostsOneTry() async throws {
-        let module = try Self.moduleWithKeyThatAsksEachTime()
+        let module = try FaultyModule.withIdentity(asksEachTime: true)
         let now = Date(timeIntervalSince1970: 2_000_000_000)
         let provider = try module.provider(now: { now }, ["timeout": "1"])
         let identity = try await inTime { try await provider.getCertificate(NoUserInteraction()) }
@@ -127,7 +119,7 @@ import Testing
 
     /// And not the token's last.
     @Test func theLastTryIsNotForASignature() async throws {
-        let module = try Self.moduleWithKeyThatAsksEachTime()
+        let module = try FaultyModule.withIdentity(asksEachTime: true)
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         module.control.set_flags(0, CK_FLAGS(CKF_USER_PIN_FINAL_TRY), 0)
         let sent = module.control.pins()
@@ -137,7 +129,7 @@ import Testing
 
     /// The key asks for the PIN, and a login is not permitted: another part of the process has logged in.
     @Test func withoutAPermissionNothingIsSentForASignature() async throws {
-        let module = try Self.moduleWithKeyThatAsksEachTime()
+        let module = try FaultyModule.withIdentity(asksEachTime: true)
         let other = try await module.provider().getCertificate(NoUserInteraction())
         let provider = try module.provider(["login": "never"])
         let sent = module.control.pins()
@@ -149,10 +141,8 @@ import Testing
     /// A pipe says the PIN once, and a failure in between does not lose it.
     @Test("A PIN from a pipe is remembered over a failure")
     func whatAPipeHasSaidIsKept() async throws {
-        let directory = FileManager.default.temporaryDirectory.appendingPathComponent(UUID().uuidString).path
-        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
-        defer { try? FileManager.default.removeItem(atPath: directory) }
-        let pipe = directory + "/pin"
+        let directory = try TemporaryDirectory()
+        let pipe = directory["pin"]
         try #require(mkfifo(pipe, 0o600) == 0)
         // Open for both, which on Linux needs no reader yet; the written bytes stay until they are read.
         let writer = open(pipe, O_RDWR | O_NONBLOCK | O_CLOEXEC)

@@ -51,9 +51,7 @@ import Testing
         #expect(peak < 150_000)
         if shape == .identities {
             // Too many to name.
-            let error = await #expect(throws: ProviderError.self) {
-                try await provider.getCertificate(NoUserInteraction())
-            }
+            let error = await failure { try await provider.getCertificate(NoUserInteraction()) }
             #expect(error?.code == .configurationInvalid && error?.message.count ?? 0 < 10_000)
         }
     }
@@ -123,11 +121,10 @@ import Testing
 
     /// One issuer is looked for once, and public keys in one search.
     @Test(.enabled(if: shape == nil)) func searchesDoNotGrowWithTheToken() async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
         let identity = try FaultyModule.authority.get().issue("client")
-        for id in 1...100 as ClosedRange<UInt32> { try module.add(identity, to: 0, id: id) }
-        module.control.insert(0, 0)
+        let module = try FaultyModule.withToken { module in
+            for id in 1...100 as ClosedRange<UInt32> { try module.add(identity, to: 0, id: id) }
+        }
         let list = try await module.provider().listIdentities()
         #expect(list.identities.count == 100 && list.identities.allSatisfy { $0.certificateChain.count == 2 })
         #expect(module.calls("C_FindObjectsInit") < 16)

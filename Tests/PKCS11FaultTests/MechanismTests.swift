@@ -7,11 +7,8 @@ import Testing
 
 @Suite(.timeLimit(.minutes(20))) struct MechanismTests {
     private func module(_ mechanisms: [CK_MECHANISM_TYPE]) throws -> FaultyModule {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        let module = try FaultyModule.withIdentity(FaultyModule.rsaIdentity.get())
         module.control.set_mechanisms(0, mechanisms, UInt32(mechanisms.count))
-        try module.add(FaultyModule.rsaIdentity.get(), to: 0)
-        module.control.insert(0, 0)
         return module
     }
 
@@ -86,8 +83,7 @@ import Testing
     @Test func aModuleThatTellsNothingIsTried() async throws {
         let module = try module([CKM_RSA_PKCS, CKM_RSA_PKCS_PSS])
         module.fail("C_GetMechanismInfo", CKR_FUNCTION_NOT_SUPPORTED, times: .max)
-        let identity = try await module.provider().getCertificate(NoUserInteraction())
-        #expect(identity.key.signatureSchemes == Self.schemes)
+        #expect(try await module.provider().getCertificate(NoUserInteraction()).key.signatureSchemes == Self.schemes)
     }
 
     /// It is in the list, and the key does not know it.
@@ -136,5 +132,31 @@ import Testing
 
     @Test(arguments: [[], [CKM_ECDSA]]) func noMechanismIsAClearError(mechanisms: [CK_MECHANISM_TYPE]) async throws {
         #expect(await code { _ = try await identity(mechanisms) } == .unsupportedAlgorithm)
+    }
+}
+
+@Suite(.timeLimit(.minutes(20))) struct AttributeTests {
+    /// The largest one is `CK_UNAVAILABLE_INFORMATION`.
+    private static let lengths: [(CK_ULONG, CK_ULONG)] = [
+        (8, .max - 1), (8, 4096), (8, 4), (8, 0), (0, 8), (1 << 40, 8), (.max - 1, 8), (8, .max), (.max, .max),
+    ]
+
+    /// A module reports a length, and then returns another one, or none.
+    @Test(arguments: lengths) func aWrongLengthIsSurvived(asked: CK_ULONG, read: CK_ULONG) async throws {
+        for type in [CKA_ID, CKA_LABEL, CKA_VALUE, CKA_SIGN, CKA_KEY_TYPE, CKA_ALWAYS_AUTHENTICATE] {
+            let module = try FaultyModule.withIdentity()
+            module.control.distort(type, asked, read)
+            let provider = try module.provider()
+            let list = await provider.listIdentities()
+            #expect(list.identities.count <= 2)
+            let outcome = await code { _ = try await provider.getCertificate(NoUserInteraction()) }
+            // Without a certificate in sight nothing says that the PIN is for this token.
+            let expected: [ProviderError.Code?] = [
+                nil, .unavailable, .notFound, .malformedData, .keyMismatch, .configurationInvalid,
+            ]
+            #expect(expected.contains(outcome), "\(type)")
+            module.control.distort(.max, 0, 0)
+            #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+        }
     }
 }

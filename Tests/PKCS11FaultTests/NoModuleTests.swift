@@ -41,9 +41,7 @@ import Testing
         #expect(list.remarks.first?.contains("install the one of the token") == true, "\(list.remarks)")
         // The next provider of a sequence is asked.
         #expect(try provider.getStoredCertificate() == nil)
-        let error = await #expect(throws: ProviderError.self) {
-            try await provider.getCertificate(NoUserInteraction())
-        }
+        let error = await failure { try await provider.getCertificate(NoUserInteraction()) }
         #expect(error?.code == .tokenNotPresent && error?.message.contains("set 'module-path'") == true)
         let module = try FaultyModule.withIdentity()
         try Data("module: \(module.path)\n".utf8).write(to: URL(fileURLWithPath: path + "/faulty.module"))

@@ -7,9 +7,12 @@ import Testing
 
 /// A configured text may not be a PIN at all, and a token that is sent it counts it.
 @Suite(.timeLimit(.minutes(20))) struct PINFormTests {
+    private let module: FaultyModule
+
+    init() throws { module = try .withIdentity() }
+
     @Test("A PIN outside the token's length limits is not sent", arguments: ["", "123", "123456789"])
     func whatCannotBeThePINIsNotSent(pin: String) async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_pin_lengths(0, 4, 8)
         let provider = try module.provider(pin: pin)
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .pinIncorrect)
@@ -26,7 +29,6 @@ import Testing
         "A PIN with a line break or a byte order mark is not sent",
         arguments: ["1234\n\n", "1234\r", "1234\0", "\u{feff}1234", "12\u{7f}34"])
     func whatNobodyCanTypeIsNotSent(pin: String) async throws {
-        let module = try FaultyModule.withIdentity()
         let file = try module.directory.write(pin.utf8, to: "pin")
         let provider = try module.provider(["pin-source": "file:" + file])
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .pinIncorrect)
@@ -36,13 +38,11 @@ import Testing
     /// Modules that do not know say many things.
     @Test(arguments: [(0, 0), (5, 0), (0, CK_ULONG.max), (5, CK_ULONG.max), (8, 5), (4, 4)] as [(CK_ULONG, CK_ULONG)])
     func lengthsThatDoNotExcludeIt(shortest: CK_ULONG, longest: CK_ULONG) async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_pin_lengths(0, shortest, longest)
         #expect(try await module.provider().getCertificate(NoUserInteraction()).key.signsValidly())
     }
 
     @Test(arguments: ["\n", "\r\n", ""]) func aLineEndingInAFileIsNoPartOfThePIN(ending: String) async throws {
-        let module = try FaultyModule.withIdentity()
         let file = try module.directory.write((FaultyModule.pin + ending).utf8, to: "pin")
         let provider = try module.provider(["pin-source": "file:" + file])
         #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
@@ -51,7 +51,6 @@ import Testing
 
     /// Some modules say so after the token was away, when nothing is wrong.
     @Test func aRefusalAfterTheTokenWasAwayIsTheLast() async throws {
-        let module = try FaultyModule.withIdentity()
         let storage = InMemoryStorage()
         let identity = try await module.provider(storage: storage).getCertificate(NoUserInteraction())
         module.control.insert(0, -1)
@@ -68,10 +67,7 @@ import Testing
 
     /// Two services use one key that asks each time, and the PIN is changed.
     @Test func aRefusalAtASignatureIsTheLastForAll() async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: true)
-        module.control.insert(0, 0)
+        let module = try FaultyModule.withIdentity(asksEachTime: true)
         let storage = InMemoryStorage()
         let identities = try await [0, 1].asyncMap { _ in
             try await module.provider(storage: storage).getCertificate(NoUserInteraction())

@@ -9,9 +9,12 @@ import Testing
 
 /// A token locks after three wrong PINs, so each one is worth counting.
 @Suite(.timeLimit(.minutes(20))) struct PINTests {
+    private let storage = InMemoryStorage()
+    private let module: FaultyModule
+
+    init() throws { module = try .withIdentity() }
+
     @Test func aWrongPINIsSentOnceInTenRestarts() async throws {
-        let module = try FaultyModule.withIdentity()
-        let storage = InMemoryStorage()
         for _ in 0..<10 {
             let provider = try module.provider(pin: "9999", storage: storage)
             #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .pinIncorrect)
@@ -26,7 +29,6 @@ import Testing
     }
 
     @Test func twentyTasksSendAWrongPINOnce() async throws {
-        let module = try FaultyModule.withIdentity()
         let provider = try module.provider(pin: "9999")
         await withTaskGroup(of: ProviderError.Code?.self) { tasks in
             for _ in 0..<20 {
@@ -39,8 +41,6 @@ import Testing
 
     /// Two services, one store.
     @Test func twoProvidersAtOnceSendAWrongPINOnce() async throws {
-        let module = try FaultyModule.withIdentity()
-        let storage = InMemoryStorage()
         module.control.hold("C_Login")
         let first = try module.provider(pin: "9999", storage: storage)
         async let one = code { _ = try await first.getCertificate(NoUserInteraction()) }
@@ -60,7 +60,6 @@ import Testing
 
     /// As many services, each with the store on disk for itself.
     @Test func manyProvidersOnOneStoreSendAWrongPINOnce() async throws {
-        let module = try FaultyModule.withIdentity()
         let directory = try TemporaryDirectory()
         module.control.hold("C_Login")
         try await withThrowingTaskGroup(of: ProviderError.Code?.self) { tasks in
@@ -86,7 +85,6 @@ import Testing
 
     @Test("A typed PIN is sent once for each question")
     func whatAPersonGivesIsSentOncePerQuestion() async throws {
-        let module = try FaultyModule.withIdentity()
         let provider = try module.provider(pin: nil)
         let person = Person("9999")
         for left: UInt32 in [2, 1] {
@@ -100,7 +98,6 @@ import Testing
     }
 
     @Test func theLastTryIsLeftToAPerson() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_flags(0, CK_FLAGS(CKF_USER_PIN_FINAL_TRY), 0)
         let provider = try module.provider()
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .pinFinalTry)
@@ -118,7 +115,6 @@ import Testing
 
     @Test("A person at the PIN pad has more time than a module", arguments: [true, false])
     func whoEntersThePINAtThePadHasTime(looksForKey: Bool) async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_flags(0, CK_FLAGS(CKF_PROTECTED_AUTHENTICATION_PATH), 0)
         module.control.slow_down("C_Login", 10_000)
         let provider = try module.provider(pin: nil, ["timeout": "5", "uri": "pkcs11:token=alpha"])
@@ -145,7 +141,6 @@ import Testing
     }
 
     @Test func aLockedTokenIsSentNothing() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_flags(0, CK_FLAGS(CKF_USER_PIN_LOCKED), 0)
         for provider in [try module.provider(), try module.provider(pin: nil)] {
             #expect(await code { _ = try await provider.getCertificate(Person(FaultyModule.pin)) } == .pinLocked)
@@ -155,10 +150,8 @@ import Testing
 
     /// No flag is ever set, and the counter falls all the same.
     @Test func flagsThatLieCostNoFurtherTry() async throws {
-        let module = try FaultyModule.withIdentity()
         let flags = CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY | CKF_USER_PIN_LOCKED
         module.control.set_flags(0, 0, CK_FLAGS(flags))
-        let storage = InMemoryStorage()
         for _ in 0..<4 {
             let provider = try module.provider(pin: "9999", storage: storage)
             #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .pinIncorrect)
@@ -171,9 +164,7 @@ import Testing
         (CKR_PIN_LEN_RANGE, .pinIncorrect),
     ])
     func aRefusalIsRemembered(result: CK_RV, expected: ProviderError.Code) async throws {
-        let module = try FaultyModule.withIdentity()
         module.fail("C_Login", result)
-        let storage = InMemoryStorage()
         let codes = try await [0, 1].asyncMap { _ in
             let provider = try module.provider(storage: storage)
             return await code { _ = try await provider.getCertificate(NoUserInteraction()) }
@@ -188,7 +179,6 @@ import Testing
         (CKR_GENERAL_ERROR, .unavailable),
     ])
     func anotherFailureIsNoRefusal(result: CK_RV, expected: ProviderError.Code) async throws {
-        let module = try FaultyModule.withIdentity()
         module.fail("C_Login", result)
         let provider = try module.provider()
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == expected)
@@ -197,7 +187,6 @@ import Testing
 
     /// The token's flags say that it has a PIN, and the module has not compared ours. An operation starts the module again.
     @Test func aPINThatTheModuleDoesNotKnowStartsItAgain() async throws {
-        let module = try FaultyModule.withIdentity()
         module.fail("C_Login", CKR_USER_PIN_NOT_INITIALIZED, times: 3)
         let provider = try module.provider()
         for logins: UInt32 in [2, 3] {
@@ -231,9 +220,7 @@ import Testing
 
     /// The card took the PIN as wrong, and its answer was lost on the way.
     @Test func aLostAnswerIsARefusalWhenTheCounterFell() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.lose("C_Login", 1, CKR_DEVICE_ERROR)
-        let storage = InMemoryStorage()
         for _ in 0..<3 {
             let provider = try module.provider(pin: "9999", storage: storage)
             #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
@@ -243,8 +230,6 @@ import Testing
 
     @Test("If the record of PINs cannot be written, no PIN is sent")
     func nothingIsSentWhenItCouldNotBeRemembered() async throws {
-        let module = try FaultyModule.withIdentity()
-        let storage = InMemoryStorage()
         let provider = try module.provider(pin: "9999", storage: storage)
         storage.fail(with: ProviderError(.storeWriteFailed, "The disk is full."))
         for _ in 0..<3 {
@@ -257,7 +242,6 @@ import Testing
 
     /// A PIN is one token's: with two of them, a wrong guess would cost one its try.
     @Test func aPINGoesToNoTokenThatItIsNotFor() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_token(1, "beta", "0002", "5678")
         module.control.insert(1, 1)
         let provider = try module.provider()

@@ -10,21 +10,13 @@ import Testing
 
 /// Which certificate on a token belongs to which key, and which of several is used.
 @Suite(.timeLimit(.minutes(20))) struct PairingTests {
-    private func module(_ fill: (FaultyModule) throws -> Void) throws -> FaultyModule {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        try fill(module)
-        module.control.insert(0, 0)
-        return module
-    }
-
     // MARK: Different ids
 
     /// An RSA key shows its modulus. A URI finds both by either id.
     @Test(arguments: ["pkcs11:", "pkcs11:token=alpha;id=%01", "pkcs11:token=alpha;id=%02"])
     func aKeyIsFoundByItsModulus(uri: String) async throws {
         let identity = try FaultyModule.rsaIdentity.get()
-        let module = try module {
+        let module = try FaultyModule.withToken {
             try $0.addKey(of: identity, to: 0, id: 1)
             try $0.add(identity.certificate, to: 0, id: 2)
         }
@@ -39,7 +31,7 @@ import Testing
     /// The public key object of a key on a curve lies beside it.
     @Test func aKeyIsFoundByItsPoint() async throws {
         let identity = try FaultyModule.authority.get().issue("client")
-        let module = try module {
+        let module = try FaultyModule.withToken {
             try $0.addKey(of: identity, to: 0, id: 1)
             let point = identity.key.publicKey.keyBits
             $0.control.add_public_key(0, 1, point, UInt(point.count))
@@ -53,7 +45,7 @@ import Testing
     @Test func aKeyWithACertificateUnderItsIDTakesNoOther() async throws {
         let identity = try FaultyModule.rsaIdentity.get()
         let attestation = try TestAuthority("Attestation").renew(identity, as: "attestation", notBefore: .now)
-        let module = try module {
+        let module = try FaultyModule.withToken {
             try $0.addKey(of: identity, to: 0, id: 1)
             try $0.add(attestation, to: 0, id: 2)
             try $0.add(identity.certificate, to: 0, id: 1)
@@ -71,7 +63,7 @@ import Testing
         let identity = try FaultyModule.authority.get().issue("client")
         let attestation = try TestAuthority("Attestation").renew(
             identity, as: "attestation", notBefore: .now - 60, namesUsage: false)
-        let module = try module {
+        let module = try FaultyModule.withToken {
             try $0.addKey(of: identity, to: 0)
             for certificate in [identity.certificate, attestation] { try $0.add(certificate, to: 0, id: 1) }
         }
@@ -87,30 +79,25 @@ import Testing
     @Test func theOneWithAChainIsTaken() async throws {
         let identity = try FaultyModule.authority.get().issue("client")
         let other = try TestAuthority("Other").renew(identity, as: "other", notBefore: .now - 60)
-        let module = try module {
+        let module = try FaultyModule.withToken {
             try $0.addKey(of: identity, to: 0)
             for certificate in [other] + identity.certificateChain { try $0.add(certificate, to: 0, id: 1) }
         }
         let provider = try module.provider()
-        #expect(
-            try await provider.getCertificate(NoUserInteraction()).certificateChain == identity.certificateChain)
+        #expect(try await provider.getCertificate(NoUserInteraction()).certificateChain == identity.certificateChain)
     }
 
     @Test func whereNothingTellsThemApartBothAreNamed() async throws {
         let identity = try FaultyModule.authority.get().issue("client")
         let other = try TestAuthority("Other").renew(identity, as: "other", notBefore: .now - 60)
-        let module = try module {
+        let module = try FaultyModule.withToken {
             try $0.addKey(of: identity, to: 0)
             for certificate in [identity.certificate, other] { try $0.add(certificate, to: 0, id: 1) }
         }
         let provider = try module.provider()
-        await #expect {
-            _ = try await provider.getCertificate(NoUserInteraction())
-        } throws: { error in
-            let error = error as? ProviderError
-            return error?.code == .configurationInvalid && error?.message.contains("CN=client") == true
-                && error?.message.contains("CN=other") == true && error?.message.contains("labels") == true
-        }
+        let error = try #require(await failure { try await provider.getCertificate(NoUserInteraction()) })
+        #expect(error.code == .configurationInvalid)
+        for part in ["CN=client", "CN=other", "labels"] { #expect(error.message.contains(part)) }
     }
 
     /// The inputs of the field, where they are.
@@ -124,7 +111,7 @@ import Testing
         let base64 = try read("key.pem").split(separator: "\n").filter { !$0.hasPrefix("-") }.joined()
         let key = try SoftwareKey(
             pkcs8: SecretBytes(copying: Array(#require(Data(base64Encoded: base64)))), location: .file)
-        let module = try module {
+        let module = try FaultyModule.withToken {
             try $0.addKey(
                 of: Identity(certificateChain: chain, key: key, provenance: .init(provider: ProviderID("test"))), to: 0)
             for certificate in attestation + [chain[0]] { try $0.add(certificate, to: 0, id: 1) }
@@ -141,7 +128,7 @@ import Testing
     /// As a service sees it, which asks for the identity when the provider announces something.
     @Test func aNewCertificateIsAnnounced() async throws {
         let identity = try FaultyModule.authority.get().issue("client")
-        let module = try module { try $0.add(identity, to: 0) }
+        let module = try FaultyModule.withToken { try $0.add(identity, to: 0) }
         let provider = try module.provider()
         #expect(provider.updates != nil)
         _ = try await provider.getCertificate(NoUserInteraction())
@@ -212,10 +199,7 @@ import Testing
     /// OpenSC reads a card once. A request for a newer certificate gets the one on the card at that time.
     @Test func aCardIsReadAnewForANewerCertificate() async throws {
         let identity = try FaultyModule.authority.get().issue("client")
-        let module = try FaultyModule(named: "opensc-pkcs11.so")
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        try module.add(identity, to: 0)
-        module.control.insert(0, 0)
+        let module = try FaultyModule.withIdentity(identity, named: "opensc-pkcs11.so")
         let provider = try module.provider()
         let first = try await provider.getCertificate(NoUserInteraction())
         let starts = module.calls("C_Initialize")

@@ -26,15 +26,12 @@ import Testing
 
     @Test("A key that is not that of the certificate signs no digest")
     func anothersKeySignsNoDigest() async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        module.control.set_token(1, "alpha", "0001", FaultyModule.pin)
         let authority = try FaultyModule.authority.get()
-        let (identity, other) = (try authority.issue("client"), try authority.issue("other"))
-        try module.add(identity, to: 0)
+        let identity = try authority.issue("client")
+        let module = try FaultyModule.withIdentity(identity)
+        module.control.set_token(1, "alpha", "0001", FaultyModule.pin)
         try module.add(identity.certificate, to: 1, id: 1)
-        try module.addKey(of: other, to: 1)
-        module.control.insert(0, 0)
+        try module.addKey(of: authority.issue("other"), to: 1)
         let key = try await module.provider().getCertificate(NoUserInteraction()).key
         #expect(try await key.signsDigestValidly())
         let before = module.calls("C_Sign")
@@ -51,10 +48,7 @@ import Testing
     }
 
     @Test func aKeyThatShowsItsModulusSignsNoProbe() async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        try module.add(FaultyModule.rsaIdentity.get(), to: 0)
-        module.control.insert(0, 0)
+        let module = try FaultyModule.withIdentity(FaultyModule.rsaIdentity.get())
         #expect(try module.provider().getStoredCertificate() != nil)
         #expect(module.calls("C_Sign") == 0)
     }
@@ -62,11 +56,8 @@ import Testing
     /// A key that wants the PIN each time gets the configured one for it, and asks no person at the reader's pad.
     @Test func aKeyThatAsksEachTimeIsProvenWithTheConfiguredPIN() async throws {
         for hasPad in [false, true] {
-            let module = try FaultyModule()
-            module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-            try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: true)
+            let module = try FaultyModule.withIdentity(asksEachTime: true)
             if hasPad { module.control.set_flags(0, CK_FLAGS(CKF_PROTECTED_AUTHENTICATION_PATH), 0) }
-            module.control.insert(0, 0)
             let provider = try module.provider()
             // A person has been at the pad, and the key has not signed yet.
             let other = try FaultyModule.authority.get().issue("other").key.publicKey
@@ -74,6 +65,35 @@ import Testing
             let before = module.control.confirmations()
             for _ in 0..<2 { #expect(try provider.getStoredCertificate() != nil) }
             #expect(module.control.confirmations() == before + (hasPad ? 0 : 1))
+        }
+    }
+}
+
+/// A card refuses a signature, and its module takes the login for lost.
+@Suite(.timeLimit(.minutes(20))) struct RefusedSignatureTests {
+    @Test(arguments: [false, true]) func theErrorSaysWhatTheCardSaid(asksEachTime: Bool) async throws {
+        let module = try FaultyModule.withIdentity(asksEachTime: asksEachTime)
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        module.control.refuse_signatures(0, CKR_USER_NOT_LOGGED_IN)
+        let before = module.calls("C_Sign")
+        let error = try #require(await failure { try await identity.key.signsValidly() })
+        #expect(error.code == .rejected && error.message.contains("C_Sign: CKR_USER_NOT_LOGGED_IN"), "\(error)")
+        #expect(error.message.contains("'alpha' refuses to use the key"), "\(error)")
+        #expect(error.nativeCode == Int(CKR_USER_NOT_LOGGED_IN))
+        // Once more after a login, and then no more.
+        #expect(module.calls("C_Sign") == before + 2 && module.control.tries_left(0) == 3)
+        module.control.refuse_signatures(0, CKR_OK)
+        #expect(try await identity.key.signsValidly())
+    }
+
+    /// It was another part of the process that has logged out.
+    @Test func aLoginThatWasLostIsMadeAgain() async throws {
+        let module = try FaultyModule.withIdentity()
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        module.control.publish_keys(0, 1)
+        for _ in 0..<3 {
+            module.control.log_out(0)
+            #expect(try await identity.key.signsValidly())
         }
     }
 }

@@ -7,10 +7,13 @@ import Testing
 
 /// Private keys that need no login, such as that of slot 9e of a PIV card, beside others that do.
 @Suite(.timeLimit(.minutes(20))) struct PublicKeyTests {
+    private let module: FaultyModule
+
+    init() throws { module = try .withIdentity() }
+
     private static let uri = "pkcs11:token=alpha;id=%01"
 
     @Test(arguments: [nil, FaultyModule.pin]) func aPublicKeySignsWithoutAPIN(pin: String?) async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.publish_keys(0, 0)
         let provider = try module.provider(pin: pin, ["uri": Self.uri])
         let person = Person(FaultyModule.pin)
@@ -24,7 +27,6 @@ import Testing
 
     /// A listing lets nothing sign, and says that this one would be taken.
     @Test func aListingSendsNoPIN() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.publish_keys(0, 0)
         let list = await (try module.provider(["uri": Self.uri])).listIdentities()
         #expect(list.identities.count == 1 && list.failures.isEmpty, "\(list)")
@@ -33,7 +35,6 @@ import Testing
     }
 
     @Test func aPublicKeySignsAgainAfterTheTokenWasAway() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.publish_keys(0, 0)
         let identity = try await module.provider(pin: nil, ["uri": Self.uri]).getCertificate(NoUserInteraction())
         module.control.insert(0, -1)
@@ -45,7 +46,6 @@ import Testing
 
     /// The URI means the whole token, where a login may show more identities.
     @Test func aURIOfTheTokenLogsIn() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.publish_keys(0, 0)
         let person = Person(FaultyModule.pin)
         let provider = try module.provider(pin: nil, ["uri": "pkcs11:token=alpha"])
@@ -55,7 +55,6 @@ import Testing
 
     /// Some modules show private keys before login, and some of those say that they are public.
     @Test(arguments: [true, false]) func aVisibleKeyThatWantsALoginGetsIt(isPublic: Bool) async throws {
-        let module = try FaultyModule.withIdentity()
         if isPublic { module.control.publish_keys(0, 1) } else { module.control.set_visibility(0, 1, 1) }
         let person = Person(FaultyModule.pin)
         let provider = try module.provider(pin: nil, ["uri": Self.uri])
@@ -68,11 +67,8 @@ import Testing
     }
 
     @Test func aKeyThatAsksEachTimeWantsALogin() async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: true)
+        let module = try FaultyModule.withIdentity(asksEachTime: true)
         module.control.publish_keys(0, 0)
-        module.control.insert(0, 0)
         let person = Person(FaultyModule.pin)
         let identity = try await module.provider(pin: nil, ["uri": Self.uri]).getCertificate(person)
         #expect(person.timesAsked == 1)
@@ -81,7 +77,6 @@ import Testing
 
     /// Without the permission to log in, an identity whose key is hidden, or signs only after a login, is none.
     @Test(arguments: [nil, false, true]) func loginNeverRefusesAKeyThatNeedsALogin(isPublic: Bool?) async throws {
-        let module = try FaultyModule.withIdentity()
         switch isPublic {
         case true: module.control.publish_keys(0, 1)
         case false:
@@ -98,12 +93,8 @@ import Testing
         for attempt in [
             { _ = try provider.getStoredCertificate() }, { _ = try await provider.getCertificate(NoUserInteraction()) },
         ] as [() async throws -> Void] {
-            do {
-                try await attempt()
-                Issue.record("an identity that cannot sign")
-            } catch let error as ProviderError {
-                #expect(error.code == .interactionRequired && error.message.contains("'login' is 'never'"), "\(error)")
-            }
+            let error = try #require(await failure(attempt))
+            #expect(error.code == .interactionRequired && error.message.contains("'login' is 'never'"), "\(error)")
         }
         #expect(module.calls("C_Login") == logins)
     }

@@ -51,8 +51,7 @@ import Testing
 
     /// The token is back where it was, and the number of its session is that of one with another token by now.
     @Test func aPINIsSentToNoOtherToken() async throws {
-        module.control.set_token(1, "beta", "0002", "5678")
-        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
+        try module.addBeta(pin: "5678", isInserted: false)
         let stale = try module.provider(pin: nil, ["uri": "pkcs11:token=alpha"])
         _ = await stale.listIdentities()
         replug()
@@ -69,8 +68,7 @@ import Testing
     /// In the token's slot is another one that shows its keys without a login, under the same handles. A signature in a session
     /// that is opened only now has been verified before.
     @Test func aFurtherSessionIsWithNoOtherToken() async throws {
-        module.control.set_token(1, "beta", "0002", "5678")
-        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
+        try module.addBeta(pin: "5678", isInserted: false)
         module.control.set_flags(1, 0, CK_FLAGS(CKF_LOGIN_REQUIRED))
         module.control.set_visibility(1, 1, 1)
         let key = try await module.provider(["uri": "pkcs11:token=alpha"]).getCertificate(NoUserInteraction()).key

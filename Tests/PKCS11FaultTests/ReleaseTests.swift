@@ -10,6 +10,10 @@ import Testing
 
 /// Unused sessions and modules are given back to the module, which may hang in that as in every other call.
 @Suite(.timeLimit(.minutes(20))) struct ReleaseTests {
+    private let module: FaultyModule
+
+    init() throws { module = try .withIdentity() }
+
     private static let isWithin = ProcessInfo.processInfo.environment["CERTPROV_TEST_END"] != nil
 
     /// Uses a token, and lets go of all of it on the thread that this returns to.
@@ -56,7 +60,6 @@ import Testing
     }
 
     @Test(.disabled(if: isWithin)) func aShutdownClosesEverything() async throws {
-        let module = try FaultyModule.withIdentity()
         let provider = try module.provider()
         let key = try await provider.getCertificate(NoUserInteraction()).key
         #expect(try await key.signsValidly())
@@ -73,7 +76,6 @@ import Testing
     }
 
     @Test(.disabled(if: isWithin)) func aShutdownTakesNothingFromAnotherProvider() async throws {
-        let module = try FaultyModule.withIdentity()
         let (provider, other) = (try module.provider(), try module.provider())
         let key = try await other.getCertificate(NoUserInteraction()).key
         _ = try await provider.getCertificate(NoUserInteraction())
@@ -89,7 +91,6 @@ import Testing
 
     /// Such as of a configuration that is read again.
     @Test(.disabled(if: isWithin)) func aProviderThatIsMadeDuringAShutdownHasAModule() async throws {
-        let module = try FaultyModule.withIdentity()
         defer { module.control.release() }
         let provider = try module.provider()
         let key = try await provider.getCertificate(NoUserInteraction()).key
@@ -107,7 +108,6 @@ import Testing
 
     /// The login is the application's: a library that uses the module beside this one has it too.
     @Test(.disabled(if: isWithin)) func aShutdownTakesNoLoginFromAnotherPartOfTheProcess() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.number_slots(7)
         let provider = try module.provider()
         _ = try await provider.getCertificate(NoUserInteraction())
@@ -128,7 +128,6 @@ import Testing
     /// more user of the library, which no later start would start again.
     @Test("A module that was left behind ends before the next start", .disabled(if: isWithin))
     func aModuleThatWasLeftBehindEndsLater() async throws {
-        let module = try FaultyModule.withIdentity()
         defer { module.control.release() }
         let provider = try module.provider()
         let key = try await provider.getCertificate(NoUserInteraction()).key
@@ -151,7 +150,6 @@ import Testing
 
     /// The next one may come before everything is given back, and there is one session.
     @Test(.disabled(if: isWithin)) func theNextProviderGetsTheSession() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_sessions(0, 1, 1)
         for _ in 0..<20 { try await use(module) }
     }
@@ -198,7 +196,6 @@ import Testing
     }
 
     @Test(.enabled(if: isWithin)) func aTokenIsUsed() async throws {
-        let module = try FaultyModule.withIdentity()
         try await use(module)
         // The end of that is seen by no test, but by the process.
         await module.waitUntilFinalized()

@@ -6,8 +6,11 @@ import TestSupport
 import Testing
 
 @Suite(.timeLimit(.minutes(20))) struct RemovalTests {
+    private let module: FaultyModule
+
+    init() throws { module = try .withIdentity() }
+
     @Test func theTokenIsPulledOutAndPutBack() async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         for _ in 0..<3 {
             module.control.insert(0, -1)
@@ -19,7 +22,6 @@ import Testing
     }
 
     @Test func theSlotsAreNumberedAnewAndTheReaderIsAnotherOne() async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         module.control.number_slots(77)
         #expect(try await identity.key.signsValidly())
@@ -30,7 +32,6 @@ import Testing
 
     /// The slots shift before the first login on a connection that was made before.
     @Test func theSlotsAreNumberedAnewBeforeTheLogin() async throws {
-        let module = try FaultyModule.withIdentity()
         let provider = try module.provider(pin: nil)
         _ = await provider.listIdentities()
         module.control.number_slots(77)
@@ -39,7 +40,6 @@ import Testing
     }
 
     @Test func anotherTokenWithTheSameLabelSignsNothing() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_token(1, "alpha", "0002", FaultyModule.pin)
         try module.add(FaultyModule.authority.get().issue("impostor"), to: 1)
         let identity = try await module.provider().getCertificate(NoUserInteraction())
@@ -56,7 +56,6 @@ import Testing
 
     /// The same token with another key under the same id and the same handle.
     @Test func anotherKeyInItsPlaceIsNoticed() async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         module.control.insert(0, -1)
         module.control.clear(0)
@@ -66,7 +65,6 @@ import Testing
     }
 
     @Test func theKeyIsGone() async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         module.control.insert(0, -1)
         module.control.clear(0)
@@ -75,7 +73,6 @@ import Testing
     }
 
     @Test func tokensThatNothingTellsApartAreRefused() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_token(0, "", "", FaultyModule.pin)
         module.control.set_token(1, "", "", FaultyModule.pin)
         try module.add(FaultyModule.authority.get().issue("other"), to: 1)
@@ -93,7 +90,6 @@ import Testing
             CKR_KEY_HANDLE_INVALID, CKR_USER_NOT_LOGGED_IN, CKR_DEVICE_ERROR, CKR_OPERATION_ACTIVE,
         ])
     func oneFailureIsMended(result: CK_RV) async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         for function in ["C_SignInit", "C_Sign"] {
             module.fail(function, result)
@@ -111,7 +107,6 @@ import Testing
         (CKR_FUNCTION_CANCELED, .userCancelled),
     ])
     func aLastingFailureEnds(result: CK_RV, expected: ProviderError.Code) async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         let before = module.calls("C_Sign")
         module.fail("C_Sign", result, times: .max)
@@ -124,7 +119,6 @@ import Testing
 
     /// The answer to a signature is late: the token was away in between, and its session's number is that of another.
     @Test func aLateAnswerEndsNoOtherSession() async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         module.control.hold_answer("C_Sign")
         async let late = identity.key.signsValidly()
@@ -144,7 +138,6 @@ import Testing
 
     /// Another part logs out in the middle of a search: an empty result means nothing.
     @Test func aKeyThatIsHiddenIsNotGone() async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         module.control.insert(0, -1)
         module.control.insert(0, 0)
@@ -161,7 +154,6 @@ import Testing
     /// It is reset in the middle of a listing: the second look sees what a login shows, as the first one would have.
     @Test(arguments: ["C_GetAttributeValue", "C_FindObjects"], [CKR_DEVICE_REMOVED, CKR_SESSION_HANDLE_INVALID])
     func aListingLogsInAgain(function: String, result: CK_RV) async throws {
-        let module = try FaultyModule.withIdentity()
         for uri in ["pkcs11:", "pkcs11:token=alpha"] {
             let provider = try module.provider(["uri": uri])
             let expected = await provider.listIdentities()
@@ -179,7 +171,6 @@ import Testing
 
     /// A person is not asked for it by a listing, at the reader's pad.
     @Test func aListingDoesNotAskAtThePad() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_flags(0, CK_FLAGS(CKF_PROTECTED_AUTHENTICATION_PATH), 0)
         let provider = try module.provider()
         _ = try await provider.getCertificate(NoUserInteraction())
@@ -206,7 +197,6 @@ import Testing
 
     /// Forty tasks sign while the token comes and goes.
     @Test(arguments: 0..<5) func pulledOutUnderLoad(_: Int) async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         try await module.pullOut(whileSigningWith: [identity.key])
         #expect(try await identity.key.signsValidly())

@@ -8,8 +8,11 @@ import Testing
 
 /// A module is started again where that may bring a token back.
 @Suite(.timeLimit(.minutes(20))) struct RestartTests {
+    private let module: FaultyModule
+
+    init() throws { module = try .withIdentity() }
+
     @Test func atMostThreeTimesASecond() async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         let clock = ContinuousClock()
         let (start, starts) = (clock.now, module.calls("C_Initialize"))
@@ -24,7 +27,6 @@ import Testing
 
     /// As SoftHSM's is while another process writes to it.
     @Test(arguments: [1, 2, 3]) func aTokenThatIsHiddenForAMomentIsFound(looks: UInt32) async throws {
-        let module = try FaultyModule.withIdentity()
         let settings = ["uri": "pkcs11:token=alpha"]
         // One that can be taken out is away; it is looked for twice.
         module.control.fail("C_GetTokenInfo", 0, 2, CKR_TOKEN_NOT_PRESENT)
@@ -41,7 +43,6 @@ import Testing
     }
 
     @Test func notForAnotherTokenThatIsInUse() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_token(1, "beta", "0002", FaultyModule.pin)
         module.control.insert(1, 1)
         let provider = try module.provider()
@@ -55,21 +56,14 @@ import Testing
 
     /// The message names the other provider's token.
     @Test func notForAnotherProvidersToken() async throws {
-        let module = try FaultyModule.withIdentity()
-        module.control.set_token(1, "beta", "0002", FaultyModule.pin)
-        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
-        module.control.insert(1, 1)
+        try module.addBeta()
         let first = try await module.provider(["uri": "pkcs11:token=alpha"]).getCertificate(NoUserInteraction())
         let second = try await module.provider(["uri": "pkcs11:token=beta"]).getCertificate(NoUserInteraction())
         let starts = module.calls("C_Initialize")
         module.control.insert(0, -1)
         for _ in 0..<2 {
-            await #expect {
-                _ = try await first.key.signsValidly()
-            } throws: { error in
-                let error = error as? ProviderError
-                return error?.code == .tokenNotPresent && error?.message.contains("login to 'beta'") == true
-            }
+            let error = await failure { try await first.key.signsValidly() }
+            #expect(error?.code == .tokenNotPresent && error?.message.contains("login to 'beta'") == true)
         }
         let lookingAgain = try module.provider(["uri": "pkcs11:token=alpha"])
         #expect(await code { _ = try await lookingAgain.getCertificate(NoUserInteraction()) } == .tokenNotPresent)
@@ -79,7 +73,6 @@ import Testing
 
     /// It has a login to the token that is away, and has not noticed.
     @Test func alsoWhereAnotherProviderUsedTheSameToken() async throws {
-        let module = try FaultyModule.withIdentity()
         let first = try await module.provider().getCertificate(NoUserInteraction())
         let second = try await module.provider().getCertificate(NoUserInteraction())
         let starts = module.calls("C_Initialize")
@@ -94,7 +87,6 @@ import Testing
 
     /// A call that hangs in the module may be using what a start would take from it.
     @Test func notWhileACallIsInside() async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         let starts = module.calls("C_Initialize")
         module.control.hold("C_Sign")
@@ -109,7 +101,6 @@ import Testing
 
     /// It would come to its end in the time that others wait for it.
     @Test func notWhereALoginHasJustBeenMade() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.fix_readers(1)
         let provider = try module.provider()
         let another = try module.provider(["uri": "pkcs11:token=gone"])
@@ -129,7 +120,6 @@ import Testing
 
     /// A module that cannot start without its token starts with it.
     @Test func aStartThatFailsIsMadeUpFor() async throws {
-        let module = try FaultyModule.withIdentity()
         let provider = try module.provider()
         let identity = try await provider.getCertificate(NoUserInteraction())
         module.control.insert(0, -1)
@@ -143,7 +133,6 @@ import Testing
 
     /// The module runs then, but not for certprov: p11-kit crashes where a session opens before its own start.
     @Test func aModuleThatAnotherPartOfTheProcessStartsMeanwhileIsStartedToo() async throws {
-        let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         module.control.insert(0, -1)
         module.fail("C_Initialize", CKR_GENERAL_ERROR, times: 3)
@@ -167,7 +156,6 @@ import Testing
 
     /// - Returns: Whether the PIN was written in time.
     private func makeLogin(whileOthersFind found: CK_RV) async throws -> Bool {
-        let module = try FaultyModule.withIdentity()
         module.control.fix_readers(1)
         let directory = try TemporaryDirectory()
         let pipe = directory["pin"]

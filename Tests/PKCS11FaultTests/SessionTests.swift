@@ -6,6 +6,10 @@ import TestSupport
 import Testing
 
 @Suite(.timeLimit(.minutes(20))) struct SessionTests {
+    private let module: FaultyModule
+
+    init() throws { module = try .withIdentity() }
+
     private func sign(_ count: Int, with key: any IdentityKey) async throws -> Int {
         try await withThrowingTaskGroup(of: Bool.self) { tasks in
             for _ in 0..<count { tasks.addTask { try await key.signsValidly() } }
@@ -16,7 +20,6 @@ import Testing
     /// 0 and "not said" are what modules without a maximum report.
     @Test(arguments: [(CK_ULONG(1), CK_ULONG(1)), (2, 2), (3, 3), (0, 64), (.max, 64)])
     func theMaximumIsKept(reported: CK_ULONG, available: CK_ULONG) async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_sessions(0, reported, available)
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         let openings = module.calls("C_OpenSession")
@@ -29,7 +32,6 @@ import Testing
 
     /// The module reports no maximum; other programs have most of what there is.
     @Test(arguments: [CK_ULONG(1), 2, 3]) func otherProgramsHoldTheRest(available: CK_ULONG) async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_sessions(0, 0, available)
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         module.control.hold("C_Sign")
@@ -43,7 +45,6 @@ import Testing
 
     /// The other programs are gone: until that is seen, nothing but the time that it takes is lost.
     @Test func aShortagePasses() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_sessions(0, 0, 2)
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         #expect(try await sign(50, with: identity.key) == 50)
@@ -54,7 +55,6 @@ import Testing
     }
 
     @Test func noSessionAtAll() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_sessions(0, 0, 0)
         let provider = try module.provider()
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .unavailable)
@@ -66,7 +66,6 @@ import Testing
     /// With one session, an operation that fails must not leave it stuck.
     @Test(arguments: [CKR_GENERAL_ERROR, CKR_DEVICE_ERROR, CKR_SESSION_HANDLE_INVALID])
     func theOnlySessionSurvivesAFailure(result: CK_RV) async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_sessions(0, 1, 2)
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         module.fail("C_Sign", result)
@@ -76,7 +75,6 @@ import Testing
 
     /// A call outlasts the wait of a logout, and then works.
     @Test func theSessionOfALateCallIsClosed() async throws {
-        let module = try FaultyModule.withIdentity()
         let provider = try module.provider()
         let identity = try await provider.getCertificate(NoUserInteraction())
         module.control.hold("C_Sign")
@@ -92,10 +90,7 @@ import Testing
     /// Another caller gets a device error between two calls of the signature, which ends the connection of both. With a key that
     /// asks for its PIN each time, the next call is a login, which is not made.
     @Test(arguments: [false, true]) func theSessionOfAnInterruptedSignatureIsClosed(asksEachTime: Bool) async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: asksEachTime)
-        module.control.insert(0, 0)
+        let module = try FaultyModule.withIdentity(asksEachTime: asksEachTime)
         let provider = try module.provider()
         let identity = try await provider.getCertificate(NoUserInteraction())
         module.control.hold("C_SignInit")
@@ -114,7 +109,6 @@ import Testing
 
     @Test("The sessions of calls that end after their callers have given up are closed")
     func theSessionsOfAbandonedCallsAreClosed() async throws {
-        let module = try FaultyModule.withIdentity()
         defer { module.control.release() }
         let provider = try module.provider(["timeout": "3"])
         let identity = try await inTime { try await provider.getCertificate(NoUserInteraction()) }
@@ -143,7 +137,6 @@ import Testing
 
     /// A thread that waits for a session while another one fails to open is not forgotten.
     @Test func aFailedOpeningWakesWhoWaits() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_sessions(0, 2, 2)
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         // Neither is an error after which the token is connected to anew.

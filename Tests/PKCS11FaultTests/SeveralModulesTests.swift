@@ -95,9 +95,7 @@ import Testing
         first.fail("C_GetSlotList", CKR_DEVICE_ERROR, times: 4)
         defer { first.fail("C_GetSlotList", CKR_OK, times: 0) }
         #expect(try provider.getStoredCertificate() == nil)
-        let error = await #expect(throws: ProviderError.self) {
-            try await provider.getCertificate(NoUserInteraction())
-        }
+        let error = await failure { try await provider.getCertificate(NoUserInteraction()) }
         #expect(error?.code == .tokenNotPresent && error?.message.contains("C_GetSlotList") == true)
     }
 

@@ -7,21 +7,20 @@ import Testing
 
 /// Which token gets a PIN. Each wrong one counts there, so a token that is not meant must get none.
 @Suite(.timeLimit(.minutes(20))) struct TokenChoiceTests {
-    /// The token `alpha` with an identity, whose certificate is hidden.
-    private func moduleThatHides() throws -> FaultyModule {
-        let module = try FaultyModule.withIdentity()
-        module.control.set_visibility(0, 0, 0)
-        return module
-    }
+    private let module: FaultyModule
+
+    init() throws { module = try .withIdentity() }
+
+    /// Hides the certificate of the token `alpha`.
+    private func hide() { module.control.set_visibility(0, 0, 0) }
 
     /// Another person's token, perhaps, is the only one in the reader.
     @Test(arguments: [true, false]) func aConfiguredPINNeedsATokenThatIsMeant(isEmpty: Bool) async throws {
-        let module = try moduleThatHides()
+        hide()
         if isEmpty { module.control.clear(0) }
         for uri in ["pkcs11:", "pkcs11:object=identity", "pkcs11:manufacturer=certprov"] {
             let provider = try module.provider(["uri": uri])
-            #expect(
-                await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
+            #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
             #expect(await code { _ = try provider.getStoredCertificate() } == .configurationInvalid)
             #expect(await choice(provider) == .configurationInvalid)
             let key = try FaultyModule.authority.get().issue("key").key.publicKey
@@ -32,14 +31,14 @@ import Testing
 
     @Test(arguments: ["pkcs11:token=alpha", "pkcs11:serial=0001", "pkcs11:model=faulty;manufacturer=certprov"])
     func aURIThatNamesTheTokenIsEnough(uri: String) async throws {
-        let module = try moduleThatHides()
+        hide()
         let provider = try module.provider(["uri": uri])
         #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
     }
 
     /// A person reads the token's name before they type; and what they have chosen is known from then on.
     @Test func aPersonSaysWhichTokenIsMeant() async throws {
-        let module = try moduleThatHides()
+        hide()
         let storage = InMemoryStorage()
         let attended = try module.provider(pin: nil, storage: storage)
         let person = Person(FaultyModule.pin)
@@ -49,15 +48,12 @@ import Testing
         module.control.insert(0, 0)
         #expect(try attended.getStoredCertificate() != nil)
         #expect(person.timesAsked == 1)
-        let service = try module.provider(storage: storage)
-        #expect(try service.getStoredCertificate() != nil)
+        #expect(try module.provider(storage: storage).getStoredCertificate() != nil)
         #expect(module.control.tries_left(0) == 3)
     }
 
     @Test func aPINIsNotForTheTokenThatCameMeanwhile() async throws {
-        let module = try FaultyModule.withIdentity()
-        module.control.set_token(1, "beta", "0002", "5678")
-        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
+        try module.addBeta(pin: "5678", isInserted: false)
         let provider = try module.provider(pin: nil)
         func swapper(_ token: Int32) -> Person {
             Person { _ in
@@ -75,13 +71,10 @@ import Testing
 
     /// The token of the identity gets the PIN, and no other that the URI matches.
     @Test func deletingSendsThePINToOneToken() async throws {
-        let module = try FaultyModule.withIdentity()
         let storage = InMemoryStorage()
         let provider = try module.provider(storage: storage, ["delete-objects": "true"])
         _ = try await provider.getCertificate(NoUserInteraction())
-        module.control.set_token(1, "beta", "0002", "5678")
-        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
-        module.control.insert(1, 1)
+        try module.addBeta(pin: "5678")
         for provider in [provider, try module.provider(storage: storage, ["delete-objects": "true"])] {
             let announced = try await provider.announcedDeletions()
             #expect(announced.count == 2 && announced[0].contains("alpha") && announced[1].contains("CN=client"))
@@ -96,7 +89,6 @@ import Testing
 
     /// A URI may be wrong, and a right one may name an object that has not been made yet.
     @Test func aListingNamesTheTokensThatAreNotMeant() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_token(1, "beta", "0002", FaultyModule.pin)
         let provider = try module.provider(["uri": "pkcs11:token=gamma"])
         for (slot, parts) in [(-1, ["token=alpha"]), (1, ["token=alpha", "token=beta"])] as [(Int32, [String])] {
@@ -117,22 +109,17 @@ import Testing
     }
 
     @Test func aTokenThatIsNotInitialisedIsNotToBeInserted() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_flags(0, 0, CK_FLAGS(CKF_TOKEN_INITIALIZED))
         let provider = try module.provider(["uri": "pkcs11:token=alpha"])
         let failures = await provider.listIdentities().failures.map(\.message)
         #expect(
             failures.count == 1 && failures[0].contains("an uninitialised one in the reader 'reader'"), "\(failures)")
-        do {
-            _ = try await provider.getCertificate(NoUserInteraction())
-            Issue.record("there is an identity on it")
-        } catch {
-            #expect(error.code == .tokenNotPresent)
-            #expect(
-                error.message.hasSuffix(
-                    "; insert it, or initialise it with its own tool, or correct 'uri'. Present: an uninitialised one in the reader 'reader'."
-                ), "\(error)")
-        }
+        let error = try #require(await failure { try await provider.getCertificate(NoUserInteraction()) })
+        #expect(error.code == .tokenNotPresent)
+        #expect(
+            error.message.hasSuffix(
+                "; insert it, or initialise it with its own tool, or correct 'uri'. Present: an uninitialised one in the reader 'reader'."
+            ), "\(error)")
     }
 
     /// Only where it would help is one told to configure a PIN.

@@ -9,13 +9,16 @@ import Testing
 
 /// PINs that were on their way to a token that has not looked at them: nothing is held against those.
 @Suite(.timeLimit(.minutes(20))) struct UnseenPINTests {
+    private let storage = InMemoryStorage()
+    private let module: FaultyModule
+
+    init() throws { module = try .withIdentity() }
+
     private static let concealed = CK_FLAGS(CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY | CKF_USER_PIN_LOCKED)
 
     /// The token is taken out in the moment before the login, again and again.
     @Test(arguments: [CKR_DEVICE_REMOVED, CKR_DEVICE_ERROR, CKR_GENERAL_ERROR, CKR_SESSION_HANDLE_INVALID])
     func aLoginThatIsNotReachedIsNoAttempt(result: CK_RV) async throws {
-        let module = try FaultyModule.withIdentity()
-        let storage = InMemoryStorage()
         _ = try await module.provider(storage: storage).getCertificate(NoUserInteraction())
         let logins = module.calls("C_Login")
         for _ in 0..<3 {
@@ -33,8 +36,6 @@ import Testing
         "A login that failed before the token saw the PIN does not count as an attempt",
         arguments: [CKR_TOKEN_NOT_PRESENT, CKR_SLOT_ID_INVALID, CKR_ARGUMENTS_BAD])
     func whatWasThereAtTheCallIsNoAttempt(result: CK_RV) async throws {
-        let module = try FaultyModule.withIdentity()
-        let storage = InMemoryStorage()
         for _ in 0..<3 {
             module.fail("C_Login", result)
             let provider = try module.provider(storage: storage)
@@ -45,7 +46,6 @@ import Testing
 
     /// A caller that is told that nothing is stored asks for a new identity, which would send it again.
     @Test func aPINIsSentOnceInOneGo() async throws {
-        let module = try FaultyModule.withIdentity()
         module.fail("C_Login", CKR_DEVICE_REMOVED)
         let provider = try module.provider()
         #expect(await code { _ = try provider.getStoredCertificate() } == .tokenNotPresent)
@@ -54,9 +54,7 @@ import Testing
 
     /// Some tokens unlock with time, and never show that they are locked.
     @Test func aLockThatIsOverIsNotHeldAgainstAPINThatWasRight() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.set_flags(0, 0, Self.concealed)
-        let storage = InMemoryStorage()
         _ = try await module.provider(storage: storage).getCertificate(NoUserInteraction())
         for _ in 0..<3 {
             module.fail("C_Login", CKR_PIN_LOCKED)
@@ -70,9 +68,7 @@ import Testing
     @Test(arguments: [FaultyModule.pin, "9999"]) func anUnknownPINThatMeetsALockIsTriedOnceMore(pin: String)
         async throws
     {
-        let module = try FaultyModule.withIdentity()
         module.control.set_flags(0, 0, Self.concealed)
-        let storage = InMemoryStorage()
         module.fail("C_Login", CKR_PIN_LOCKED, times: 3)
         let codes = try await [0, 1, 2, 3, 4].asyncMap { _ in
             let provider = try module.provider(pin: pin, storage: storage)
@@ -87,8 +83,6 @@ import Testing
     /// The serial number says which card it is, and what it is called does not.
     @Test(arguments: [("0001", true), ("0000", false)])
     func aCardWithAnotherLabelHasNoMoreTries(serial: String, isKnown: Bool) async throws {
-        let module = try FaultyModule.withIdentity()
-        let storage = InMemoryStorage()
         for label in ["alpha", "beta"] {
             module.control.set_token(0, label, serial, FaultyModule.pin)
             let provider = try module.provider(pin: "9999", storage: storage, ["uri": "pkcs11:token=\(label)"])
@@ -99,8 +93,6 @@ import Testing
 
     /// All tokens of opencryptoki have the serial number 123.
     @Test func aPINThatOneTokenRejectsIsSentToTheOneThatHasAcceptedIt() async throws {
-        let module = try FaultyModule.withIdentity()
-        let storage = InMemoryStorage()
         func get(_ label: String, tokenPIN: String) async throws -> ProviderError.Code? {
             // Taken out and put in: a new token has no login left from the one before.
             module.control.insert(0, -1)
@@ -121,7 +113,6 @@ import Testing
 
     /// The token has looked at the PIN, and its user is not logged in.
     @Test func aLoginThatIsThereAlreadyAndIsNotCostsOneTry() async throws {
-        let module = try FaultyModule.withIdentity()
         module.control.lose("C_Login", 100, CKR_USER_ALREADY_LOGGED_IN)
         let provider = try module.provider(pin: "9999")
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
@@ -131,10 +122,7 @@ import Testing
 
     /// A key that asks each time, and a module that says that it has been answered.
     @Test func aConfirmationThatWasMadeIsOne() async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: true)
-        module.control.insert(0, 0)
+        let module = try FaultyModule.withIdentity(asksEachTime: true)
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         module.control.lose("C_Login", 1, CKR_USER_ALREADY_LOGGED_IN)
         #expect(try await identity.key.signsValidly())
@@ -148,7 +136,6 @@ import Testing
             (.record, "C_OpenSession", CKR_DEVICE_MEMORY),
         ])
     func theCountOfOthersIsNoVerdict(moment: InterruptedStorage.Moment, function: String, result: CK_RV) async throws {
-        let module = try FaultyModule.withIdentity()
         let storage = InterruptedStorage(at: moment) {
             module.control.set_flags(0, CK_FLAGS(CKF_USER_PIN_COUNT_LOW), 0)
             module.fail(function, result)
@@ -163,10 +150,8 @@ import Testing
     /// The token may be away by then: it has not taken the PIN with it.
     @Test("A login that was not made counts as none", arguments: [CKR_FUNCTION_FAILED, CKR_DEVICE_ERROR])
     func aLoginThatWasNotMadeIsNone(code: CK_RV) throws {
-        let module = try FaultyModule.withIdentity()
         let uri = try PKCS11URI("pkcs11:")
-        let reference = try #require(
-            ModuleLoader.modules(for: uri, path: module.path, timeout: .seconds(600)).first)
+        let reference = try #require(ModuleLoader.modules(for: uri, path: module.path, timeout: .seconds(600)).first)
         let started = try #require(try reference.module(for: uri))
         let slot = try #require(Slot.look(at: started).slots.first)
         let environment = ProviderEnvironment.testing()

@@ -14,12 +14,9 @@ import Testing
 
     /// A key that has no certificate yet.
     init() throws {
-        module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
         let identity = try FaultyModule.authority.get().issue("client")
         publicKey = identity.key.publicKey
-        try module.addKey(of: identity, to: 0)
-        module.control.insert(0, 0)
+        module = try .withToken { try $0.addKey(of: identity, to: 0) }
         provider = try module.provider(["uri": "pkcs11:token=alpha;id=%01"])
     }
 
