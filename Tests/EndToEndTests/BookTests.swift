@@ -168,8 +168,7 @@ import Testing
         let transcript = try #require(
             try Page("Documentation/GettingStarted.md").transcripts.first { $0.lines[0] == "…" })
         let programs = URL(filePath: BuiltCommand.path).deletingLastPathComponent().path
-        let run = try Sandbox().start([Page.root.appending(path: "Scripts/demo").path, programs]).wait()
-        try #require(run.status == 0, "\(run)")
+        let run = try Sandbox().start([Page.root.appending(path: "Scripts/demo").path, programs]).wait().require()
         let lines = run.stdout.replacing(/\u{1b}\[\d+m/, with: "").split(
             separator: "\n", omittingEmptySubsequences: false)
         #expect(Transcript.fits((transcript.lines + ["…"])[...], lines.map(String.init)[...]), "\(run)")

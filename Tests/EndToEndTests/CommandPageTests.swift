@@ -8,7 +8,6 @@ import Testing
         let commandName: String
         let abstract: String?
         let subcommands: [Command]?
-        let shouldDisplay: Bool?
 
         /// The row of each command that does something.
         func rows(_ before: String = "") -> [String] {

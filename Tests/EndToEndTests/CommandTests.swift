@@ -13,8 +13,7 @@ import Testing
 
     @Test func fetchAnswersFromTheStoreWithoutTheFile() throws {
         let source = try sandbox.copy("a.p12", to: "client.p12")
-        let first = try sandbox.certprov(["fetch", "--json"] + adHoc(source))
-        #expect(first.status == 0 && first.stderr.isEmpty, "\(first)")
+        let first = try sandbox.certprov(["fetch", "--json"] + adHoc(source)).expect(stderr: "")
         let identity = try first.document("Identity")["identity"]
         #expect(identity["stored"].bool == true && identity["key"]["location"].string == "store")
         #expect(identity["subject"].string == "CN=identity-a")
@@ -29,8 +28,7 @@ import Testing
     }
 
     @Test func fetchPrintsATable() throws {
-        let output = try sandbox.certprov(["fetch", "--out", sandbox.path + "/out"] + client)
-        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+        let output = try sandbox.certprov(["fetch", "--out", sandbox.path + "/out"] + client).expect(stderr: "")
         let lines = output.stdout.split(separator: "\n")
         #expect(lines.count == 4 && lines[0].hasPrefix("PROVIDER") && lines[1].contains("store"))
         #expect(
@@ -49,8 +47,7 @@ import Testing
         #expect(changed["items"].array.map { $0["subject"].string } == ["CN=identity-a", "CN=identity-b"])
         #expect(changed["items"].array.map { $0["stored"].bool } == [true, false])
         #expect(changed["warnings"].array.count == 1)
-        let text = try sandbox.certprov(["list"] + adHoc(source))
-        #expect(text.status == 0 && text.stderr.contains("'certprov fetch' reads it again"), "\(text)")
+        try sandbox.certprov(["list"] + adHoc(source)).expect(stderr: "'certprov fetch' reads it again")
     }
 
     @Test func listTellsAMissingPasswordFromAMissingFile() throws {
@@ -64,8 +61,7 @@ import Testing
             withoutPassword.status == 66 && !withoutPassword.stderr.contains("no longer exists"), "\(withoutPassword)")
         try sandbox.write(Fixtures.password, to: "secret")
         unlink(source)
-        let withoutFile = try sandbox.certprov(arguments)
-        #expect(withoutFile.status == 66 && withoutFile.stderr.contains("its file no longer exists"), "\(withoutFile)")
+        try sandbox.certprov(arguments).expect(66, stderr: "its file no longer exists")
     }
 
     @Test func deleteForgetsAndSucceedsWhenThereIsNothing() throws {
@@ -74,8 +70,7 @@ import Testing
         try sandbox.certprov(["delete", "--json"] + client).expectFailure("interactionRequired", status: 77)
         #expect(status(entry) != nil)
         for _ in 0..<2 {
-            let output = try sandbox.certprov(["delete", "--yes"] + client)
-            #expect(output.status == 0 && output.stdout.isEmpty && output.stderr.isEmpty, "\(output)")
+            try sandbox.certprov(["delete", "--yes"] + client).expect(stdout: "", stderr: "")
             #expect(status(entry) == nil)
         }
         let listed = try sandbox.certprov(["list", "--json"] + client).document("IdentityList")
@@ -84,9 +79,7 @@ import Testing
     }
 
     @Test func explainSaysWhoWouldAnswer() throws {
-        let before = try sandbox.certprov(["explain", "--json"] + client)
-        #expect(before.status == 0, "\(before)")
-        let forecast = try before.document("Explanation")
+        let forecast = try sandbox.certprov(["explain", "--json"] + client).expect().document("Explanation")
         #expect(forecast["chosen"].string == "pkcs12")
         #expect(forecast["decisions"].array.map { $0["step"].string } == ["stored", "list"])
         #expect(forecast["decisions"].array.allSatisfy { $0["durationMilliseconds"].int != nil })
@@ -96,8 +89,7 @@ import Testing
         let after = try sandbox.certprov(["explain", "--json"] + client).document("Explanation")
         #expect(after["decisions"].array.map { $0["outcome"].string } == ["identity"])
 
-        let failing = try sandbox.certprov(["explain"] + adHoc("/nonexistent.p12"))
-        #expect(failing.status == 0 && failing.stdout.contains("[fileNotFound]"), "\(failing)")
+        let failing = try sandbox.certprov(["explain"] + adHoc("/nonexistent.p12")).expect(stdout: "[fileNotFound]")
         #expect(failing.stdout.hasSuffix("chosen: none\n"))
         // A step without a reason leaves no blanks behind.
         #expect(!failing.stdout.contains(" \n"), "\(failing)")
@@ -169,8 +161,8 @@ import Testing
     ])
     func checkFindsWhatNeedsAPerson(row: CheckRow) throws {
         let source = try sandbox.copy(row.fixture, to: "client.p12")
-        let output = try sandbox.certprov(["check", "--json"] + adHoc(source, password: row.password))
-        #expect(output.status == row.status, "\(output)")
+        let output = try sandbox.certprov(["check", "--json"] + adHoc(source, password: row.password)).expect(
+            row.status)
         let document = try output.document("CheckReport")
         #expect(document["ok"].bool == (row.status == 0))
         #expect(document["items"].array.map { $0["severity"].string } == row.severities, "\(document)")
@@ -234,8 +226,7 @@ import Testing
                 if [ -e chain.pem ]; then cat root.pem >>chain.pem; set -- -certfile chain.pem; else set --; fi
                 openssl pkcs12 -export -inkey leaf.key -in leaf.pem "$@" -passout env:P12_PASSWORD -out client.p12
                 """#
-        let made = try sandbox.shell(script, sandbox.path)
-        try #require(made.status == 0, "\(made)")
+        try sandbox.shell(script, sandbox.path).require()
         let file = sandbox.path + "/client.p12"
         let list = try sandbox.certprov(["list", "--json"] + adHoc(file))
         #expect((list.status == 0) == (row.state != nil), "\(list)")
@@ -291,23 +282,16 @@ import Testing
                 "ca", "-config", "ca.cnf", "-gencrl", "-keyfile", "ca.key", "-cert", "ca.pem", "-crl_lastupdate",
                 "20260101000000Z", "-crl_nextupdate", end, "-out", "crl.pem")
         }
-        let path = try sandbox.write(
-            """
-            CertificateProvider=pkcs12
-            CertificateProvider.pkcs12.path=\(Fixtures.path("ec.p12"))
-            CertificateProvider.pkcs12.password-source=env:P12_PASSWORD
-            TrustAnchors=\(directory["ca.pem"])
-            TrustAnchors.crl=\(directory["crl.pem"])
-            Peers.allow=dns:*.example
-            """, to: "trust.properties")
+        let path = try sandbox.configure(
+            "TrustAnchors=\(directory["ca.pem"])", "TrustAnchors.crl=\(directory["crl.pem"])",
+            "Peers.allow=dns:*.example",
+            to: "trust.properties")
         try list("20990101000000Z")
-        let good = try sandbox.certprov("check", "--config", path)
-        #expect(good.status == 0, "\(good)")
+        let good = try sandbox.certprov("check", "--config", path).expect()
         #expect(good.stdout.contains("one certificate, 'CN=CA' until "), "\(good)")
         #expect(good.stdout.contains("0 certificates of 'CN=CA' are revoked, until 2099-01-01T00:00:00Z"), "\(good)")
         try list("20260201000000Z")
-        let overdue = try sandbox.certprov("check", "--config", path)
-        #expect(overdue.status == 66 && overdue.stdout.contains("The list is overdue"), "\(overdue)")
+        let overdue = try sandbox.certprov("check", "--config", path).expect(66, stdout: "The list is overdue")
         #expect(!overdue.stdout.contains("There is no revocation list"), "\(overdue)")
         // The list of another CA of this name.
         try list("20990101000000Z")
@@ -315,34 +299,22 @@ import Testing
             "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-keyout", "other.key",
             "-out",
             "ca.pem", "-subj", "/CN=CA", "-days", "30")
-        let missing = try sandbox.certprov("check", "--config", path)
-        #expect(
-            missing.status == 0 && missing.stdout.contains("There is no revocation list that 'CN=CA' has signed"),
-            "\(missing)")
+        try sandbox.certprov("check", "--config", path).expect(
+            stdout: "There is no revocation list that 'CN=CA' has signed")
     }
 
     @Test func checkWarnsOfAFileThatEverybodyMayRead() throws {
         let source = try sandbox.copy("ec.p12", to: "it's mine.p12")
         chmod(source, 0o644)
-        let output = try sandbox.certprov(["check", "--json"] + adHoc(source))
-        #expect(output.status == 0, "\(output)")
+        let output = try sandbox.certprov(["check", "--json"] + adHoc(source)).expect()
         #expect(output.stdout.contains("chmod o-r '\(sandbox.path)/it'\\\\''s mine.p12'"), "\(output)")
     }
 
     @Test(arguments: [("127.0.0.1", "127.0.0.1:1"), ("::1", "[::1]:1"), ("[::1]", "[::1]:1")])
     func checkTriesTheServersPort(host: String, address: String) throws {
-        let path = try sandbox.write(
-            """
-            Host=\(host)
-            Port=1
-            SecurityConfiguration=SSO
-            CertificateProvider=pkcs12
-            CertificateProvider.pkcs12.path=\(Fixtures.path("ec.p12"))
-            CertificateProvider.pkcs12.password-source=env:P12_PASSWORD
-
-            """, to: "clienthub.properties")
-        let output = try sandbox.certprov("check", "--json", "--config", path)
-        #expect(output.status == 69, "\(output)")
+        let path = try sandbox.configure(
+            "Host=\(host)", "Port=1", "SecurityConfiguration=SSO", to: "clienthub.properties")
+        let output = try sandbox.certprov("check", "--json", "--config", path).expect(69)
         let item = try output.document("CheckReport")["items"].array.last
         #expect(item?["code"].string == "unavailable" && item?["what"].string == "server \(address)", "\(output)")
     }
@@ -407,18 +379,11 @@ import Testing
     }
 
     @Test func checkRefusesAFileThatOthersMayChange() throws {
-        let path = try sandbox.write(
-            """
-            CertificateProvider=pkcs12
-            CertificateProvider.pkcs12.path=\(Fixtures.path("ec.p12"))
-            CertificateProvider.pkcs12.password-source=env:P12_PASSWORD
-
-            """, to: "clienthub.properties")
+        let path = try sandbox.configure(to: "clienthub.properties")
         chmod(path, 0o644)
         #expect(try sandbox.certprov("check", "--config", path).status == 0)
         chmod(path, 0o666)
-        let output = try sandbox.certprov("check", "--config", path)
-        #expect(output.status == 78 && output.stdout.contains("chmod go-w"), "\(output)")
+        try sandbox.certprov("check", "--config", path).expect(78, stdout: "chmod go-w")
     }
 
     /// `make test-release` runs this with the release build.
@@ -432,7 +397,6 @@ import Testing
 
     @Test func sayingMoreShowsEveryStep() throws {
         #expect(try sandbox.certprov(["fetch"] + client).stderr.isEmpty)
-        let output = try sandbox.certprov(["fetch", "--force", "-v"] + client)
-        #expect(output.status == 0 && output.stderr.contains("pkcs12: get: identity"), "\(output)")
+        try sandbox.certprov(["fetch", "--force", "-v"] + client).expect(stderr: "pkcs12: get: identity")
     }
 }

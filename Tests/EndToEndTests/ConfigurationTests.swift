@@ -53,74 +53,52 @@ import Testing
             #expect(message.contains(mistake.key) || message.contains("'\(name)'"), "\(message)")
             #expect(!output.stderr.contains("s3cret"))
         }
-        let check = try sandbox.certprov("check", "--json", "--config", path)
-        #expect(check.status == 78, "\(check)")
+        let check = try sandbox.certprov("check", "--json", "--config", path).expect(78)
         #expect(try check.document("CheckReport")["items"].array.map { $0["severity"].string }.contains("error"))
         #expect(status(sandbox.store) == nil)
     }
 
     struct BadFile: Sendable, CustomTestStringConvertible {
-        var testDescription: String
-        var name: String
-        var code = "configurationInvalid"
-        var text: String
+        let testDescription, name, code, text: String
         /// Makes it at `$FILE`.
-        var script: String
+        let script: String
+
+        init(_ about: String, _ name: String, code: String = "configurationInvalid", _ text: String, _ script: String) {
+            (testDescription, self.name, self.code, self.text, self.script) = (about, name, code, text, script)
+        }
     }
 
     @Test(arguments: [
+        BadFile("bad escape", "c.properties", "FILE:2: ", #"printf 'Host=a\nDomain=\\u12g4\n' >$FILE"#),
+        BadFile("escape that means nothing", "c.properties", "FILE:1: ", #"printf 'Host=\\q\n' >$FILE"#),
+        BadFile("no key", "c.properties", "FILE:3: ", #"printf '\n\n=x\n' >$FILE"#),
         BadFile(
-            testDescription: "bad escape", name: "c.properties", text: "FILE:2: ",
-            script: #"printf 'Host=a\nDomain=\\u12g4\n' >$FILE"#),
+            "invalid UTF-8", "c.properties", "FILE:2: The text is not UTF-8", #"printf 'Host=a\nDomain=\351\n' >$FILE"#),
         BadFile(
-            testDescription: "escape that means nothing", name: "c.properties", text: "FILE:1: ",
-            script: #"printf 'Host=\\q\n' >$FILE"#),
+            "invalid UTF-8 in a property list", "c.plist", "FILE:3: The text is not UTF-8",
+            #"printf '<plist><dict>\n<key>Host</key>\n<string>\351</string>\n</dict></plist>' >$FILE"#),
+        BadFile("binary file", "c.properties", "FILE:", "cp /bin/true $FILE"),
+        BadFile("binary property list", "c.plist", "FILE:", #"printf 'bplist00\000' >$FILE"#),
+        BadFile("element left open", "c.plist", "FILE:", #"printf '<plist><dict>\n<key>Host</key>\n<string>a' >$FILE"#),
         BadFile(
-            testDescription: "no key", name: "c.properties", text: "FILE:3: ", script: #"printf '\n\n=x\n' >$FILE"#),
-        BadFile(
-            testDescription: "invalid UTF-8", name: "c.properties", text: "FILE:2: The text is not UTF-8",
-            script: #"printf 'Host=a\nDomain=\351\n' >$FILE"#),
-        BadFile(
-            testDescription: "invalid UTF-8 in a property list", name: "c.plist", text: "FILE:3: The text is not UTF-8",
-            script: #"printf '<plist><dict>\n<key>Host</key>\n<string>\351</string>\n</dict></plist>' >$FILE"#),
-        BadFile(
-            testDescription: "binary file", name: "c.properties", text: "FILE:", script: "cp /bin/true $FILE"),
-        BadFile(
-            testDescription: "binary property list", name: "c.plist", text: "FILE:",
-            script: #"printf 'bplist00\000' >$FILE"#),
-        BadFile(
-            testDescription: "element left open", name: "c.plist", text: "FILE:",
-            script: #"printf '<plist><dict>\n<key>Host</key>\n<string>a' >$FILE"#),
-        BadFile(
-            testDescription: "entity bomb", name: "c.plist", text: "FILE:",
-            script:
-                #"printf '<!DOCTYPE plist [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]>\n<plist><dict><key>Host</key><string>&b;</string></dict></plist>' >$FILE"#
+            "entity bomb", "c.plist", "FILE:",
+            #"printf '<!DOCTYPE plist [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]>\n<plist><dict><key>Host</key><string>&b;</string></dict></plist>' >$FILE"#
         ),
-        BadFile(testDescription: "empty property list", name: "c.plist", text: "FILE", script: ": >$FILE"),
+        BadFile("empty property list", "c.plist", "FILE", ": >$FILE"),
+        BadFile("sparse gigabyte", "c.properties", "the limit is 1048576 bytes", "truncate -s 1G $FILE"),
+        BadFile("sparse gigabyte of property list", "c.plist", "the limit is 1048576 bytes", "truncate -s 1G $FILE"),
+        BadFile("directory", "c.properties", "a directory", "mkdir $FILE"),
+        BadFile("pipe", "c.plist", "a named pipe", "mkfifo $FILE"),
+        BadFile("link to itself", "c.properties", "symbolic links", "ln -s $FILE $FILE"),
         BadFile(
-            testDescription: "sparse gigabyte", name: "c.properties", text: "the limit is 1048576 bytes",
-            script: "truncate -s 1G $FILE"),
+            "missing", "c.properties", code: "configurationMissing", "FILE: The configuration file does not exist", ":"),
         BadFile(
-            testDescription: "sparse gigabyte of property list", name: "c.plist",
-            text: "the limit is 1048576 bytes",
-            script: "truncate -s 1G $FILE"),
-        BadFile(testDescription: "directory", name: "c.properties", text: "a directory", script: "mkdir $FILE"),
-        BadFile(testDescription: "pipe", name: "c.plist", text: "a named pipe", script: "mkfifo $FILE"),
-        BadFile(
-            testDescription: "link to itself", name: "c.properties", text: "symbolic links", script: "ln -s $FILE $FILE"
-        ),
-        BadFile(
-            testDescription: "missing", name: "c.properties", code: "configurationMissing",
-            text: "FILE: The configuration file does not exist",
-            script: ":"),
-        BadFile(
-            testDescription: "missing property list", name: "c.plist", code: "configurationMissing",
-            text: "FILE: The configuration file does not exist", script: ":"),
+            "missing property list", "c.plist", code: "configurationMissing",
+            "FILE: The configuration file does not exist", ":"),
     ])
     func refusesWhatIsNoConfiguration(bad: BadFile) throws {
         let path = sandbox.path + "/" + bad.name
-        let made = try sandbox.shell(bad.script, with: ["FILE": path])
-        try #require(made.status == 0, "\(made)")
+        try sandbox.shell(bad.script, with: ["FILE": path]).require()
         for (arguments, variables) in [(["--config", path], [:]), ([], ["CERTPROV_CONFIG": path])] {
             let output = try sandbox.certprov(["list", "--json"] + arguments, with: variables)
             let message = try output.expectFailure(bad.code, status: 78)

@@ -48,8 +48,8 @@ import Testing
         // Without such a file they stand alone: neither the file of the environment nor its parameters matter.
         let alone = over + ["--set", "password-source=env:P12_PASSWORD"]
         #expect(try alias(alone, ["CERTPROV_CONFIG": "/nonexistent"]) == "b")
-        let silent = try sandbox.certprov(["list", "--json"] + over, with: ["CERTPROV_CONFIG": files[2]])
-        #expect(silent.status == 77, "the password of the file was used: \(silent)")
+        try sandbox.certprov(["list", "--json"] + over, with: ["CERTPROV_CONFIG": files[2]]).expect(
+            77, about: "the password of the file was used")
         // One provider of a file, as the file has it.
         #expect(try alias(["--provider", "pkcs12"], ["CERTPROV_CONFIG": files[2]]) == "ec")
     }
@@ -69,8 +69,7 @@ import Testing
                 let output = try sandbox.certprov(command + ["--json", "--config", path] + more)
                 messages.insert(try output.expectFailure("noCertificateProvider", status: 78))
             }
-            let check = try sandbox.certprov(["check", "--json", "--config", path] + more)
-            #expect(check.status == 78, "\(check)")
+            let check = try sandbox.certprov(["check", "--json", "--config", path] + more).expect(78)
             let errors = try check.document("CheckReport")["items"].array.filter { $0["severity"].string == "error" }
             messages.insert(errors.first?["detail"].string ?? "")
             // All name the same remedy.
@@ -82,12 +81,10 @@ import Testing
     @Test func unknownKeysAreOnlyAWarning() throws {
         let settings = ConfigurationTests.good(Fixtures.path("ec.p12")) + [("PushURL", "x"), ("PushKey", "y")]
         let path = try sandbox.write(FileForm.properties.text(settings), to: "c.properties")
-        let output = try sandbox.certprov("list", "--config", path)
-        #expect(output.status == 0, "\(output)")
+        let output = try sandbox.certprov("list", "--config", path).expect()
         let lines = output.stderr.split(separator: "\n")
         #expect(lines.count == 2 && lines[0].contains("\(path):7: ") && lines[1].contains("\(path):8: "), "\(output)")
-        let json = try sandbox.certprov("list", "--json", "--config", path)
-        #expect(json.status == 0 && json.stderr.isEmpty, "\(json)")
+        let json = try sandbox.certprov("list", "--json", "--config", path).expect(stderr: "")
         let warnings = try json.document("IdentityList")["warnings"].array.compactMap(\.string)
         #expect(lines.map { $0.dropFirst("certprov: ".count) } == warnings.map { $0[...] }, "\(warnings)")
         // Its table says them, so that nothing is left to say beside it.

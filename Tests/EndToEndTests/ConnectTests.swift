@@ -9,41 +9,20 @@ import Testing
 
     init() throws {
         sandbox = try Sandbox()
-        let made = try sandbox.shell(
+        try sandbox.shell(
             """
             cd "$1" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout server.key \
                 -out server.pem -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost &&
             openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout address.key \
                 -out address.pem -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1,IP:::1
-            """, sandbox.path)
-        try #require(made.status == 0, "\(made)")
+            """, sandbox.path
+        ).require()
     }
 
-    /// Runs `body` with the port of a server that has `options`, and ends the server.
+    /// Runs `body` with the port of a server that has `options`.
     private func withServer<T>(_ options: String..., body: (String) throws -> T) throws -> T {
-        try withServer(
-            command: [
-                "openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", "server.pem", "-key", "server.key", "-www",
-            ] + options, body: body)
-    }
-
-    /// Runs `body` with the port that a server says it accepts connections at, and ends the server.
-    private func withServer<T>(command: [String], body: (String) throws -> T) throws -> T {
-        let log = sandbox.path + "/server.log"
-        let server = try sandbox.start(
-            ["/bin/sh", "-c", #"cd "$1" && log=$2 && shift 2 && exec "$@" >"$log" 2>&1"#, "sh", sandbox.path, log]
-                + command)
-        defer {
-            server.kill()
-            _ = server.wait()
-        }
-        var port: Substring?
-        while port == nil && !server.hasEnded {
-            usleep(2000)
-            let text = (try? String(contentsOfFile: log, encoding: .utf8)) ?? ""
-            port = text.split(separator: "\n").first { $0.hasPrefix("ACCEPT") }?.split(separator: ":").last
-        }
-        return try body(String(try #require(port)))
+        let server = try TLSServer(in: sandbox, options)
+        return try withExtendedLifetime(server) { try body(server.port) }
     }
 
     /// How a server ends a connection, and how many session tickets it has sent by then (RFC 8446, section 4.6.1).
@@ -79,10 +58,13 @@ import Testing
             connection = context.wrap_socket(listener.accept()[0], server_side=True)
             connection.unwrap() if sys.argv[2] == "close_notify" else connection.close()
             """
-        let output = try withServer(command: [
-            "/usr/bin/python3", "-c", script, Fixtures.path("ca.pem"), ending.end, String(ending.tickets),
-            ending.version,
-        ]) { try connect($0, "--json") }
+        let server = try TLSServer(
+            in: sandbox,
+            command: [
+                "/usr/bin/python3", "-c", script, Fixtures.path("ca.pem"), ending.end, String(ending.tickets),
+                ending.version,
+            ])
+        let output = try withExtendedLifetime(server) { try connect(server.port, "--json") }
         if let acceptance = ending.acceptance {
             #expect(output.status == 0, "\(output)")
             #expect(try output.document("Connection")["clientAuthentication"].string == acceptance)
@@ -163,11 +145,9 @@ import Testing
             FileForm.properties.text(settings + [("TrustAnchors", sandbox.path + "/server.pem")]),
             to: "trust.properties")
         try withServer { port in
-            let output = try sandbox.certprov("connect", "localhost:\(port)", "--config", file)
-            #expect(output.status == 0, "\(output)")
+            try sandbox.certprov("connect", "localhost:\(port)", "--config", file).expect()
             let other = ["--trust-anchors", Fixtures.path("ca.pem")]
-            let refused = try sandbox.certprov(["connect", "localhost:\(port)", "--config", file] + other)
-            #expect(refused.status == 76, "\(refused)")
+            let refused = try sandbox.certprov(["connect", "localhost:\(port)", "--config", file] + other).expect(76)
             let advice =
                 "(trust anchors: the file \(Fixtures.path("ca.pem"))); check --trust-anchors, or TrustAnchors of the property file"
             #expect(refused.stderr.contains(advice), "\(refused)")
@@ -176,8 +156,7 @@ import Testing
 
     @Test func showsTheStatusOfARequest() throws {
         try withServer { port in
-            let text = try connect(port, "--http")
-            #expect(text.status == 0 && text.stdout.contains("http         GET / is answered with the status 200\n"))
+            try connect(port, "--http").expect(stdout: "http         GET / is answered with the status 200\n")
             #expect(try connect(port, "--http", "--json").document("Connection")["httpStatus"].int == 200)
             #expect(try connect(port, "--json").document("Connection")["httpStatus"].isNull)
             #expect(try connect(port, "--http", "--alpn", "h2").status == 64)
@@ -188,7 +167,7 @@ import Testing
     @Test("connect --http shows that nginx refuses a client certificate", arguments: ["TLSv1.2", "TLSv1.3"])
     func nginxRefusesByHTTP(version: String) throws {
         let port = try ReservedPort()
-        let made = try sandbox.shell(
+        try sandbox.shell(
             """
             cd "$1" && printf 'daemon off;\\npid nginx.pid;\\nerror_log stderr;\\nevents {}\\nhttp {\\naccess_log off;\\n' >nginx.conf
             for name in client_body proxy fastcgi uwsgi scgi; do echo "${name}_temp_path $1/$name;"; done >>nginx.conf
@@ -197,8 +176,8 @@ import Testing
             ssl_certificate_key $1/server.key; ssl_verify_client on; ssl_verify_depth 3;
             ssl_client_certificate $4; location / { return 204; } } }
             END
-            """, sandbox.path, port.description, version, Fixtures.path("ca.pem"))
-        try #require(made.status == 0, "\(made)")
+            """, sandbox.path, port.description, version, Fixtures.path("ca.pem")
+        ).require()
         let nginx = try sandbox.start(["/usr/sbin/nginx", "-p", sandbox.path, "-c", "nginx.conf", "-e", "stderr"])
         defer {
             nginx.kill(SIGTERM)
@@ -214,8 +193,8 @@ import Testing
         for isExpired in [false, true] {
             let output = try sandbox.certprov(
                 ["connect", "localhost:\(port)", "--trust-anchors", sandbox.path + "/server.pem", "--http"]
-                    + adHoc(try selfSigned(isExpired: isExpired)))
-            #expect(output.status == 0, "\(output)")
+                    + adHoc(try selfSigned(isExpired: isExpired))
+            ).expect()
             #expect(output.stdout.contains("GET / is answered with the status 400: nginx answers so"), "\(output)")
             #expect(output.stderr.contains("'CN=self': it expired on 2020-02-01T00:00:00Z") == isExpired, "\(output)")
         }
@@ -223,7 +202,7 @@ import Testing
 
     /// A PKCS#12 file with an identity that no server here trusts.
     private func selfSigned(isExpired: Bool) throws -> String {
-        let made = try sandbox.shell(
+        try sandbox.shell(
             """
             cd "$1" && rm -rf own && mkdir own && : >own/index && echo 01 >own/serial &&
             printf '[ca]\\ndefault_ca=d\\n[d]\\nnew_certs_dir=own\\ndatabase=own/index\\nserial=own/serial\\n' >own/cnf &&
@@ -232,14 +211,14 @@ import Testing
             openssl ca -batch -notext -selfsign -config own/cnf -keyfile own.key -in own.csr -out own.pem \
                 -startdate 20200101000000Z -enddate $2 &&
             openssl pkcs12 -export -in own.pem -inkey own.key -passout env:PW -out own-$2.p12
-            """, sandbox.path, isExpired ? "20200201000000Z" : "20400201000000Z", with: ["PW": Fixtures.password])
-        try #require(made.status == 0, "\(made)")
+            """, sandbox.path, isExpired ? "20200201000000Z" : "20400201000000Z", with: ["PW": Fixtures.password]
+        ).require()
         return sandbox.path + (isExpired ? "/own-20200201000000Z.p12" : "/own-20400201000000Z.p12")
     }
 
     @Test("A server that sends its expired CA before the valid one is trusted")
     func anExpiredCABesideTheValidOneIsPassedOver() throws {
-        let made = try sandbox.shell(
+        try sandbox.shell(
             """
             cd "$1" && key() { openssl ecparam -name prime256v1 -genkey -noout -out $1.key; } && key root && key ica &&
             openssl req -x509 -new -key root.key -subj /CN=Root -days 9 -out root.pem &&
@@ -253,34 +232,31 @@ import Testing
             openssl req -new -key server.key -subj /CN=localhost -addext subjectAltName=DNS:localhost -out leaf.csr &&
             openssl x509 -req -in leaf.csr -CA ica-new.pem -CAkey ica.key -CAcreateserial -copy_extensions copy -days 5 -out leaf.pem &&
             cat ica-old.pem ica-new.pem >icas.pem
-            """, sandbox.path)
-        try #require(made.status == 0, "\(made)")
-        try withServer("-cert", "leaf.pem", "-cert_chain", "icas.pem") { port in
-            let output = try connect(port, anchors: sandbox.path + "/root.pem")
-            #expect(output.status == 0, "\(output)")
+            """, sandbox.path
+        ).require()
+        _ = try withServer("-cert", "leaf.pem", "-cert_chain", "icas.pem") { port in
+            try connect(port, anchors: sandbox.path + "/root.pem").expect()
         }
     }
 
     @Test("A self-signed server certificate is trusted if it is an anchor, also if it is no CA's")
     func aCertificateThatIsNoCAIsItsOwnAnchor() throws {
-        let made = try sandbox.shell(
+        try sandbox.shell(
             """
             cd "$1" && printf '[req]\\ndistinguished_name=d\\n[d]\\n' >plain.cnf &&
             openssl req -x509 -config plain.cnf -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout plain.key \
                 -out plain.pem -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost \
                 -addext basicConstraints=critical,CA:FALSE
-            """, sandbox.path)
-        try #require(made.status == 0, "\(made)")
-        try withServer("-cert", "plain.pem", "-key", "plain.key") { port in
-            let output = try connect(port, anchors: sandbox.path + "/plain.pem")
-            #expect(output.status == 0, "\(output)")
+            """, sandbox.path
+        ).require()
+        _ = try withServer("-cert", "plain.pem", "-key", "plain.key") { port in
+            try connect(port, anchors: sandbox.path + "/plain.pem").expect()
         }
     }
 
     @Test("connect to a port without a server is unavailable and says what to check")
     func nobodyThere() throws {
-        let output = try connect("1", "--json")
-        let message = try output.expectFailure("unavailable", status: 69)
+        let message = try connect("1", "--json").expectFailure("unavailable", status: 69)
         #expect(
             message
                 == "Cannot connect to localhost:1: Connection refused. Check the name and the port, and that the server is up."
@@ -288,7 +264,6 @@ import Testing
     }
 
     @Test(arguments: ["localhost", "localhost:0", ":443", "a:b:443"]) func aBadAddressIsUsage(address: String) throws {
-        let output = try sandbox.certprov(["connect", address] + adHoc(Fixtures.path("ec.p12")))
-        #expect(output.status == 64, "\(output)")
+        try sandbox.certprov(["connect", address] + adHoc(Fixtures.path("ec.p12"))).expect(64)
     }
 }

@@ -112,8 +112,7 @@ import Testing
     /// Expects that the store answers and that `current`, if there is one, is one of `sets`.
     /// - Returns: Which one.
     private func expectWhole(_ place: String, _ source: String, _ sets: [PEMSet]) throws -> Int? {
-        let answer = try sandbox.certprov(["fetch", "--json"] + adHoc(source))
-        #expect(answer.status == 0, "\(place): \(answer)")
+        let answer = try sandbox.certprov(["fetch", "--json"] + adHoc(source)).expect(about: place)
         let subject = try answer.document("Identity")["identity"]["subject"].string
         #expect(["CN=identity-a", "CN=identity-b"].contains(subject), "\(place)")
         guard status(out + "/current") != nil else { return nil }

@@ -13,8 +13,7 @@ import Testing
         let server = try await ESTServer.start("--auth", "digest")
         let configuration = try sandbox.configure(server)
         let out = sandbox.path + "/out"
-        let fetched = try sandbox.certprov(["fetch", "--out", out, "--export-key"] + configuration)
-        #expect(fetched.status == 0 && fetched.stderr.isEmpty, "\(fetched)")
+        try sandbox.certprov(["fetch", "--out", out, "--export-key"] + configuration).expect(stderr: "")
         try Subprocess.run([
             "openssl", "verify", "-purpose", "sslclient", "-CAfile", server.directory["ca.pem"], "-untrusted",
             out + "/current/chain.pem", out + "/current/certificate.pem",
@@ -26,8 +25,7 @@ import Testing
             "https://localhost:\(server.port)/.well-known/est/cacerts",
         ])
         #expect(try #require(try server.requests().last?["client_certificate"] as? [String: Any])["serial"] != nil)
-        let listed = try sandbox.certprov(["list", "--json"] + configuration)
-        #expect(listed.status == 0 && listed.stdout.contains("CN=host,O=Example"), "\(listed)")
+        try sandbox.certprov(["list", "--json"] + configuration).expect(stdout: "CN=host,O=Example")
         #expect(server.issued == 1)
     }
 
@@ -36,8 +34,7 @@ import Testing
         let page = try Page("Documentation/Enrolment.md")
         let servers = page.blocks("sh")
         try #require(servers.count == 2 && page.transcripts.count == 2)
-        let made = try sandbox.shell(#"cd "$HOME" && ln -s "$1" Tests"#, Page.root.appending(path: "Tests").path)
-        try #require(made.status == 0, "\(made)")
+        try sandbox.shell(#"cd "$HOME" && ln -s "$1" Tests"#, Page.root.appending(path: "Tests").path).require()
         for (server, transcript) in zip(servers, page.transcripts) {
             // Any free port.
             let command = server.replacing(" --port 8443", with: "").replacing("Tests/", with: "exec Tests/")
@@ -47,8 +44,7 @@ import Testing
             let port = try #require(ready?["port"] as? Int)
             for step in transcript.steps {
                 let command = step.command.replacing("8443", with: "\(port)")
-                let output = try sandbox.shell(#"cd "$HOME"; PATH="${CERTPROV%/*}:$PATH"; "# + command)
-                #expect(output.status == 0, "\(command)\n\(output)")
+                try sandbox.shell(#"cd "$HOME"; PATH="${CERTPROV%/*}:$PATH"; "# + command).expect(about: command)
             }
             process.stop()
         }
@@ -62,32 +58,19 @@ import Testing
             "protocol=est", "url=https://localhost:\(server.port)", "trust-anchors=\(server.directory["ca.pem"])",
             "username=\(ESTServer.user)", "password-source=file:\(sandbox.path)/password", "subject=CN=host,O=Example",
         ]
-        let output = try sandbox.certprov(
-            ["plugin", "verify", sandbox.path + "/plugins/certprov-plugin-mdm"] + parameters.flatMap { ["--set", $0] })
-        #expect(output.status == 0 && output.stdout.contains(" passed, 0 failed, "), "\(output)")
+        try sandbox.certprov(
+            ["plugin", "verify", sandbox.path + "/plugins/certprov-plugin-mdm"] + parameters.flatMap { ["--set", $0] }
+        ).expect(stdout: " passed, 0 failed, ")
         #expect(server.issued > 3)
     }
 
     @Test func anIdentityIsFetchedWithAToken() async throws {
         let server = try await ESTServer.start("--auth", "oauth")
-        let secret = try sandbox.write("estsecret".utf8, to: "secret")
-        let file = try sandbox.write(
-            """
-            CertificateProvider = mdm
-            CertificateProvider.mdm.protocol = est
-            CertificateProvider.mdm.url = https://localhost:\(server.port)
-            CertificateProvider.mdm.trust-anchors = \(server.directory["ca.pem"])
-            CertificateProvider.mdm.token-url = https://localhost:\(server.port)/token
-            CertificateProvider.mdm.client-id = estclient
-            CertificateProvider.mdm.client-secret-source = file:\(secret)
-            CertificateProvider.mdm.subject = CN=host,O=Example
-            """.utf8, to: "client.properties")
-        let fetched = try sandbox.certprov(["fetch", "--config", file])
-        #expect(fetched.status == 0 && fetched.stdout.contains("CN=host,O=Example"), "\(fetched)")
+        let file = try sandbox.configureOAuth(server)
+        try sandbox.certprov(["fetch", "--config", file]).expect(stdout: "CN=host,O=Example")
         #expect(server.issued == 1)
         try sandbox.write("another".utf8, to: "secret")
-        let refused = try sandbox.certprov(["fetch", "--force", "--config", file])
-        #expect(refused.status == 77 && refused.stderr.contains("invalid_client"), "\(refused)")
+        let refused = try sandbox.certprov(["fetch", "--force", "--config", file]).expect(77, stderr: "invalid_client")
         #expect(!refused.stderr.contains("another"))
     }
 
@@ -97,22 +80,18 @@ import Testing
         let configuration = try sandbox.configure(server)
         #expect(try sandbox.certprov(["fetch"] + configuration).status == 0)
         let text = "the current certificate was shown"
-        let fetched = try sandbox.certprov(["fetch", "--force"] + configuration)
-        #expect(fetched.status == 0 && fetched.stderr.contains(text), "\(fetched)")
+        let fetched = try sandbox.certprov(["fetch", "--force"] + configuration).expect(stderr: text)
         #expect(fetched.stderr.contains("alert unknown_ca"), "\(fetched)")
-        let document = try sandbox.certprov(["fetch", "--force", "--json"] + configuration)
-        #expect(document.status == 0 && document.stdout.contains(text) && document.stderr.isEmpty, "\(document)")
+        try sandbox.certprov(["fetch", "--force", "--json"] + configuration).expect(stdout: text, stderr: "")
         #expect(server.issued == 3)
     }
 
     @Test func eachTroubleHasItsStatus() async throws {
         let server = try await ESTServer.start("--auth", "basic", "--pending", "9", "--retry-after", "3600")
         let configuration = try sandbox.configure(server)
-        let pending = try sandbox.certprov(["fetch"] + configuration)
-        #expect(pending.status == 75 && pending.stderr.contains("has not decided"), "\(pending)")
+        try sandbox.certprov(["fetch"] + configuration).expect(75, stderr: "has not decided")
         let password = try sandbox.write("wrong".utf8, to: "password")
-        let wrong = try sandbox.certprov(["fetch"] + configuration)
-        #expect(wrong.status == 77 && wrong.stderr.contains("401"), "\(wrong)")
+        let wrong = try sandbox.certprov(["fetch"] + configuration).expect(77, stderr: "401")
         #expect(!wrong.stderr.contains("wrong\""), "\(password)")
     }
 }

@@ -12,16 +12,14 @@ import Testing
         sandbox = try Sandbox()
         prefix = sandbox.path + "/prefix"
         let bin = URL(filePath: BuiltCommand.path).deletingLastPathComponent().path
-        let installed = try sandbox.run([Self.script, bin, prefix])
-        try #require(installed.status == 0, "\(installed)")
+        try sandbox.run([Self.script, bin, prefix]).require()
     }
 
     private static let script = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent().appending(path: "Scripts/install").path
 
     @Test func theCommandRuns() throws {
-        let output = try sandbox.run([prefix + "/bin/certprov", "connect", "--help"])
-        #expect(output.status == 0 && output.stdout.contains("--trust-anchors"), "\(output)")
+        let output = try sandbox.run([prefix + "/bin/certprov", "connect", "--help"]).expect(stdout: "--trust-anchors")
         let help = try sandbox.run([prefix + "/bin/certprov", "help", "connect"])
         #expect(help.status == 0 && help.stdout == output.stdout, "\(help)")
     }
@@ -44,8 +42,7 @@ import Testing
 
     @Test func theShellsHaveTheirCompletions() throws {
         let bash = prefix + "/share/bash-completion/completions/certprov"
-        let checked = try sandbox.run(["/bin/bash", "-n", bash])
-        #expect(checked.status == 0, "\(checked)")
+        try sandbox.run(["/bin/bash", "-n", bash]).expect()
         for file in [bash, prefix + "/share/zsh/site-functions/_certprov"] {
             let text = String(decoding: try contents(file), as: UTF8.self)
             #expect(text.contains("fetch") && text.contains("--trust-anchors"), "\(file)")
@@ -88,8 +85,7 @@ import Testing
 
     @Test func desktopsTakeTheHandlerOfRequests() throws {
         let path = prefix + "/share/applications/certprov-requests.desktop"
-        let output = try sandbox.run(["/usr/bin/desktop-file-validate", path])
-        #expect(output.status == 0 && output.stdout.isEmpty && output.stderr.isEmpty, "\(output)")
+        try sandbox.run(["/usr/bin/desktop-file-validate", path]).expect(stdout: "", stderr: "")
         let text = String(decoding: try contents(path), as: UTF8.self)
         #expect(text.contains("\nExec=\(prefix)/bin/certprov requests open "), "\(text)")
     }
@@ -127,15 +123,13 @@ import Testing
     @Test func theUnitsNameTheProgramWhereItWillBe() throws {
         let bin = URL(filePath: BuiltCommand.path).deletingLastPathComponent().path
         let staged = sandbox.path + "/stage"
-        let output = try sandbox.run([Self.script, bin, staged + "/usr"], with: ["DESTDIR": staged])
-        #expect(output.status == 0, "\(output)")
+        try sandbox.run([Self.script, bin, staged + "/usr"], with: ["DESTDIR": staged]).expect()
         let unit = try contents(staged + "/usr/lib/systemd/system/certprov-renew@.service")
         #expect(String(decoding: unit, as: UTF8.self).contains("\nExecStart=/usr/bin/certprov renew --config "))
     }
 
     @Test func uninstallLeavesNothing() throws {
-        let removed = try sandbox.run([Self.script, "--remove", prefix])
-        #expect(removed.status == 0, "\(removed)")
+        try sandbox.run([Self.script, "--remove", prefix]).expect()
         let files = try FileManager.default.subpathsOfDirectory(atPath: prefix).filter {
             mode(prefix + "/" + $0) != nil
         }

@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 import TestSupport
 import Testing
 
@@ -34,6 +35,27 @@ extension Output {
         try stderr.split(separator: "\n").map { try Self.document($0 + "\n", "Error", sourceLocation) }
     }
 
+    /// Expects this exit status, and these texts on the streams; `""` is for a stream without output.
+    @discardableResult
+    func expect(
+        _ status: Int32? = 0, stdout: String..., stderr: String..., about subject: Any = "",
+        sourceLocation: SourceLocation = #_sourceLocation
+    ) -> Output {
+        #expect(self.status == status, "\(subject) \(self)", sourceLocation: sourceLocation)
+        for (stream, texts) in [(self.stdout, stdout), (self.stderr, stderr)] {
+            let missing = texts.filter { $0.isEmpty ? !stream.isEmpty : !stream.contains($0) }
+            #expect(missing.isEmpty, "\(subject) \(self)", sourceLocation: sourceLocation)
+        }
+        return self
+    }
+
+    /// Requires this exit status.
+    @discardableResult
+    func require(_ status: Int32 = 0, sourceLocation: SourceLocation = #_sourceLocation) throws -> Output {
+        try #require(self.status == status, "\(self)", sourceLocation: sourceLocation)
+        return self
+    }
+
     /// Expects a failure that `--json` describes in one object on stderr, with nothing on stdout.
     @discardableResult
     func expectFailure(
@@ -58,9 +80,18 @@ extension Output {
         let page = try Page("Documentation/Monitoring.md").text
         #expect(page.contains("\n### \(kind)\n") || page.contains("`\(kind)`"), sourceLocation: sourceLocation)
         let value = try #require(json.value, sourceLocation: sourceLocation)
-        let sorted = try JSONSerialization.data(
-            withJSONObject: value, options: [.sortedKeys, .withoutEscapingSlashes])
+        let sorted = try JSONSerialization.data(withJSONObject: value, options: [.sortedKeys, .withoutEscapingSlashes])
         #expect(text == String(decoding: sorted, as: UTF8.self) + "\n", sourceLocation: sourceLocation)
         return json
+    }
+}
+
+extension Subprocess {
+    /// Waits for what a process does that goes on.
+    func waitUntil(_ isSo: () throws -> Bool) throws {
+        while try !isSo() {
+            try #require(!hasEnded, "\(wait())")
+            usleep(1000)
+        }
     }
 }

@@ -6,22 +6,15 @@ import Testing
 /// Keys made on a token, from the command line.
 @Suite struct KeygenTests {
     private let sandbox: Sandbox
-    private let variables: [String: String]
+    private let token: SoftToken
+    private var variables: [String: String] { token.variables }
     private let options = [
-        "--uri", "pkcs11:token=demo", "--set", "module-path=/usr/lib/softhsm/libsofthsm2.so", "--set",
-        "pin-source=env:PIN",
+        "--uri", "pkcs11:token=demo", "--set", "module-path=\(SoftToken.library)", "--set", "pin-source=env:PIN",
     ]
 
     init() throws {
         sandbox = try Sandbox()
-        try #require(mkdir(sandbox.path + "/tokens", 0o700) == 0)
-        let configuration = try sandbox.write(
-            "directories.tokendir = \(sandbox.path)/tokens\nlog.level = ERROR\n", to: "softhsm2.conf")
-        variables = ["SOFTHSM2_CONF": configuration, "PIN": "123456"]
-        let output = try sandbox.run(
-            ["softhsm2-util", "--init-token", "--free", "--label", "demo", "--pin", "123456", "--so-pin", "12345678"],
-            with: variables)
-        try #require(output.status == 0, "\(output)")
+        token = try SoftToken(in: sandbox)
     }
 
     private func certprov(_ command: String, _ more: String...) throws -> Output {
@@ -32,47 +25,21 @@ import Testing
     private static let names =
         "DNS:client.example, URI:https://a.example/x,y, othername: UPN::alice@example.com"
 
-    /// The number of objects on the token, as OpenSC's tool sees them.
-    private func count() throws -> Int {
-        let output = try sandbox.run(
-            [
-                "pkcs11-tool", "--module", "/usr/lib/softhsm/libsofthsm2.so", "--token-label", "demo", "--login",
-                "--pin",
-                "123456", "-O",
-            ], with: variables)
-        try #require(output.status == 0, "\(output)")
-        return output.stdout.split(separator: "\n").count { $0.contains(" Object; ") }
-    }
-
-    /// Has the fixtures' authority issue a certificate for a request.
-    private func issue(_ request: String, to name: String, serial: Int, days: Int = 30) throws -> String {
-        let file = sandbox.path + "/" + name
-        let output = try sandbox.shell(
-            #"""
-            printf 'keyUsage=critical,digitalSignature\nextendedKeyUsage=clientAuth\n' >"$2.ext" &&
-            openssl x509 -req -in "$1" -copy_extensions copy -CA "$3" -CAkey "$4" -set_serial "$5" -days "$6" -extfile "$2.ext" -out "$2" &&
-            cat "$3" >>"$2"
-            """#, request, file, Fixtures.path("intermediate.pem"), Fixtures.path("intermediate.key"), String(serial),
-            String(days))
-        try #require(output.status == 0, "\(output)")
-        return file
-    }
+    private func count() throws -> Int { try token.objects().count }
 
     @Test func aTokenIsEnrolledByHand() throws {
         let request = sandbox.path + "/client.csr"
         let made = try certprov(
             "keygen", "--subject", "CN=client,O=Example", "--san", "dns:client.example", "--san",
-            "uri:https://a.example/x,y", "--san", "upn:alice@example.com", "--out", request)
-        #expect(made.status == 0 && made.stderr.isEmpty, "\(made)")
+            "uri:https://a.example/x,y", "--san", "upn:alice@example.com", "--out", request
+        ).expect(stderr: "")
         #expect(made.stdout.hasPrefix("pkcs11:") && made.stdout.contains("object=client;type=private\n"), "\(made)")
         #expect(mode(request) == 0o644)
-        let verified = try sandbox.run(["openssl", "req", "-verify", "-noout", "-text", "-in", request])
-        #expect(verified.status == 0 && verified.stdout.contains(Self.names), "\(verified)")
+        try sandbox.run(["openssl", "req", "-verify", "-noout", "-text", "-in", request]).expect(stdout: Self.names)
 
-        let stored = try certprov("store-certificate", try issue(request, to: "client.pem", serial: 91))
-        #expect(stored.status == 0 && stored.stdout.contains("CN=client,O=Example"), "\(stored)")
-        let listed = try certprov("list", "--json")
-        let item = try listed.document("IdentityList")["items"][0]
+        try certprov("store-certificate", try sandbox.issue(request, to: "client.pem", serial: 91)).expect(
+            stdout: "CN=client,O=Example")
+        let item = try certprov("list", "--json").document("IdentityList")["items"][0]
         #expect(item["subject"].string == "CN=client,O=Example" && item["chainLength"].int == 2)
         #expect(
             item["subjectAlternativeNames"].array.map(\.string) == [
@@ -83,7 +50,7 @@ import Testing
         #expect(try count() == 4)
 
         // A renewed certificate for the same key takes the old one's place when that is asked for.
-        let renewed = try issue(request, to: "renewed.pem", serial: 92, days: 31)
+        let renewed = try sandbox.issue(request, to: "renewed.pem", serial: 92, days: 31)
         let replaced = try certprov("store-certificate", "--replace", "--json", renewed)
         #expect(try replaced.document("Identity")["identity"]["serialNumber"].string == "5c", "\(replaced)")
         #expect(try count() == 4)
@@ -102,9 +69,8 @@ import Testing
             "uri:https://a.example/x,y", "--san", "upn:alice@example.com", "--out", first)
         let key = made.stdout.trimmingCharacters(in: .newlines)
         #expect(made.status == 0, "\(made)")
-        let old = try issue(first, to: "client.pem", serial: 93)
-        let stored = try certprov("store-certificate", old)
-        #expect(stored.status == 0 && stored.stderr.isEmpty, "\(stored)")
+        let old = try sandbox.issue(first, to: "client.pem", serial: 93)
+        try certprov("store-certificate", old).expect(stderr: "")
         let objects = try count()
 
         // The names are those of the certificate, and the key is the same.
@@ -113,7 +79,7 @@ import Testing
         #expect(try requested.status == 0 && requested.stdout == key + "\n" && count() == objects, "\(requested)")
         func details(_ file: String) throws -> String {
             let output = try sandbox.run(["openssl", "req", "-verify", "-noout", "-subject", "-pubkey", "-in", file])
-            #expect(output.status == 0, "\(output)")
+                .expect()
             return output.stdout
         }
         #expect(try details(first) == details(second))
@@ -123,20 +89,16 @@ import Testing
         }
 
         // Both stay: the newer one is used, with a remark. The remark goes with the old one.
-        let renewed = try issue(second, to: "renewed.pem", serial: 94, days: 31)
-        let kept = try certprov("store-certificate", renewed)
-        #expect(kept.status == 0 && kept.stderr.contains("more than one certificate for one key"), "\(kept)")
-        let listed = try certprov("list")
-        #expect(listed.status == 0 && listed.stderr.contains("more than one certificate for one key"), "\(listed)")
+        let renewed = try sandbox.issue(second, to: "renewed.pem", serial: 94, days: 31)
+        try certprov("store-certificate", renewed).expect(stderr: "more than one certificate for one key")
+        try certprov("list").expect(stderr: "more than one certificate for one key")
         let fetched = try certprov("fetch", "--json")
         #expect(try fetched.document("Identity")["identity"]["serialNumber"].string == "5e", "\(fetched)")
         // An older one takes no place.
         try certprov("store-certificate", "--replace", "--json", old)
             .expectFailure("operationNotAllowed", status: 75)
-        let replaced = try certprov("store-certificate", "--replace", renewed)
-        #expect(replaced.status == 0, "\(replaced)")
-        let alone = try certprov("list")
-        #expect(alone.status == 0 && alone.stderr.isEmpty, "\(alone)")
+        try certprov("store-certificate", "--replace", renewed).expect()
+        try certprov("list").expect(stderr: "")
 
         // Other names, by the key's URI alone, and mistakes.
         let other = try certprov("keygen", "--for", "pkcs11:token=demo;object=client", "--subject", "CN=other")
@@ -146,16 +108,15 @@ import Testing
         }
         let pin = try certprov("keygen", "--for", "pkcs11:token=demo?pin-value=123456")
         #expect(pin.status == 64 && !pin.stderr.contains("123456"), "\(pin)")
-        let absent = try certprov("keygen", "--for", "pkcs11:token=demo;object=none", "--subject", "CN=x")
-        #expect(absent.status == 66 && absent.stderr.contains("'\(key)'"), "\(absent)")
+        try certprov("keygen", "--for", "pkcs11:token=demo;object=none", "--subject", "CN=x").expect(
+            66, stderr: "'\(key)'")
     }
 
     /// A request whose CA has not answered yet is made once more.
     @Test func aKeyWithoutACertificateGetsAnotherRequest() throws {
         let key = try certprov("keygen", "--label", "x", "--out", sandbox.path + "/x.csr").stdout.trimmingCharacters(
             in: .newlines)
-        let unnamed = try certprov("keygen", "--for", key)
-        #expect(unnamed.status == 66 && unnamed.stderr.contains("--subject"), "\(unnamed)")
+        try certprov("keygen", "--for", key).expect(66, stderr: "--subject")
         let named = try certprov("keygen", "--for", key, "--subject", "CN=x")
         #expect(try named.status == 0 && named.stdout.hasPrefix("-----BEGIN") && count() == 2, "\(named)")
     }
@@ -163,25 +124,23 @@ import Testing
     /// The keys of `store:` are in no provider's identity.
     @Test func aStoreWithoutCertificatesIsRefused() throws {
         let request = sandbox.path + "/stored.csr"
-        let made = try sandbox.certprov("keygen", "--key", "store:", "--subject", "CN=stored", "--out", request)
-        #expect(made.status == 0, "\(made)")
+        try sandbox.certprov("keygen", "--key", "store:", "--subject", "CN=stored", "--out", request).expect()
         let stored = try sandbox.certprov(
-            "store-certificate", "--key", "store:", try issue(request, to: "stored.pem", serial: 95))
-        #expect(stored.status == 78 && stored.stdout.isEmpty, "\(stored)")
+            "store-certificate", "--key", "store:", try sandbox.issue(request, to: "stored.pem", serial: 95)
+        ).expect(78, stdout: "")
         #expect(stored.stderr.contains("'store:' keeps no certificates"), "\(stored)")
     }
 
     @Test("list of an absent token fails, as that of an absent file does")
     func anAbsentTokenIsAnError() throws {
-        let output = try sandbox.certprov(
-            ["list", "--uri", "pkcs11:token=gone", "--set", "module-path=/usr/lib/softhsm/libsofthsm2.so"],
-            with: variables)
-        #expect(output.status == 69 && output.stderr.contains("No token matches 'pkcs11:token=gone'"), "\(output)")
+        try sandbox.certprov(
+            ["list", "--uri", "pkcs11:token=gone", "--set", "module-path=\(SoftToken.library)"],
+            with: variables
+        ).expect(69, stderr: "No token matches 'pkcs11:token=gone'")
     }
 
     @Test func theDocumentHasRequestAndKey() throws {
-        let output = try certprov("keygen", "--json", "--label", "a+b", "--key-type", "rsa2048")
-        let document = try output.document("KeyPair")
+        let document = try certprov("keygen", "--json", "--label", "a+b", "--key-type", "rsa2048").document("KeyPair")
         #expect(document["provider"].string == "pkcs11")
         #expect(document["key"]["algorithm"].string == "RSA" && document["key"]["location"].string == "token")
         let pem = try #require(document["certificateRequest"].string)
@@ -203,8 +162,8 @@ import Testing
             (73, ["--label", "x", "--out", existing]), (73, ["--label", "x", "--out", sandbox.path + "/none/x"]),
             (73, ["--label", "x", "--force", "--out", "/dev/null"]),
         ] {
-            let output = try sandbox.certprov(["keygen"] + options + arguments, with: variables)
-            #expect(output.status == Int32(status) && output.stdout.isEmpty, "\(arguments): \(output)")
+            try sandbox.certprov(["keygen"] + options + arguments, with: variables).expect(
+                Int32(status), stdout: "", about: arguments)
         }
         #expect(try contents(existing) == Array("mine".utf8) && count() == 0)
         #expect(try certprov("keygen", "--label", "x", "--force", "--out", existing).status == 0)
@@ -248,18 +207,8 @@ import Testing
 
     /// At any moment: no key is left that no command names, and none is destroyed whose request may be out. One that was killed
     /// while it wrote its request leaves its key, and the next one names it.
-    ///
-    /// The token is elsewhere, as a network's would be: behind p11-kit's server. SoftHSM itself does not bear to be
-    /// killed while it writes.
     @Test func killedItLeavesNoKeyWithoutARequest() throws {
-        let socket = sandbox.path + "/p11-kit"
-        let configuration = try #require(variables["SOFTHSM2_CONF"])
-        let server = try Subprocess([
-            "SOFTHSM2_CONF=" + configuration, "p11-kit", "server", "-f", "-n", socket, "-p", TokenTests.library,
-            "pkcs11:token=demo",
-        ])
-        try #require(server.readLine() != nil)
-        let remote = variables.merging(["P11_KIT_SERVER_ADDRESS": "unix:path=" + socket]) { $1 }
+        let (server, remote) = try token.serve()
         let arguments = [
             "keygen", "--uri", "pkcs11:token=demo", "--set", "module-path=\(try P11KitClient.path())", "--set",
             "pin-source=env:PIN", "--label", "x",
@@ -267,8 +216,7 @@ import Testing
         func request(_ name: String) -> [String] { arguments + ["--out", "\(sandbox.path)/\(name).csr"] }
 
         let start = ContinuousClock.now
-        let first = try sandbox.certprov(request("first"), with: remote)
-        try #require(first.status == 0, "\(first)")
+        try sandbox.certprov(request("first"), with: remote).require()
         var kills = KillMoments(40, within: ContinuousClock.now - start)
         var round = 0
         var named: Set<Substring> = []
@@ -280,9 +228,7 @@ import Testing
             let process = try sandbox.start([BuiltCommand.path] + request("\(round)"), with: remote)
             note(kills.kill(process))
             round += 1
-            // Two in a row that were killed in their login leave the PIN in doubt, which is not what this is about.
-            for name in try FileManager.default.subpathsOfDirectory(atPath: sandbox.path)
-            where name.split(separator: "/").last?.hasPrefix("pins-") == true { unlink("\(sandbox.path)/\(name)") }
+            try token.forgetLogins()
         }
         #expect(kills.haveLanded, "only \(kills.killed) were killed in time")
         // The output has no reader.
@@ -292,15 +238,12 @@ import Testing
             until grep -q pkcs11: errors; do kill -0 $keygen || exit 1; sleep 0.01; done
             kill -9 $keygen; wait $keygen; [ $? = 137 ]
             """#
-        let blocked = try sandbox.run(["/bin/sh", "-c", script, "sh"] + arguments, with: remote)
-        #expect(blocked.status == 0, "\(blocked)")
+        try sandbox.run(["/bin/sh", "-c", script, "sh"] + arguments, with: remote).expect()
 
-        let last = try sandbox.certprov(request("last"), with: remote)
-        #expect(last.status == 0, "\(last)")
+        let last = try sandbox.certprov(request("last"), with: remote).expect()
         note(last)
         #expect(!named.isEmpty)
-        let again = try sandbox.certprov(request("again"), with: remote)
-        #expect(again.status == 0 && again.stderr.isEmpty, "\(again)")
+        try sandbox.certprov(request("again"), with: remote).expect(stderr: "")
         let files = try FileManager.default.contentsOfDirectory(atPath: sandbox.path).count { $0.hasSuffix(".csr") }
         let objects = try count()
         let found = "\(objects) objects, \(files) requests, \(named)"
@@ -310,12 +253,9 @@ import Testing
     }
 
     @Test func certificatesOfOthersAreRefused() throws {
-        let foreign = try certprov("store-certificate", Fixtures.path("ec.pem"))
-        #expect(foreign.status == 66, "\(foreign)")
-        let damaged = try certprov("store-certificate", try sandbox.write("x", to: "damaged.pem"))
-        #expect(damaged.status == 65, "\(damaged)")
-        let missing = try certprov("store-certificate", sandbox.path + "/missing.pem")
-        #expect(missing.status == 66, "\(missing)")
+        try certprov("store-certificate", Fixtures.path("ec.pem")).expect(66)
+        try certprov("store-certificate", try sandbox.write("x", to: "damaged.pem")).expect(65)
+        try certprov("store-certificate", sandbox.path + "/missing.pem").expect(66)
         #expect(try count() == 0)
     }
 }

@@ -11,7 +11,7 @@ import Testing
     /// Returns the output of `openssl x509` about a leaf, in the command's words.
     private func openssl(_ name: String, _ options: String...) throws -> String {
         let output = try sandbox.run(["openssl", "x509", "-in", Fixtures.path("\(name).pem"), "-noout"] + options)
-        try #require(output.status == 0, "\(output)")
+            .require()
         return output.stdout.trimmingCharacters(in: .newlines)
     }
 
@@ -34,8 +34,8 @@ import Testing
         let path = Fixtures.path("ec.p12")
         let secret = "password-source=env:P12_PASSWORD"
         let plain = try sandbox.certprov(
-            ["list", "--json", "--provider", "pkcs12", "--set", "path=\(path)", "--set", secret])
-        #expect(plain.status == 0 && plain.stdout.contains("\"IdentityList\""))
+            ["list", "--json", "--provider", "pkcs12", "--set", "path=\(path)", "--set", secret]).expect(
+                stdout: "\"IdentityList\"")
         for form in [
             ["--provider=pkcs12", "--set=path=\(path)", "--set=\(secret)", "--json"],
             ["-v", "--provider", "pkcs12", "--set", "path=\(path)", "--set", secret, "--json"],
@@ -50,8 +50,7 @@ import Testing
         ["file.p12"], ["--json", "yes"], ["--provider", "pkcs12", "--bogus", "x"], ["--out", "x"],
     ])
     func optionsThatMakeNoSenseAreRefused(options: [String]) throws {
-        let output = try sandbox.certprov(["list"] + options)
-        #expect(output.status == 64 && output.stdout.isEmpty, "\(output)")
+        let output = try sandbox.certprov(["list"] + options).expect(64, stdout: "")
         #expect(output.stderr.contains(options.contains("--json") ? "\"usage\"" : "certprov list --help"), "\(output)")
     }
 
@@ -63,13 +62,11 @@ import Testing
             ["--json", "--uri", "pkcs11:token=a", "--uri", "pkcs11:token=b"],
         ])
     func anOptionThatIsGivenTwiceIsRefused(options: [String]) throws {
-        let output = try sandbox.certprov(["list"] + options)
-        #expect(output.status == 64 && output.stdout.isEmpty && output.stderr.contains("is given twice"), "\(output)")
+        try sandbox.certprov(["list"] + options).expect(64, stdout: "", stderr: "is given twice")
     }
 
     @Test func aFlagMayBeRepeated() throws {
-        let output = try sandbox.certprov(["list", "--json", "--json"] + adHoc(Fixtures.path("ec.p12")))
-        #expect(output.status == 0, "\(output)")
+        try sandbox.certprov(["list", "--json", "--json"] + adHoc(Fixtures.path("ec.p12"))).expect()
     }
 
     struct Row: Sendable, CustomTestStringConvertible {
@@ -87,8 +84,8 @@ import Testing
         Row(name: "legacy", algorithm: "RSA", curve: nil, bits: 2048),
     ])
     func saysWhatOpenSSLSays(row: Row) throws {
-        let output = try sandbox.certprov(["list", "--json"] + adHoc(Fixtures.path("\(row.name).p12")))
-        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+        let output = try sandbox.certprov(["list", "--json"] + adHoc(Fixtures.path("\(row.name).p12"))).expect(
+            stderr: "")
         let document = try output.document("IdentityList")
         #expect(document.keys == ["apiVersion", "errors", "items", "kind", "warnings"])
         #expect(document["items"].array.count == 1 && document["errors"].array.isEmpty)
@@ -128,8 +125,7 @@ import Testing
     }
 
     @Test func printsATable() throws {
-        let output = try sandbox.certprov(["list"] + adHoc(Fixtures.path("rsa.p12")))
-        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+        let output = try sandbox.certprov(["list"] + adHoc(Fixtures.path("rsa.p12"))).expect(stderr: "")
         let lines = output.stdout.split(separator: "\n")
         #expect(lines.count == 2)
         let columns = lines.map { $0.split(separator: " ").map(String.init) }
@@ -141,8 +137,7 @@ import Testing
     @Test func takesAnEmptyPassword() throws {
         for password in [[], ["--set", "password-source=env:EMPTY"]] {
             let arguments = ["list", "--json", "--provider", "pkcs12", "--set", "path=\(Fixtures.path("empty.p12"))"]
-            let output = try sandbox.certprov(arguments + password, with: ["EMPTY": ""])
-            #expect(output.status == 0, "\(output)")
+            let output = try sandbox.certprov(arguments + password, with: ["EMPTY": ""]).expect()
             #expect(try output.document("IdentityList")["items"][0]["alias"].string == "plain")
         }
     }
@@ -175,37 +170,28 @@ import Testing
     }
 
     struct Failure: Sendable, CustomTestStringConvertible {
-        var testDescription: String
-        var code: String
-        var status: Int32
-        var arguments: [String]
+        let testDescription, code: String
+        let status: Int32
+        let arguments: [String]
+
+        init(_ about: String, _ code: String, _ status: Int32, _ arguments: [String]) {
+            (testDescription, self.code, self.status, self.arguments) = (about, code, status, arguments)
+        }
     }
 
     @Test(arguments: [
-        Failure(
-            testDescription: "wrong password", code: "wrongPassword", status: 77,
-            arguments: adHoc(Fixtures.path("a.p12"), password: "env:HOME")),
-        Failure(testDescription: "no file", code: "fileNotFound", status: 66, arguments: adHoc("/nonexistent.p12")),
-        Failure(
-            testDescription: "not PKCS#12", code: "malformedData", status: 65,
-            arguments: adHoc(Fixtures.path("a.pem"))),
-        Failure(
-            testDescription: "no such alias", code: "notFound", status: 66,
-            arguments: adHoc(Fixtures.path("a.p12"), "--set", "alias=b")),
-        Failure(testDescription: "a device", code: "configurationInvalid", status: 78, arguments: adHoc("/dev/zero")),
-        Failure(
-            testDescription: "no provider of that name", code: "configurationInvalid", status: 78,
-            arguments: ["--provider", "nosuch", "--set", "a=b"]),
-        Failure(
-            testDescription: "no such parameter", code: "unsupportedParameter", status: 78,
-            arguments: adHoc(Fixtures.path("a.p12"), "--set", "x=y")),
-        Failure(testDescription: "no configuration", code: "configurationMissing", status: 78, arguments: []),
+        Failure("wrong password", "wrongPassword", 77, adHoc(Fixtures.path("a.p12"), password: "env:HOME")),
+        Failure("no file", "fileNotFound", 66, adHoc("/nonexistent.p12")),
+        Failure("not PKCS#12", "malformedData", 65, adHoc(Fixtures.path("a.pem"))),
+        Failure("no such alias", "notFound", 66, adHoc(Fixtures.path("a.p12"), "--set", "alias=b")),
+        Failure("a device", "configurationInvalid", 78, adHoc("/dev/zero")),
+        Failure("no provider of that name", "configurationInvalid", 78, ["--provider", "nosuch", "--set", "a=b"]),
+        Failure("no such parameter", "unsupportedParameter", 78, adHoc(Fixtures.path("a.p12"), "--set", "x=y")),
+        Failure("no configuration", "configurationMissing", 78, []),
     ])
     func failsWithOneErrorObject(row: Failure) throws {
-        let output = try sandbox.certprov(["fetch", "--json"] + row.arguments)
-        try output.expectFailure(row.code, status: row.status)
-        let text = try sandbox.certprov(["fetch"] + row.arguments)
-        #expect(text.status == row.status && text.stdoutBytes.isEmpty, "\(text)")
+        try sandbox.certprov(["fetch", "--json"] + row.arguments).expectFailure(row.code, status: row.status)
+        let text = try sandbox.certprov(["fetch"] + row.arguments).expect(row.status, stdout: "")
         #expect(text.stderr.hasPrefix("certprov: ") && text.stderr.hasSuffix("[\(row.code)]\n"), "\(text)")
     }
 

@@ -21,9 +21,8 @@ import Testing
     /// Also where nothing else in the process has loaded p11-kit's configuration.
     @Test func aPathAndAConfiguredNameMayMeanOneModule() throws {
         let host = try TokenHost(.softhsm)
-        let options = host.options(pin: host.pin) + ["--set", "module-path=/usr/lib/softhsm/libsofthsm2.so"]
-        let output = try host.certprov(["list"] + options)
-        #expect(output.status == 0, "\(output)")
+        let options = host.options(pin: host.pin) + ["--set", "module-path=\(SoftToken.library)"]
+        try host.certprov(["list"] + options).expect()
     }
 
     /// Key, request, certificate beside the key, mutual TLS, deletion.
@@ -34,34 +33,30 @@ import Testing
             ["keygen", "--subject", "CN=client,O=Example", "--key-type", test.keyType, "--out", request] + options)
         try #require(made.status == 0 && made.stderr.isEmpty, "\(made)")
         #expect(try host.leftInTPM().isEmpty)
-        let verified = try host.sandbox.run(["openssl", "req", "-verify", "-noout", "-in", request])
-        #expect(verified.status == 0, "\(verified)")
+        try host.sandbox.run(["openssl", "req", "-verify", "-noout", "-in", request]).expect()
         let fresh = try host.contents()
         #expect(fresh.kinds == ["private-key", "public-key"] && fresh.ids.count == 1, "\(fresh)")
         // The TPM has room for three sessions, which only the command itself makes here.
         for _ in 0..<4 {
-            let listed = try host.certprov(["list"] + options)
-            try #require(listed.status == 0, "\(listed)")
+            try host.certprov(["list"] + options).require()
         }
         let abilities = try #require(fresh.privateKeys.first).dropFirst(2)
         // tpm2-pkcs11 makes no key that may not decrypt.
         #expect(Set(abilities) == Set(["sign", "sensitive"] + (test.module.isTPM ? ["decrypt"] : [])), "\(fresh)")
 
-        let chain = try issue(request, in: host.sandbox)
-        let stored = try host.certprov(["store-certificate", chain] + options)
-        #expect(stored.status == 0 && stored.stdout.contains("CN=client,O=Example"), "\(stored)")
+        let chain = try host.sandbox.issue(request, to: "client.pem", serial: 91)
+        try host.certprov(["store-certificate", chain] + options).expect(stdout: "CN=client,O=Example")
         #expect(try host.leftInTPM().isEmpty)
         #expect(try host.contents().kinds == ["certificate", "certificate", "private-key", "public-key"])
         try host.connect(trustedBy: Fixtures.path("ca.pem"), options)
 
-        let deleted = try host.certprov(["delete", "--yes", "--set", "delete-objects=true"] + options)
-        #expect(deleted.status == 0, "\(deleted)")
+        try host.certprov(["delete", "--yes", "--set", "delete-objects=true"] + options).expect()
         #expect(try host.leftInTPM().isEmpty)
 
         // A key whose request cannot be written is destroyed again.
-        let unwritten = try host.certprov(
-            ["keygen", "--subject", "CN=client", "--key-type", test.keyType, "--out", "/proc/client.csr"] + options)
-        #expect(unwritten.status == 73, "\(unwritten)")
+        try host.certprov(
+            ["keygen", "--subject", "CN=client", "--key-type", test.keyType, "--out", "/proc/client.csr"] + options
+        ).expect(73)
         #expect(try host.leftInTPM().isEmpty)
         // The issuer's certificate may be others' issuer too.
         #expect(try host.contents().kinds == ["certificate"])
@@ -87,8 +82,7 @@ import Testing
         #expect(try host.contents().ids == first.ids)
         try host.connect(trustedBy: authority, configuration)
 
-        let renewed = try host.certprov(["fetch", "--force"] + configuration)
-        #expect(renewed.status == 0, "\(renewed)")
+        try host.certprov(["fetch", "--force"] + configuration).expect()
         #expect(try host.leftInTPM().isEmpty)
         // The server knows the client by the old key, which is there until the new certificate is.
         #expect(try server.requests().last?["operation"] as? String == "simplereenroll")
@@ -96,8 +90,7 @@ import Testing
         #expect(second.kinds == first.kinds && second.privateKeys != first.privateKeys, "\(second)")
         try host.connect(trustedBy: authority, configuration)
 
-        let deleted = try host.certprov(["delete", "--yes"] + configuration)
-        #expect(deleted.status == 0, "\(deleted)")
+        try host.certprov(["delete", "--yes"] + configuration).expect()
         #expect(try host.leftInTPM().isEmpty)
         #expect(try host.contents().kinds == ["certificate"])
     }
@@ -105,35 +98,14 @@ import Testing
     private func configure(
         _ host: TokenHost, _ server: ESTServer, _ keyType: String, label: String = ""
     ) throws -> [String] {
-        try host.sandbox.write(ESTServer.password, to: "password")
-        let file = try host.sandbox.write(
+        try host.sandbox.configure(
+            server, label: label,
             """
-            CertificateProvider = mdm
-            CertificateProvider.mdm.protocol = est
-            CertificateProvider.mdm.url = https://localhost:\(server.port)\(label)
-            CertificateProvider.mdm.trust-anchors = \(server.directory["ca.pem"])
-            CertificateProvider.mdm.username = \(ESTServer.user)
-            CertificateProvider.mdm.password-source = file:\(host.sandbox.path)/password
-            CertificateProvider.mdm.subject = CN=client,O=Example
             CertificateProvider.mdm.key = pkcs11:token=host?module-name=token
             CertificateProvider.mdm.key-type = \(keyType)
             CertificateProvider.mdm.key-pin-source = file:\(host.pin)
 
-            """, to: "client\(label.isEmpty ? "" : "-failing").properties")
-        return ["--config", file]
-    }
-
-    /// Has the fixtures' authority issue a certificate for a request, and returns the chain's file.
-    private func issue(_ request: String, in sandbox: Sandbox) throws -> String {
-        let chain = sandbox.path + "/client.pem"
-        let output = try sandbox.shell(
-            #"""
-            printf 'keyUsage=critical,digitalSignature\nextendedKeyUsage=clientAuth\n' >"$2.ext" &&
-            openssl x509 -req -in "$1" -CA "$3" -CAkey "$4" -set_serial 91 -days 30 -extfile "$2.ext" -out "$2" &&
-            cat "$3" >>"$2"
-            """#, request, chain, Fixtures.path("intermediate.pem"), Fixtures.path("intermediate.key"))
-        try #require(output.status == 0, "\(output)")
-        return chain
+            """)
     }
 }
 
@@ -143,8 +115,8 @@ extension TokenHost {
         for (version, name) in [("-tls1_2", "TLS 1.2"), ("-tls1_3", "TLS 1.3")] {
             let server = try TLSServer(in: sandbox, ["-Verify", "3", "-CAfile", authority, version])
             let output = try certprov(
-                ["connect", "localhost:\(server.port)", "--trust-anchors", server.certificate, "--json"] + options)
-            #expect(output.status == 0, "\(output)")
+                ["connect", "localhost:\(server.port)", "--trust-anchors", server.certificate, "--json"] + options
+            ).expect()
             let document = try output.document("Connection")
             #expect(document["tlsVersion"].string == name)
             #expect(document["identity"]["key"]["location"].string == "token")
@@ -160,23 +132,25 @@ final class TLSServer: Sendable {
     let certificate: String
     private let process: Subprocess
 
-    init(in sandbox: Sandbox, _ options: [String]) throws {
+    convenience init(in sandbox: Sandbox, _ options: [String]) throws {
+        let script = """
+            [ -f server.pem ] || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc \\
+                -keyout server.key -out server.pem -days 2 -subj /CN=localhost \\
+                -addext subjectAltName=DNS:localhost 2>errors || exit
+            exec openssl s_server -accept 127.0.0.1:0 -cert server.pem -key server.key -www \\
+                -verify_return_error "$@"
+            """
+        try self.init(in: sandbox, command: ["/bin/sh", "-c", script, "sh"] + options)
+    }
+
+    /// - Parameter command: A server that says at which port it accepts connections.
+    init(in sandbox: Sandbox, command: [String]) throws {
         certificate = sandbox.path + "/server.pem"
         let log = sandbox.path + "/server.log"
         // The log of a server before this one names another port.
         unlink(log)
         let process = try sandbox.start(
-            [
-                "/bin/sh", "-c",
-                """
-                cd "$1" && shift || exit
-                [ -f server.pem ] || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc \\
-                    -keyout server.key -out server.pem -days 2 -subj /CN=localhost \\
-                    -addext subjectAltName=DNS:localhost 2>errors || exit
-                exec openssl s_server -accept 127.0.0.1:0 -cert server.pem -key server.key -www \\
-                    -verify_return_error "$@" >server.log 2>&1
-                """, "sh", sandbox.path,
-            ] + options)
+            ["/bin/sh", "-c", #"cd "$1" && shift && exec "$@" >server.log 2>&1"#, "sh", sandbox.path] + command)
         self.process = process
         var port: Substring?
         while port == nil, !process.hasEnded {
@@ -186,7 +160,7 @@ final class TLSServer: Sendable {
             port = lines.first { $0.hasPrefix("ACCEPT") }?.split(separator: ":").last
         }
         guard let port else {
-            throw Subprocess.Failure(description: "openssl s_server does not start: \(process.wait())")
+            throw Subprocess.Failure(description: "the server does not start: \(process.wait())")
         }
         self.port = String(port)
     }

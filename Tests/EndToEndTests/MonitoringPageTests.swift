@@ -16,11 +16,7 @@ import Testing
     /// Writes a property file for a fixture, and stores its identity.
     private func configure(_ fixture: String, isStored: Bool = true) throws {
         let file = try sandbox.copy(fixture, to: fixture)
-        let lines = [
-            "CertificateProvider=pkcs12", "CertificateProvider.pkcs12.path=\(file)",
-            "CertificateProvider.pkcs12.password-source=env:P12_PASSWORD",
-        ]
-        try sandbox.write(lines.joined(separator: "\n"), to: configuration)
+        _ = try sandbox.configure(pkcs12: file, to: configuration)
         if isStored { try #require(try sandbox.certprov("fetch", "--config", configuration).status == 0) }
     }
 
@@ -59,12 +55,7 @@ import Testing
         // A secret that all users can read is a warning.
         let copy = try sandbox.copy("a.p12", to: "open.p12")
         chmod(copy, 0o644)
-        try sandbox.write(
-            """
-            CertificateProvider=pkcs12
-            CertificateProvider.pkcs12.path=\(copy)
-            CertificateProvider.pkcs12.password-source=env:P12_PASSWORD
-            """, to: configuration)
+        _ = try sandbox.configure(pkcs12: copy, to: configuration)
         output = try run(0)
         #expect(output.status == 1 && output.stdout.hasPrefix("WARNING: "), "\(output)")
     }

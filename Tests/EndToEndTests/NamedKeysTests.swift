@@ -38,8 +38,7 @@ import Testing
 
     @Test func theLifeOfAPair() async throws {
         let text = try sandbox.write("a text\n", to: "home/text")
-        let made = try keys("create", "a pair")
-        #expect(made.status == 0 && made.stderr.isEmpty, "\(made)")
+        let made = try keys("create", "a pair").expect(stderr: "")
         #expect(made.stdout.wholeMatch(of: /[A-Za-z0-9+\/]+=*\n/) != nil, "\(made)")
         #expect(try keys("export", "a pair").stdout == made.stdout)
         let pem = try keys("export", "a pair", "--pem")
@@ -49,8 +48,7 @@ import Testing
         let bits = try sandbox.shell(#"cd "$HOME"; openssl pkey -pubin -in key.pem -noout -text"#)
         #expect(bits.stdout.contains("(2048 bit)"), "\(bits)")
         for (options, digest) in [([], "sha512"), (["--hash", "sha256"], "sha256"), (["--hash", "sha512"], "sha512")] {
-            let signed = try sandbox.certprov(["keys", "sign", "a pair", text] + options)
-            #expect(signed.status == 0 && signed.stderr.isEmpty, "\(signed)")
+            let signed = try sandbox.certprov(["keys", "sign", "a pair", text] + options).expect(stderr: "")
             try sandbox.write(signed.stdout, to: "home/signature")
             try verify("a pair", digest)
             // PKCS#1 has one signature of a text.
@@ -62,8 +60,7 @@ import Testing
         #expect(try keys("exists", "a pair").stdout == "true\n")
         let listed = try keys("list")
         #expect(listed.stdout.contains("a pair") && listed.stdout.contains("RSA 2048"), "\(listed)")
-        let again = try keys("create", "a pair", "--type", "p256")
-        #expect(again.status == 73 && again.stdout.isEmpty && again.stderr.contains("[alreadyExists]"), "\(again)")
+        try keys("create", "a pair", "--type", "p256").expect(73, stdout: "", stderr: "[alreadyExists]")
         #expect(try keys("export", "a pair").stdout == made.stdout)
 
         let first = try keys("delete", "a pair")
@@ -73,8 +70,7 @@ import Testing
         let absent = try keys("exists", "a pair")
         #expect(absent.status == 1 && absent.stdout == "false\n" && absent.stderr.isEmpty, "\(absent)")
         for command in [["sign", "a pair", text], ["export", "a pair"], ["export", "a pair", "--pem"]] {
-            let output = try sandbox.certprov(["keys"] + command)
-            #expect(output.status == 66 && output.stdout.isEmpty && output.stderr.contains("[notFound]"), "\(output)")
+            try sandbox.certprov(["keys"] + command).expect(66, stdout: "", stderr: "[notFound]")
         }
         #expect(try keys("list").stdout.isEmpty)
         #expect(try await sealed().isEmpty)
@@ -112,8 +108,7 @@ import Testing
         let long = String(repeating: "é", count: 65)
         for name in ["", ".", ".x", "a/b", "a\nb", "a\u{7f}", long] {
             for command in ["create", "exists", "export", "sign", "delete"] {
-                let output = try keys(command, name)
-                #expect(output.status == 64 && output.stdout.isEmpty, "\(command) \(name): \(output)")
+                try keys(command, name).expect(64, stdout: "", about: "\(command) \(name)")
             }
         }
         for wrong in [
@@ -146,8 +141,7 @@ import Testing
             openssl pkey -in key.pem -outform der -out key.der
             "$CERTPROV" keys import secret key.pem >public
             """#
-        let made = try sandbox.shell(script, key)
-        #expect(made.status == 0 && made.stderr.isEmpty, "\(made)")
+        try sandbox.shell(script, key).expect(stderr: "")
         let parsed = try sandbox.shell(#"openssl pkey -in "$HOME/key.pem" -noout -text"#)
         let parts = parsed.stdout.matches(of: /(?:priv|privateExponent|prime1|prime2):\n((?: +[0-9a-f:]+\n)+)/)
         let secrets = parts.map { part in
@@ -190,15 +184,14 @@ import Testing
         #expect(try sandbox.shell(script).status == 0)
         for file in ["encrypted.pem", "old.pem"] {
             let path = sandbox.path + "/home/" + file
-            let wrong = try keys("import", file, path, "--password-source", "env:P", with: ["P": "other"])
-            #expect(wrong.status == 77 && wrong.stdout.isEmpty && wrong.stderr.contains("[wrongPassword]"), "\(wrong)")
-            let asked = try sandbox.run(["setsid", "--wait", BuiltCommand.path, "keys", "import", file, path])
-            #expect(asked.status == 77 && asked.stderr.contains("[interactionRequired]"), "\(asked)")
+            try keys("import", file, path, "--password-source", "env:P", with: ["P": "other"]).expect(
+                77, stdout: "", stderr: "[wrongPassword]")
+            try sandbox.run(["setsid", "--wait", BuiltCommand.path, "keys", "import", file, path]).expect(
+                77, stderr: "[interactionRequired]")
             #expect(try await sealed().isEmpty)
-            let right = try keys("import", file, path, "--password-source", "env:P", with: ["P": "secret"])
-            #expect(right.status == 0, "\(right)")
-            let twice = try keys("import", "another", path, "--password-source", "env:P", with: ["P": "secret"])
-            #expect(twice.status == 73 && twice.stderr.contains("[alreadyExists]"), "\(twice)")
+            try keys("import", file, path, "--password-source", "env:P", with: ["P": "secret"]).expect()
+            try keys("import", "another", path, "--password-source", "env:P", with: ["P": "secret"]).expect(
+                73, stderr: "[alreadyExists]")
             #expect(try keys("delete", file).stdout == "true\n")
         }
         #expect(try keys("import", "x", Fixtures.path("ec.pem")).status == 65)
@@ -209,17 +202,15 @@ import Testing
     func anIdentitysKey() async throws {
         #expect(try sandbox.certprov(["fetch"] + adHoc(Fixtures.path("ec.p12"))).status == 0)
         let key = try sandbox.copy("ec.key", to: "ec.key")
-        let refused = try keys("import", "x", key)
-        #expect(refused.status == 73 && refused.stdout.isEmpty && refused.stderr.contains("identity"), "\(refused)")
+        try keys("import", "x", key).expect(73, stdout: "", stderr: "identity")
         #expect(try await sealed().isEmpty)
     }
 
     @Test("The key of a pair gets no certificate request")
     func aPairsKey() throws {
         let uri = try keys("create", "x", "--type", "p256", "--json").document("NamedKey")["key"]["uri"].string
-        let refused = try sandbox.certprov("keygen", "--key", "store:", "--for", try #require(uri), "--subject", "CN=x")
-        #expect(
-            refused.status == 75 && refused.stdout.isEmpty && refused.stderr.contains("named pair 'x'"), "\(refused)")
+        try sandbox.certprov("keygen", "--key", "store:", "--for", try #require(uri), "--subject", "CN=x").expect(
+            75, stdout: "", stderr: "named pair 'x'")
     }
 
     // MARK: - Large data
@@ -260,11 +251,8 @@ import Testing
     ///
     /// - Returns: The option that leads to it.
     private func plugin() throws -> [String] {
-        let plugins = sandbox.path + "/plugins"
-        mkdir(plugins, 0o700)
-        let keys = plugins + "/certprov-plugin-keys"
-        try #require(sandbox.run(["install", "-m", "700", BuiltCommand.program("TestPlugin"), keys]).status == 0)
-        return ["--config", try sandbox.write("PluginDirectory = \(plugins)\n", to: "keys.properties")]
+        try sandbox.installTestPlugin("keys")
+        return ["--config", try sandbox.write("PluginDirectory = \(sandbox.path)/plugins\n", to: "keys.properties")]
     }
 
     @Test(
@@ -277,8 +265,7 @@ import Testing
         let part = ProviderID(rawValue: String(uri.dropLast())) ?? ProviderID("store")
         func keys(_ arguments: String...) throws -> Output { try sandbox.certprov(["keys"] + arguments + config) }
         try sandbox.write("a text\n", to: "home/text")
-        let pem = try sandbox.shell(#"openssl genpkey -algorithm ED25519 -out "$HOME/import.pem""#)
-        #expect(pem.status == 0)
+        try sandbox.shell(#"openssl genpkey -algorithm ED25519 -out "$HOME/import.pem""#).expect()
         let start = ContinuousClock.now
         #expect(try keys("create", "pair", "--type", "p256", "--key", uri).status == 0)
         var kills = KillMoments(TestLength.rounds(12, full: 30, soak: 300), within: ContinuousClock.now - start)
@@ -298,8 +285,7 @@ import Testing
         let items = try keys("list", "--json").document("NamedKeyList")["items"].array
         for item in items {
             let name = try #require(item["name"].string)
-            let signed = try keys("sign", name, sandbox.path + "/home/text")
-            #expect(signed.status == 0, "\(name): \(signed)")
+            try keys("sign", name, sandbox.path + "/home/text").expect(about: name)
         }
         let named = Set(items.compactMap { $0["publicKey"].string })
         let found = Set(try await sealed(part).map { Data($0.derRepresentation).base64EncodedString() })
@@ -332,12 +318,12 @@ import Testing
                 Issue.record("\(type): \(made)")
                 continue
             }
-            let again = try sandbox.certprov(["keys", "create", type, "--key", uri] + more, with: variables)
-            #expect(again.status == 73 && again.stderr.contains("[alreadyExists]"), "\(again)")
+            try sandbox.certprov(["keys", "create", type, "--key", uri] + more, with: variables).expect(
+                73, stderr: "[alreadyExists]")
             let pem = try sandbox.certprov(["keys", "export", type, "--pem"] + config, with: variables)
             try sandbox.write(pem.stdout, to: "home/key.pem")
-            let signed = try sandbox.certprov(["keys", "sign", type, text] + more, with: variables)
-            #expect(signed.status == 0 && signed.stderr.isEmpty, "\(type): \(signed)")
+            let signed = try sandbox.certprov(["keys", "sign", type, text] + more, with: variables).expect(
+                stderr: "", about: type)
             try sandbox.write(signed.stdout, to: "home/signature")
             let digests = ["p256": "sha256", "p384": "sha384", "ed25519": "ed25519"]
             try verify(type, digests[type] ?? "sha512")
@@ -352,55 +338,26 @@ import Testing
         if let count { #expect(try count() == 0) }
     }
 
-    private func token() throws -> [String: String] {
-        try #require(mkdir(sandbox.path + "/tokens", 0o700) == 0)
-        let configuration = try sandbox.write(
-            "directories.tokendir = \(sandbox.path)/tokens\nlog.level = ERROR\n", to: "softhsm2.conf")
-        let variables = ["SOFTHSM2_CONF": configuration, "PIN": "123456"]
-        let output = try sandbox.run(
-            ["softhsm2-util", "--init-token", "--free", "--label", "demo", "--pin", "123456", "--so-pin", "12345678"],
-            with: variables)
-        try #require(output.status == 0, "\(output)")
-        return variables
-    }
-
-    /// The objects on the token, as OpenSC's tool sees them.
-    private func objects(_ variables: [String: String]) throws -> String {
-        let output = try sandbox.run(
-            [
-                "pkcs11-tool", "--module", TokenTests.library, "--token-label", "demo", "--login", "--pin", "123456",
-                "-O",
-            ],
-            with: variables)
-        try #require(output.status == 0, "\(output)")
-        return output.stdout
-    }
-
-    private static let token = "pkcs11:token=demo?module-path=\(TokenTests.library)&pin-source=env:PIN"
-
     @Test("A pair in a token is sensitive and not extractable, and lives as one of the store's")
     func aToken() throws {
-        let variables = try token()
-        let place = "pkcs11:token=demo?module-path=\(TokenTests.library)"
+        let token = try SoftToken(in: sandbox)
+        let (variables, place) = (token.variables, "pkcs11:token=demo?module-path=\(SoftToken.library)")
         let pin = ["--key-pin-source", "env:PIN"]
         try life(in: place, types: ["rsa2048", "p256", "p384", "p521", "ed25519"], [], pin: pin, variables: variables) {
-            try objects(variables).components(separatedBy: "Private Key Object").count - 1
+            try token.objects().count { $0.hasPrefix("Private Key") }
         }
-        let made = try sandbox.certprov(["keys", "create", "kept", "--key", place] + pin, with: variables)
-        #expect(made.status == 0, "\(made)")
-        let shown = try objects(variables)
+        try sandbox.certprov(["keys", "create", "kept", "--key", place] + pin, with: variables).expect()
+        let shown = try token.listing()
         #expect(shown.contains("sensitive") && shown.contains("never extractable"), "\(shown)")
-        let pem = try sandbox.shell(#"openssl genpkey -algorithm ED25519 -out "$HOME/import.pem""#)
-        #expect(pem.status == 0)
-        let imported = try sandbox.certprov(
-            ["keys", "import", "x", sandbox.path + "/home/import.pem", "--key", place] + pin, with: variables)
-        #expect(imported.status == 65 && imported.stdout.isEmpty, "\(imported)")
+        try sandbox.shell(#"openssl genpkey -algorithm ED25519 -out "$HOME/import.pem""#).expect()
+        try sandbox.certprov(
+            ["keys", "import", "x", sandbox.path + "/home/import.pem", "--key", place] + pin, with: variables
+        ).expect(65, stdout: "")
         // The token is gone: the pair stays, and its name can be given up.
         let empty = try sandbox.write(
             "directories.tokendir = \(sandbox.path)/home\nlog.level = ERROR\n", to: "empty.conf")
         let without = variables.merging(["SOFTHSM2_CONF": empty]) { $1 }
-        let refused = try sandbox.certprov(["keys", "delete", "kept"] + pin, with: without)
-        #expect(refused.status == 69 && refused.stdout.isEmpty, "\(refused)")
+        try sandbox.certprov(["keys", "delete", "kept"] + pin, with: without).expect(69, stdout: "")
         #expect(try keys("exists", "kept").stdout == "true\n")
         #expect(try keys("delete", "kept", "--keep-key", with: without).stdout == "true\n")
         #expect(try keys("exists", "kept").stdout == "false\n")
@@ -408,107 +365,78 @@ import Testing
 
     @Test("A wrong PIN is sent once, and no name is left")
     func aWrongPIN() throws {
-        let variables = try token()
-        let place = "pkcs11:token=demo?module-path=\(TokenTests.library)"
+        let token = try SoftToken(in: sandbox)
+        let (variables, place) = (token.variables, "pkcs11:token=demo?module-path=\(SoftToken.library)")
         let wrong = variables.merging(["PIN": "654321"]) { $1 }
         for _ in 0..<4 {
-            let output = try sandbox.certprov(
-                ["keys", "create", "x", "--key", place, "--key-pin-source", "env:PIN"], with: wrong)
-            #expect(
-                output.status == 77 && output.stdout.isEmpty && output.stderr.contains("[pinIncorrect]"), "\(output)")
+            try sandbox.certprov(
+                ["keys", "create", "x", "--key", place, "--key-pin-source", "env:PIN"], with: wrong
+            ).expect(77, stdout: "", stderr: "[pinIncorrect]")
         }
         #expect(try keys("exists", "x").status == 1)
-        let right = try sandbox.certprov(
-            ["keys", "create", "x", "--key", place, "--key-pin-source", "env:PIN"], with: variables)
-        #expect(right.status == 0, "\(right)")
+        try sandbox.certprov(
+            ["keys", "create", "x", "--key", place, "--key-pin-source", "env:PIN"], with: variables
+        ).expect()
         for command in [["sign", "x", "/etc/hostname"], ["delete", "x"]] {
-            let output = try sandbox.certprov(["keys"] + command + ["--key-pin-source", "env:PIN"], with: wrong)
-            #expect(output.status == 77 && output.stdout.isEmpty, "\(output)")
+            try sandbox.certprov(["keys"] + command + ["--key-pin-source", "env:PIN"], with: wrong).expect(
+                77, stdout: "")
         }
         #expect(try keys("exists", "x").status == 0)
     }
 
     @Test("The source of the PIN in the URI is kept for later uses")
     func thePINSourceOfTheURI() throws {
-        let variables = try token()
-        let pin = try sandbox.write("123456", to: "pin")
-        let made = try keys(
+        let variables = try SoftToken(in: sandbox).variables
+        let pin = sandbox.path + "/pin"
+        try keys(
             "create", "x", "--type", "p256", "--key",
-            "pkcs11:token=demo?module-path=\(TokenTests.library)&pin-source=file:\(pin)", with: variables)
-        #expect(made.status == 0, "\(made)")
-        let signed = try keys("sign", "x", pin, with: variables)
-        #expect(signed.status == 0, "\(signed)")
+            "pkcs11:token=demo?module-path=\(SoftToken.library)&pin-source=file:\(pin)", with: variables
+        ).expect()
+        try keys("sign", "x", pin, with: variables).expect()
         #expect(try keys("delete", "x", with: variables).stdout == "true\n")
     }
 
-    /// The token is elsewhere, as a network's would be: SoftHSM itself does not bear to be killed while it writes.
     @Test("Killed at any moment, a command leaves no key without a name on a token")
     func killsWithAToken() throws {
-        let variables = try token()
+        let token = try SoftToken(in: sandbox)
         try sandbox.write("a text\n", to: "home/text")
-        let socket = sandbox.path + "/p11-kit"
-        let server = try Subprocess([
-            "SOFTHSM2_CONF=" + (variables["SOFTHSM2_CONF"] ?? ""), "p11-kit", "server", "-f", "-n", socket, "-p",
-            TokenTests.library, "pkcs11:token=demo",
-        ])
-        try #require(server.readLine() != nil)
-        let remote = variables.merging(["P11_KIT_SERVER_ADDRESS": "unix:path=" + socket]) { $1 }
+        let (server, remote) = try token.serve()
         let pin = ["--key-pin-source", "env:PIN"]
         let place = ["--type", "p256", "--key", "pkcs11:token=demo?module-path=\(try P11KitClient.path())"]
         func create(_ name: String) -> [String] { ["keys", "create", name] + place + pin }
         let start = ContinuousClock.now
-        let first = try sandbox.certprov(create("first"), with: remote)
-        try #require(first.status == 0, "\(first)")
+        try sandbox.certprov(create("first"), with: remote).require()
         var kills = KillMoments(TestLength.rounds(8, full: 15, soak: 100), within: ContinuousClock.now - start)
         var round = 0
         while kills.areLeft {
             let command = round % 3 == 2 ? ["keys", "delete", "made-\(round - 1)"] + pin : create("made-\(round)")
             _ = kills.kill(try sandbox.start([BuiltCommand.path] + command, with: remote))
             round += 1
-            // Two in a row that were killed in their login leave the PIN in doubt, which is not what this is about.
-            for name in try FileManager.default.subpathsOfDirectory(atPath: sandbox.path)
-            where name.split(separator: "/").last?.hasPrefix("pins-") == true { unlink("\(sandbox.path)/\(name)") }
+            try token.forgetLogins()
         }
         #expect(kills.haveLanded, "only \(kills.killed) were killed in time")
         // The token's own leftovers are looked for at the next key, and again.
         for name in ["last", "again"] {
-            let output = try sandbox.certprov(create(name), with: remote)
-            #expect(output.status == 0, "\(output)")
+            try sandbox.certprov(create(name), with: remote).expect()
         }
         let names = try keys("list", "--json").document("NamedKeyList")["items"].array.compactMap { $0["name"].string }
         for name in names {
-            let signed = try sandbox.certprov(["keys", "sign", name, sandbox.path + "/home/text"] + pin, with: remote)
-            #expect(signed.status == 0, "\(name): \(signed)")
+            try sandbox.certprov(["keys", "sign", name, sandbox.path + "/home/text"] + pin, with: remote).expect(
+                about: name)
         }
-        let shown = try objects(variables)
-        #expect(shown.components(separatedBy: "Private Key Object").count - 1 == names.count, "\(names) \(shown)")
+        let objects = try token.objects()
+        #expect(objects.count { $0.hasPrefix("Private Key") } == names.count, "\(names) \(objects)")
         withExtendedLifetime(server) {}
     }
 
     // MARK: - Tokens of OAuth
-
-    private func mdm(_ server: ESTServer, secret: String) throws -> String {
-        let file = try sandbox.write(secret, to: "secret")
-        return try sandbox.write(
-            """
-            CertificateProvider = mdm
-            CertificateProvider.mdm.protocol = est
-            CertificateProvider.mdm.url = https://localhost:\(server.port)
-            CertificateProvider.mdm.trust-anchors = \(server.directory["ca.pem"])
-            CertificateProvider.mdm.token-url = https://localhost:\(server.port)/token
-            CertificateProvider.mdm.client-id = estclient
-            CertificateProvider.mdm.client-secret-source = file:\(file)
-            CertificateProvider.mdm.subject = CN=host,O=Example
-
-            """, to: "client.properties")
-    }
 
     @Test(
         "access-token prints the token of the provider's settings, and a refusal in the server's words",
         .enabled(if: !BuiltCommand.isPlugged))
     func anAccessToken() async throws {
         let server = try await ESTServer.start("--auth", "oauth")
-        let file = try mdm(server, secret: "estsecret")
+        let file = try sandbox.configureOAuth(server)
         let output = try sandbox.certprov("access-token", "--config", file, "-v", "-v")
         let token = output.stdout.dropLast()
         #expect(output.status == 0 && output.stdout.wholeMatch(of: /[!-~]+\n/) != nil, "\(output)")
@@ -523,29 +451,25 @@ import Testing
         #expect(server.issued == 0)
 
         try sandbox.write("another", to: "secret")
-        let refused = try sandbox.certprov("access-token", "--config", file)
-        #expect(
-            refused.status == 77 && refused.stdout.isEmpty && refused.stderr.contains("invalid_client"), "\(refused)")
+        let refused = try sandbox.certprov("access-token", "--config", file).expect(
+            77, stdout: "", stderr: "invalid_client")
         #expect(!refused.stderr.contains("another"))
         // It is not sent again by itself, also not by the provider.
         let count = try server.requests().count
         for command in ["access-token", "fetch"] {
-            let again = try sandbox.certprov(command, "--config", file)
-            #expect(again.status == 77 && again.stderr.contains("has rejected this secret"), "\(again)")
+            try sandbox.certprov(command, "--config", file).expect(77, stderr: "has rejected this secret")
         }
         #expect(try server.requests().count == count)
     }
 
     @Test("access-token needs OAuth settings")
     func noAccessToken() throws {
-        let none = try sandbox.certprov("access-token", "--provider", "pkcs12", "--set", "path=x")
-        #expect(none.status == 78 && none.stdout.isEmpty && none.stderr.contains("token-url"), "\(none)")
+        try sandbox.certprov("access-token", "--provider", "pkcs12", "--set", "path=x").expect(
+            78, stdout: "", stderr: "token-url")
         guard !BuiltCommand.isPlugged else { return }
-        let incomplete = try sandbox.certprov(
+        try sandbox.certprov(
             "access-token", "--provider", "mdm", "--set", "protocol=est", "--set", "url=https://localhost:1", "--set",
-            "subject=CN=x")
-        #expect(
-            incomplete.status == 78 && incomplete.stdout.isEmpty && incomplete.stderr.contains("token-url"),
-            "\(incomplete)")
+            "subject=CN=x"
+        ).expect(78, stdout: "", stderr: "token-url")
     }
 }

@@ -30,9 +30,7 @@ import Testing
 
     @Test("Output of a noisy module does not mix with the command's")
     func nothingIsHeardOfIt() throws {
-        let output = try certprov("list", "--json")
-        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
-        #expect(try output.document("IdentityList")["items"].array.count == 1)
+        #expect(try certprov("list", "--json").expect(stderr: "").document("IdentityList")["items"].array.count == 1)
         let fetched = try certprov("fetch")
         #expect(fetched.status == 0 && !fetched.description.contains("noise"), "\(fetched)")
     }
@@ -48,8 +46,8 @@ import Testing
     @Test("Errors of the command are shown with a noisy module")
     func whatIsWrongIsSaid() throws {
         try sandbox.write("9999\n", to: "wrong")
-        let output = try sandbox.run(command(["fetch"], pin: "wrong"), with: variables)
-        #expect(output.status == 77 && output.stderr.contains("rejects the PIN"), "\(output)")
+        let output = try sandbox.run(command(["fetch"], pin: "wrong"), with: variables).expect(
+            77, stderr: "rejects the PIN")
         #expect(!output.description.contains("noise"))
         let configuration = try sandbox.write(
             """
@@ -58,16 +56,16 @@ import Testing
             CertificateProvider.pkcs11.module-path = \(library)
 
             """, to: "token.properties")
-        let warned = try sandbox.run(
-            [BuiltCommand.path, "list", "--config", configuration], with: variables)
-        #expect(warned.status == 0 && warned.stderr.contains("pin-value"), "\(warned)")
+        try sandbox.run(
+            [BuiltCommand.path, "list", "--config", configuration], with: variables
+        ).expect(stderr: "pin-value")
     }
 
     /// Neither a result nor an error finds its way to a stream that was closed.
     @Test(arguments: [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"]) func aClosedStream(closed: String) throws {
         let words = command(["list", "--json"]).map { "'\($0)'" }.joined(separator: " ")
-        let output = try sandbox.shell("\(words) \(closed)", with: variables)
-        #expect(output.status == (closed.contains(" >&-") || closed.hasPrefix(">&-") ? 73 : 0), "\(output)")
+        let output = try sandbox.shell("\(words) \(closed)", with: variables).expect(
+            closed.contains(" >&-") || closed.hasPrefix(">&-") ? 73 : 0)
         #expect(!output.description.contains("noise"))
     }
 }

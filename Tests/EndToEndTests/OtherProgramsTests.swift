@@ -121,7 +121,7 @@ import Testing
 
     /// Makes the certificate of the server with a serial number.
     private func issue(_ serial: Int) throws {
-        let made = try sandbox.shell(
+        try sandbox.shell(
             """
             set -e; cd "$HOME"; umask 022
             openssl req -newkey rsa:2048 -noenc -subj /CN=localhost -keyout server.key -out server.csr
@@ -129,8 +129,8 @@ import Testing
             openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -days 9 -set_serial "$1" -extfile server.ext -out server.pem
             openssl pkcs12 -export -in server.pem -inkey server.key -passout pass: -out new.p12
             chmod 600 new.p12; mv new.p12 web.p12
-            """, "\(serial)")
-        try #require(made.status == 0, "\(made)")
+            """, "\(serial)"
+        ).require()
     }
 
     private func prepare(_ program: Program) throws {
@@ -154,26 +154,23 @@ import Testing
                 + "CertificateProvider.pkcs12.usage = both\n\(settings)",
             to: "home/web.properties")
         // A directory that the service may enter, and in which it may write its own files.
-        let made = try sandbox.shell(
+        try sandbox.shell(
             """
             set -e; chmod 711 "$HOME/.."; chmod 1777 "$HOME"; cd "$HOME"; umask 022
             openssl req -x509 -newkey rsa:2048 -noenc -days 9 -subj /CN=CA -keyout ca.key -out ca.pem
             openssl req -x509 -newkey rsa:2048 -noenc -days 9 -subj /CN=client -keyout client.key -out client.pem
             chmod 600 ca.key client.key; cp client.pem clients-ca.pem
-            """)
-        try #require(made.status == 0, "\(made)")
+            """
+        ).require()
         guard program.heading == "PostgreSQL" else { return }
-        let database = try sandbox.shell(
-            asService("\(Program.postgres)/initdb -D \"$HOME/data\" -A trust --no-sync >/dev/null 2>&1"))
-        try #require(database.status == 0, "\(database)")
+        try sandbox.shell(
+            asService("\(Program.postgres)/initdb -D \"$HOME/data\" -A trust --no-sync >/dev/null 2>&1")
+        ).require()
     }
 
-    /// Makes `reload` do this. It is written by another process: what this one has open for writing, its other children have too,
-    /// and such a file cannot be executed.
+    /// Makes `reload` do this.
     private func tell(_ commands: String) throws {
-        let source = try sandbox.write("#!/bin/sh\n\(commands)\n", to: "reload.new")
-        let installed = try sandbox.run(["install", "-m", "755", source, home + "/reload"])
-        try #require(installed.status == 0, "\(installed)")
+        try sandbox.install("#!/bin/sh\n\(commands)\n", to: "home/reload", mode: "755")
     }
 
     /// Without root's rights: the key can be read by the group alone.
@@ -239,8 +236,7 @@ import Testing
         for serial in 2...6 {
             let before = try lines("done")
             try issue(serial)
-            let fetched = try sandbox.certprov(["fetch", "--force"] + certprov)
-            try #require(fetched.status == 0, "\(fetched)")
+            try sandbox.certprov(["fetch", "--force"] + certprov).require()
             try waitUntilServed(serial, program, server)
             // Some requests see this certificate.
             let deadline = ContinuousClock.now + .seconds(600)
@@ -256,8 +252,7 @@ import Testing
         #expect(failed == 0 || program.dropsRequests, "\(failed) requests failed")
         // Nothing is to be done, so that nothing is told.
         try tell("exit 1")
-        let renewed = try sandbox.certprov(["renew"] + certprov)
-        #expect(renewed.status == 0, "\(renewed)")
+        try sandbox.certprov(["renew"] + certprov).expect()
     }
 
     private func lines(_ name: String) throws -> Int {
@@ -268,15 +263,8 @@ import Testing
     @Test("A failed reload is an error, and is made up for by the next renew")
     func aFailedReload() throws {
         try tell("echo \"$1\" >>\(home)/told; exit $(cat \(home)/status)")
-        let file = try sandbox.write(
-            """
-            CertificateProvider = pkcs12
-            CertificateProvider.pkcs12.path = \(Fixtures.path("ec.p12"))
-            CertificateProvider.pkcs12.password-source = env:P12_PASSWORD
-            Files.directory = \(home)/out
-            Files.reload = \(home)/reload
-
-            """, to: "files.properties")
+        let file = try sandbox.configure(
+            "Files.directory = \(home)/out", "Files.reload = \(home)/reload", to: "files.properties")
         try sandbox.write("1", to: "home/status")
         let failed = try sandbox.certprov(["fetch", "--json", "--config", file])
         let message = try failed.expectFailure("unavailable", status: 69)
@@ -285,8 +273,7 @@ import Testing
         #expect(check.stdout.contains("Programs have not been told of the files"), "\(check)")
         for count in 2...3 {
             try sandbox.write(count == 2 ? "1" : "0", to: "home/status")
-            let renewed = try sandbox.certprov(["renew", "--config", file])
-            #expect(renewed.status == (count == 2 ? 69 : 0), "\(renewed)")
+            try sandbox.certprov(["renew", "--config", file]).expect(count == 2 ? 69 : 0)
             #expect(try lines("told") == count)
         }
         let done = try sandbox.certprov(["renew", "--json", "--config", file])
@@ -331,15 +318,13 @@ import Testing
         ] as [([String], Int32)] {
             let text = lines.joined(separator: "\n")
             for command in ["check", "fetch", "check"] {
-                let output = try run(command, text)
-                #expect(output.status == status, "\(command) \(text): \(output)")
+                try run(command, text).expect(status, about: "\(command) \(text)")
             }
         }
         let directory = "Files.directory = \(home)/out"
         #expect(try run("renew", directory).status == 0)
         #expect(try run("check", directory).status == 0)
-        let twice = try run("fetch", directory, options: ["--out", "\(home)/out"])
-        #expect(twice.status == 64 && twice.stderr.contains("Files.directory"), "\(twice)")
+        try run("fetch", directory, options: ["--out", "\(home)/out"]).expect(64, stderr: "Files.directory")
     }
 
     @Test(
@@ -347,51 +332,42 @@ import Testing
         .enabled(if: geteuid() == 0, "only root can give a directory away"))
     func theOwnersAbove() throws {
         func configuration(_ name: String, _ directory: String, _ fixture: String) throws -> String {
-            try sandbox.write(
-                """
-                CertificateProvider = pkcs12
-                CertificateProvider.pkcs12.path = \(Fixtures.path(fixture))
-                CertificateProvider.pkcs12.password-source = env:P12_PASSWORD
-                Files.directory = \(home)/\(directory)
-                Files.key = true
-                """, to: "\(name).properties")
+            try sandbox.configure(
+                pkcs12: Fixtures.path(fixture), "Files.directory = \(home)/\(directory)", "Files.key = true",
+                to: "\(name).properties")
         }
-        let made = try sandbox.shell("mkdir -p \"$HOME/app/tls\" \"$HOME/nginx\"")
-        try #require(made.status == 0, "\(made)")
+        try sandbox.shell("mkdir -p \"$HOME/app/tls\" \"$HOME/nginx\"").require()
         let nginx = try configuration("nginx", "nginx/identity", "ec.p12")
         let app = try configuration("app", "app/tls/identity", "rsa.p12")
         for file in [nginx, app] {
-            let fetched = try sandbox.certprov("fetch", "--config", file)
-            #expect(fetched.status == 0, "\(fetched)")
+            try sandbox.certprov("fetch", "--config", file).expect()
         }
         let before = try FileManager.default.destinationOfSymbolicLink(atPath: "\(home)/nginx/identity/current")
         // The directory is given to the application, whose user leads elsewhere.
-        let given = try sandbox.shell(
+        try sandbox.shell(
             """
             set -e; cd "$HOME"; chown 65534 app app/tls
-            """)
-        try #require(given.status == 0, "\(given)")
+            """
+        ).require()
         for command in ["check", "renew", "fetch"] {
             let refused = try sandbox.certprov(command, "--config", app)
             #expect(
                 refused.status == 73 && (refused.stdout + refused.stderr).contains("belongs to another user"),
                 "\(refused)")
         }
-        let moved = try sandbox.shell(
+        try sandbox.shell(
             """
             set -e; cd "$HOME"; mv app/tls app/moved; ln -s ../nginx app/tls
-            """)
-        try #require(moved.status == 0, "\(moved)")
+            """
+        ).require()
         for arguments in [
             ["renew", "--config", app],
             ["fetch", "--out", "\(home)/app/tls/identity"] + adHoc(Fixtures.path("rsa.p12")),
         ] {
-            let refused = try sandbox.certprov(arguments)
-            #expect(refused.status == 73 && refused.stderr.contains("does not follow it"), "\(refused)")
+            try sandbox.certprov(arguments).expect(73, stderr: "does not follow it")
         }
         #expect(try FileManager.default.destinationOfSymbolicLink(atPath: "\(home)/nginx/identity/current") == before)
         // A person at a terminal may write there, through no link.
-        let out = try sandbox.certprov(["fetch", "--out", "\(home)/app/moved/out"] + adHoc(Fixtures.path("rsa.p12")))
-        #expect(out.status == 0, "\(out)")
+        try sandbox.certprov(["fetch", "--out", "\(home)/app/moved/out"] + adHoc(Fixtures.path("rsa.p12"))).expect()
     }
 }

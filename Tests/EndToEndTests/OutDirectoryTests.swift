@@ -21,8 +21,8 @@ import Testing
     func hasTheSameModesWhateverTheUmask(umask: String) throws {
         let arguments = ["fetch", "--json", "--export-key", "--out", out] + adHoc(Fixtures.path("ec.p12"))
         let output = try sandbox.run(
-            ["/bin/sh", "-c", "umask \(umask); exec \"$CERTPROV\" \"$@\"", "sh"] + arguments)
-        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+            ["/bin/sh", "-c", "umask \(umask); exec \"$CERTPROV\" \"$@\"", "sh"] + arguments
+        ).expect(stderr: "")
         let current = out + "/current"
         for directory in [out, current] { #expect(mode(directory) == 0o755) }
         let modes: [String: mode_t] = [
@@ -50,9 +50,9 @@ import Testing
             [ "$(grep -c BEGIN chain.pem)" = 2 ]
             cat key.pem chain.pem | cmp - identity.pem
             """
-        let output = try sandbox.shell(
-            script, out, Fixtures.path("root.pem"), Fixtures.path("\(name).pem"), Fixtures.path("\(name).key"))
-        #expect(output.status == 0, "\(output)")
+        try sandbox.shell(
+            script, out, Fixtures.path("root.pem"), Fixtures.path("\(name).pem"), Fixtures.path("\(name).key")
+        ).expect()
     }
 
     /// In its plainest form the command line is not the parser's to read.
@@ -70,14 +70,13 @@ import Testing
         ["--dry-run"], ["--config", ""], ["--set", "path=/other.p12"], ["--uri", "pkcs11:token=other"],
     ])
     func refusesOptionsThatAreWrong(words: [String]) throws {
-        let output = try sandbox.certprov(["fetch"] + adHoc(Fixtures.path("ec.p12")) + words)
-        #expect(output.status == 64 && output.stderr.contains("Usage: certprov fetch"), "\(output)")
+        try sandbox.certprov(["fetch"] + adHoc(Fixtures.path("ec.p12")) + words).expect(
+            64, stderr: "Usage: certprov fetch")
         #expect(!FileManager.default.fileExists(atPath: sandbox.store))
     }
 
     @Test func writesNoKeyUnlessAsked() throws {
-        let output = try fetch("ec.p12")
-        #expect(try output.document("Identity")["files"].keys == ["certificate", "chain"])
+        #expect(try fetch("ec.p12").document("Identity")["files"].keys == ["certificate", "chain"])
         let names = try FileManager.default.contentsOfDirectory(atPath: out + "/current")
         #expect(names.sorted() == ["certificate.pem", "chain.pem"])
         // Without --out there are no files to speak of.
@@ -91,11 +90,9 @@ import Testing
         #expect(try fetch("a.p12", "--export-key").status == 0)
         let target = try FileManager.default.destinationOfSymbolicLink(atPath: out + "/current")
         let key = try contents(out + "/current/key.pem")
-        let same = try fetch("a.p12")
-        #expect(try same.document("Identity")["files"].keys == ["certificate", "chain", "identity", "key"])
+        #expect(try fetch("a.p12").document("Identity")["files"].keys == ["certificate", "chain", "identity", "key"])
         for more in [[], ["--force"]] {
-            let output = try sandbox.certprov(
-                ["fetch", "--json", "--out", out] + more + adHoc(Fixtures.path("b.p12")))
+            let output = try sandbox.certprov(["fetch", "--json", "--out", out] + more + adHoc(Fixtures.path("b.p12")))
             let message = try output.expectFailure("storeWriteFailed", status: 73)
             #expect(message.contains("--export-key") && message.contains("current is unchanged"), "\(message)")
         }
@@ -156,8 +153,8 @@ import Testing
     }
 
     @Test func obtainsNothingForADirectoryThatCannotBeMade() throws {
-        let output = try sandbox.certprov(["fetch", "--out", out + "/of/none"] + adHoc(Fixtures.path("ec.p12")))
-        #expect(output.status == 73 && output.stderr.contains("create the directory that it is to be in"), "\(output)")
+        try sandbox.certprov(["fetch", "--out", out + "/of/none"] + adHoc(Fixtures.path("ec.p12"))).expect(
+            73, stderr: "create the directory that it is to be in")
         #expect(status(sandbox.store + "/identities") == nil, "an identity was obtained")
     }
 

@@ -12,12 +12,12 @@ import Testing
 
     /// Puts a self-signed pair into `tls.crt` and `tls.key`, as `openssl req` makes it.
     private func put(_ name: String, days: Int = 100) throws {
-        let output = try sandbox.shell(
+        try sandbox.shell(
             """
             cd "$1" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days $3 -subj "/CN=$2" \\
                 -keyout new.key -out new.crt 2>/dev/null && chmod 600 new.key && mv new.key tls.key && mv new.crt tls.crt
-            """, sandbox.path, name, "\(days)")
-        try #require(output.status == 0, "\(output)")
+            """, sandbox.path, name, "\(days)"
+        ).require()
     }
 
     private func certprov(_ command: String...) throws -> Output {
@@ -30,15 +30,12 @@ import Testing
     @Test("list, fetch, renew, check and delete use the files where they are, and take replaced ones at once")
     func theCommands() throws {
         try put("one")
-        let listed = try certprov("list")
-        #expect(listed.status == 0 && listed.stdout.contains("pem       -      CN=one   EC P-256  file"), "\(listed)")
+        try certprov("list").expect(stdout: "pem       -      CN=one   EC P-256  file")
         #expect(try certprov("renew").status == 66)
         #expect(try certprov("fetch").status == 0)
         try put("two")
-        let renewed = try certprov("renew", "--json")
-        #expect(renewed.status == 0 && renewed.stdout.contains("CN=two"), "\(renewed)")
-        let fetched = try certprov("fetch", "--out", sandbox.path + "/out")
-        #expect(fetched.status == 0, "\(fetched)")
+        try certprov("renew", "--json").expect(stdout: "CN=two")
+        try certprov("fetch", "--out", sandbox.path + "/out").expect()
         let chain = try String(contentsOfFile: sandbox.path + "/out/current/chain.pem", encoding: .utf8)
         let certificate = try String(contentsOfFile: sandbox.path + "/tls.crt", encoding: .utf8)
         #expect(chain == certificate)
@@ -63,12 +60,10 @@ import Testing
         #expect(try sandbox.certprov("fetch", "--config", path).status == 0)
         #expect(try check().stdout.contains("one certificate, 'CN=one' until"))
         chmod(sandbox.path + "/tls.key", 0o644)
-        let output = try check()
-        #expect(
-            output.status == 78
-                && output.stdout.contains(
-                    "The CAs come with the identity, which cannot be read: \(sandbox.path)/tls.key has"),
-            "\(output)")
+        try check().expect(
+            78,
+            stdout:
+                "The CAs come with the identity, which cannot be read: \(sandbox.path)/tls.key has")
     }
 
     @Test("A directory that may be entered and not listed is used; a link that cannot be followed is named")
@@ -103,8 +98,7 @@ import Testing
             refused 'live cannot be opened: Permission denied' --set certificate="$1/live"
             chmod -R u+rwX .
             """#
-        let output = try sandbox.shell(script, sandbox.path, user)
-        #expect(output.status == 0, "\(output)")
+        try sandbox.shell(script, sandbox.path, user).expect()
     }
 
     @Test(
@@ -139,13 +133,12 @@ import Testing
             fetch env CREDENTIALS_DIRECTORY="$PWD" || fail "$(cat out)"
             if grep -q warning out; then fail "$(cat out)"; fi
             """#
-        let output = try sandbox.shell(script, sandbox.path)
-        #expect(output.status == 0, "\(output)")
+        try sandbox.shell(script, sandbox.path).expect()
     }
 
     /// Puts a pair of an intermediate CA into `tls.crt` and `tls.key`: with the CA's certificate, or without.
     private func putIssued(_ name: String, days: Int = 9, isWhole: Bool) throws {
-        let output = try sandbox.shell(
+        try sandbox.shell(
             """
             cd "$1"; new() { openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc "$@" 2>/dev/null; }
             [ -e ica.pem ] || {
@@ -158,8 +151,8 @@ import Testing
             openssl x509 -req -in new.csr -CA ica.pem -CAkey ica.key -days $3 -out new.crt 2>/dev/null
             if $4; then cat ica.pem >>new.crt; fi
             chmod 600 new.key && mv new.key tls.key && mv new.crt tls.crt
-            """, sandbox.path, name, "\(days)", "\(isWhole)")
-        try #require(output.status == 0, "\(output)")
+            """, sandbox.path, name, "\(days)", "\(isWhole)"
+        ).require()
     }
 
     @Test("A leaf in place of a full chain is not written, and fetch, renew and check name the issuer that it lacks")
@@ -180,8 +173,7 @@ import Testing
         let before = try String(contentsOfFile: chain, encoding: .utf8)
         try putIssued("two", isWhole: false)
         for command in ["fetch", "renew"] {
-            let output = try certprov(command)
-            #expect(output.status == 65 && output.stderr.contains("without its issuer 'CN=ICA'"), "\(output)")
+            try certprov(command).expect(65, stderr: "without its issuer 'CN=ICA'")
             #expect(try String(contentsOfFile: chain, encoding: .utf8) == before)
         }
         let check = try certprov("check").stdout
@@ -191,10 +183,9 @@ import Testing
         unlink(sandbox.path + "/out/current")
         #expect(try certprov("fetch").stderr.contains("without its issuer 'CN=ICA'"))
         #expect(try certprov("renew").stderr.contains("without its issuer 'CN=ICA'"))
-        let direct = try sandbox.certprov([
+        try sandbox.certprov([
             "fetch", "--provider", "pem", "--set", "certificate=\(sandbox.path)/tls.crt", "--set", "usage=server",
-        ])
-        #expect(direct.status == 0 && direct.stderr.contains("without its issuer 'CN=ICA'"), "\(direct)")
+        ]).expect(stderr: "without its issuer 'CN=ICA'")
         try putIssued("three", isWhole: true)
         #expect(try certprov("renew").stderr.isEmpty)
         #expect(try !certprov("check").stdout.contains("pem chain"))
@@ -248,8 +239,7 @@ import Testing
         chmod(sandbox.path + "/tls.key", 0o644)
         for command in ["fetch", "check"] { #expect(try certprov(command).status == 78) }
         chmod(sandbox.path + "/tls.key", 0o640)
-        let warned = try certprov("fetch")
-        #expect(warned.status == 0 && warned.stderr.contains("every member of the group"), "\(warned)")
+        try certprov("fetch").expect(stderr: "every member of the group")
         let key = "openssl ecparam -name prime256v1 -genkey -out tls.key"
         try sandbox.shell("cd $1 && \(key) && chmod 600 tls.key", sandbox.path)
         // The pair is in use, and one of the two is new.

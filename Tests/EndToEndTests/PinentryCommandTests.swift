@@ -7,7 +7,7 @@ import Testing
 /// others watch.
 @Suite(.serialized, .timeLimit(.minutes(20))) struct PinentryCommandTests {
     private static let pin = "pinentry-PIN-58"
-    private static let library = "/usr/lib/softhsm/libsofthsm2.so"
+    private static let library = SoftToken.library
     private static let isInstalled = ["tty", "curses"].allSatisfy { access("/usr/bin/pinentry-\($0)", X_OK) == 0 }
     private let sandbox: Sandbox
 
@@ -18,20 +18,17 @@ import Testing
 
     /// Makes a token with the fixture `ec`.
     private func makeToken() throws {
-        mkdir(sandbox.path + "/tokens", 0o700)
-        try sandbox.write("directories.tokendir = \(sandbox.path)/tokens\nlog.level = ERROR\n", to: "softhsm2.conf")
-        try sandbox.write(Self.pin + "\n", to: "pin")
-        let made = try sandbox.shell(
+        _ = try SoftToken(in: sandbox, "service", pin: Self.pin)
+        try sandbox.shell(
             """
             set -eu; fixtures=$1; pin=$2; library=$3
-            softhsm2-util --init-token --free --label service --pin "$pin" --so-pin 12345678
             softhsm2-util --import $fixtures/ec.key --token service --label ec --id 01 --pin "$pin"
             openssl x509 -in $fixtures/ec.pem -outform der -out "$HOME/ec.der"
             openssl x509 -in $fixtures/ec.pem -noout -pubkey >"$HOME/ec.pub"
             pkcs11-tool --module $library --token-label service --login --pin "$pin" \\
                 --write-object "$HOME/ec.der" --type cert --label ec --id 01
-            """, Fixtures.path(""), Self.pin, Self.library, with: variables)
-        try #require(made.status == 0, "\(made)")
+            """, Fixtures.path(""), Self.pin, Self.library, with: variables
+        ).require()
     }
 
     /// With a `pinentry` of the test before that of the host.
@@ -44,9 +41,7 @@ import Testing
 
     /// Puts a program where the command looks for `pinentry`.
     private func install(_ script: String) throws {
-        let source = try sandbox.write("#!/bin/sh\necho $$ >\"$HOME/pinentry.pid\"\n\(script)\n", to: "pinentry")
-        let installed = try sandbox.run(["install", "-m", "700", source, sandbox.path + "/bin/pinentry"])
-        try #require(installed.status == 0, "\(installed)")
+        try sandbox.install("#!/bin/sh\necho $$ >\"$HOME/pinentry.pid\"\n\(script)\n", to: "bin/pinentry")
     }
 
     private var token: String {
@@ -100,9 +95,9 @@ import Testing
         if command == "fetch" {
             #expect(text("home/output").contains("CN=client"))
         } else {
-            let verified = try sandbox.shell(
-                #"openssl dgst -sha256 -verify "$HOME/ec.pub" -signature "$HOME/signature" "$HOME/data""#)
-            #expect(verified.status == 0, "\(verified)")
+            try sandbox.shell(
+                #"openssl dgst -sha256 -verify "$HOME/ec.pub" -signature "$HOME/signature" "$HOME/data""#
+            ).expect()
         }
     }
 
@@ -145,7 +140,7 @@ import Testing
             Signing.client.1.operations = sign-challenge
 
             """, to: "client.properties")
-        let made = try sandbox.shell(
+        try sandbox.shell(
             #"""
             set -e
             printf 'a challenge of this test' >"$HOME/challenge"
@@ -154,8 +149,8 @@ import Testing
             printf '%s' 'sima://sign-challenge?scheme=bank&service-name=The%20Bank%0A%E2%80%AE&client-id=1&request-id=r1' \
                 '&service-logo=data%3Aimage%2Fpng%3Bbase64%2CiVBORw0KGgo%3D' \
                 "&challenge=$(encoded <"$HOME/challenge")&signature=$(mac <"$HOME/challenge" | encoded)" >"$HOME/request"
-            """#)
-        try #require(made.status == 0, "\(made)")
+            """#
+        ).require()
         let result = try sandbox.atTerminal(
             watched(#""$CERTPROV" requests open --input "$HOME/request" --config \#(file) -v -v"#), asked: "[ad]? ",
             with: variables
@@ -207,8 +202,8 @@ import Testing
         )
         #expect(try sandbox.certprov(["fetch"] + adHoc(Fixtures.path("ec.p12"))).status == 0)
         let deleted = try sandbox.certprov(
-            ["delete", "--prompt", "pinentry"] + adHoc(Fixtures.path("ec.p12")), with: variables)
-        #expect(deleted.status == (isPermitted ? 0 : 77), "\(deleted)")
+            ["delete", "--prompt", "pinentry"] + adHoc(Fixtures.path("ec.p12")), with: variables
+        ).expect(isPermitted ? 0 : 77)
         #expect(deleted.stderr.contains("[userCancelled]") != isPermitted, "\(deleted)")
     }
 
@@ -278,8 +273,7 @@ import Testing
         let silent = try sandbox.run(["setsid", "--wait", BuiltCommand.path] + options)
             .expectFailure("interactionRequired", status: 77)
         #expect(silent.contains("no terminal and no display"), "\(silent)")
-        let wrong = try sandbox.certprov(["fetch", "--prompt", "window"] + adHoc(Fixtures.path("ec.p12")))
-        #expect(
-            wrong.status == 64 && wrong.stderr.contains("terminal") && wrong.stderr.contains("pinentry"), "\(wrong)")
+        try sandbox.certprov(["fetch", "--prompt", "window"] + adHoc(Fixtures.path("ec.p12"))).expect(
+            64, stderr: "terminal", "pinentry")
     }
 }

@@ -17,19 +17,19 @@ import Testing
 
     /// Makes an identity in a directory of its name.
     private func makeIdentity(_ name: String) throws {
-        let made = try sandbox.shell(
+        try sandbox.shell(
             """
             set -eu
             mkdir -m 700 $1 && cd $1
             openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout key.pem -out cert.pem -days 30 \\
                 -subj /CN=$2
-            """, sandbox.path + "/" + name, name)
-        try #require(made.status == 0, "\(made)")
+            """, sandbox.path + "/" + name, name
+        ).require()
     }
 
     /// Installs the template of a language as the plugin `corp`.
     private func install(_ language: String) throws {
-        let made = try sandbox.shell(
+        try sandbox.shell(
             """
             set -eu
             cd "$HOME"
@@ -37,8 +37,8 @@ import Testing
             cd corp
             [ $1 != go ] || GOFLAGS=-mod=mod go build -o certprov-plugin-corp .
             install -m 700 certprov-plugin-corp $2/certprov-plugin-corp
-            """, language, sandbox.path + "/plugins")
-        try #require(made.status == 0, "\(made)")
+            """, language, sandbox.path + "/plugins"
+        ).require()
     }
 
     /// - Parameter lines: More of the property file, before the parameter `directory`.
@@ -66,17 +66,16 @@ import Testing
     /// Exports the identity of a property file, and checks that its key is that of the certificate in the directory.
     private func expectExport(_ file: String, _ name: String) throws {
         let out = sandbox.path + "/out-" + name
-        let exported = try sandbox.certprov("fetch", "--config", file, "--out", out, "--export-key")
-        #expect(exported.status == 0, "\(exported)")
-        let compared = try sandbox.shell(
+        try sandbox.certprov("fetch", "--config", file, "--out", out, "--export-key").expect()
+        try sandbox.shell(
             """
             set -eu
             openssl pkey -in $1/current/key.pem -pubout >$1.exported
             openssl x509 -in $2/cert.pem -noout -pubkey >$1.expected
             cmp $1.exported $1.expected
             cmp $1/current/certificate.pem $2/cert.pem
-            """, out, sandbox.path + "/" + name)
-        #expect(compared.status == 0, "\(compared)")
+            """, out, sandbox.path + "/" + name
+        ).expect()
     }
 
     @Test(arguments: ["python", "sh", "go"]) func eachPropertyFileHasItsIdentity(language: String) throws {
@@ -93,14 +92,13 @@ import Testing
             try expectExport(file, name)
             // The key that signs.
             let data = try sandbox.write("to sign", to: "data")
-            let signed = try sandbox.certprov("sign", "raw", "--out", data + ".sig", "--force", data, "--config", file)
-            #expect(signed.status == 0, "\(signed)")
-            let verified = try sandbox.shell(
+            try sandbox.certprov("sign", "raw", "--out", data + ".sig", "--force", data, "--config", file).expect()
+            try sandbox.shell(
                 """
                 openssl x509 -in $1/cert.pem -noout -pubkey >$1.pub
                 openssl dgst -sha256 -verify $1.pub -signature $2.sig $2
-                """, sandbox.path + "/" + name, data)
-            #expect(verified.status == 0, "\(verified)")
+                """, sandbox.path + "/" + name, data
+            ).expect()
             let all = try entries(file)
             #expect(all.count == 2 && all.allSatisfy { $0["entry"].string?.hasPrefix("corp/identity@") == true })
             #expect(all.filter { $0["used"].bool == true }.map { $0["propertyFile"].string } == [file], "\(all)")
@@ -111,12 +109,9 @@ import Testing
         #expect(try sandbox.certprov("delete", "--yes", "--config", alice).status == 0)
         #expect(try stored(alice) == [] && stored(web) == ["CN=web"])
         try expectExport(web, "web")
-        let verified = try sandbox.certprov(
+        try sandbox.certprov(
             "plugin", "verify", sandbox.path + "/plugins/certprov-plugin-corp", "--set", "directory=\(sandbox.path)/web"
-        )
-        #expect(
-            verified.status == 0 && verified.stdout.contains("passed   provider: configurationsAreApart"), "\(verified)"
-        )
+        ).expect(stdout: "passed   provider: configurationsAreApart")
     }
 
     @Test("The order of parameters, and those that do not distinguish, change nothing")
@@ -148,8 +143,7 @@ import Testing
         let used = try #require(all.first { $0["used"].bool == true }?["entry"].string)
         try sandbox.certprov("store", "delete", used, "--yes", "--json", "--config", file)
             .expectFailure("operationNotAllowed", status: 75)
-        let deleted = try sandbox.certprov("store", "delete", former, "--yes", "--config", file)
-        #expect(deleted.status == 0, "\(deleted)")
+        try sandbox.certprov("store", "delete", former, "--yes", "--config", file).expect()
         #expect(try entries(file).map { $0["entry"].string } == [used])
         #expect(try stored(file) == ["CN=web"])
     }
@@ -167,8 +161,7 @@ import Testing
         #expect(try stored(file) == [])
         #expect(try sandbox.certprov("fetch", "--config", file).status == 0)
         #expect(Set(try entries(file).map { $0["entry"].string }) == ["corp/identity", "corp/" + name])
-        let deleted = try sandbox.certprov("store", "delete", "corp/identity", "--yes", "--config", file)
-        #expect(deleted.status == 0, "\(deleted)")
+        try sandbox.certprov("store", "delete", "corp/identity", "--yes", "--config", file).expect()
         #expect(try entries(file).map { $0["entry"].string } == ["corp/" + name])
     }
 
@@ -191,9 +184,7 @@ import Testing
 
                 """)
         try #require(mixed != text)
-        // Another process writes the program: what this one has open for writing, its other children have too.
-        let source = try sandbox.write(mixed, to: "mixed")
-        try #require(try sandbox.run(["install", "-m", "700", source, program]).status == 0)
+        try sandbox.installPlugin("corp", mixed)
         let output = try sandbox.certprov(
             "plugin", "verify", "--json", program, "--set", "directory=\(sandbox.path)/web")
         let failed = try output.document("PluginVerification")["items"].array.filter {

@@ -13,18 +13,11 @@ import Testing
         mkdir(plugins, 0o700)
     }
 
-    /// Another process writes the program: what this one has open for writing, its other children have too.
-    private func install(_ id: String, _ program: String) throws {
-        let source = try sandbox.write(program, to: "\(id).source")
-        let installed = try sandbox.run(["install", "-m", "700", source, "\(plugins)/certprov-plugin-\(id)"])
-        try #require(installed.status == 0, "\(installed)")
-    }
-
     /// A plugin that answers each request that it knows with a line. The host sends one that no plugin knows at some starts.
     private func install(_ id: String, describing provider: String, answering answer: String) throws {
         let hello =
             #"{"id":1,"result":{"version":1,"id":"\#(id)","provider":{"displayName":"T","summary":"T."\#(provider)}}}"#
-        try install(
+        try sandbox.installPlugin(
             id,
             #"""
             #!/bin/sh
@@ -57,15 +50,14 @@ import Testing
         ] {
             // The key store is searched by a file that is valid.
             let file = arguments[0] == "keygen" ? try configuration("", directory: absent) : file
-            let output = try sandbox.certprov(arguments + ["--config", file])
-            #expect(output.status == 78, "\(output)")
+            let output = try sandbox.certprov(arguments + ["--config", file]).expect(78)
             #expect(output.stderr.contains("certprov-plugin-ID in \(absent) (missing), "), "\(output)")
         }
     }
 
     @Test func providersShowsOthersThoughTheConfiguredOneIsUnusable() throws {
-        try install("dead", "#!/bin/sh\necho gone >&2\nexit 3\n")
-        try install("Upper", "#!/bin/sh\n")
+        try sandbox.installPlugin("dead", "#!/bin/sh\necho gone >&2\nexit 3\n")
+        try sandbox.installPlugin("Upper", "#!/bin/sh\n")
         let file = try configuration("CertificateProvider = dead")
         let fetched = try sandbox.certprov("fetch", "--config", file)
         #expect(
@@ -87,8 +79,8 @@ import Testing
 
     @Test func aMessageThatBreaksTheProtocolLeadsToTheVerification() throws {
         try install("odd", describing: "", answering: #"{"id":%s,"result":7}"#)
-        let output = try sandbox.certprov("fetch", "--config", try configuration("CertificateProvider = odd"))
-        #expect(output.status == 76, "\(output)")
+        let output = try sandbox.certprov("fetch", "--config", try configuration("CertificateProvider = odd")).expect(
+            76)
         #expect(output.stderr.contains("certprov plugin verify \(plugins)/certprov-plugin-odd"), "\(output)")
     }
 
@@ -96,8 +88,7 @@ import Testing
         // A notice is not an answer, and of an unknown kind it means nothing.
         try install("mute", describing: "", answering: #"{"notice":"of-%s"}"#)
         let properties = "CertificateProvider = mute\nCertificateProvider.mute.timeout = 1"
-        let output = try sandbox.certprov("fetch", "--config", try configuration(properties))
-        #expect(output.status == 75, "\(output)")
+        let output = try sandbox.certprov("fetch", "--config", try configuration(properties)).expect(75)
         #expect(
             output.stderr.contains("Raise 'timeout', or look at its messages with 'certprov plugin trace'."),
             "\(output)")
@@ -107,8 +98,7 @@ import Testing
         let error = #"{"code":"pending","message":"The request is not approved yet.","retryAfter":90}"#
         try install("slow", describing: "", answering: #"{"id":%s,"error":\#(error)}"#)
         let file = try configuration("CertificateProvider = slow")
-        let output = try sandbox.certprov("fetch", "--force", "--json", "--config", file)
-        #expect(output.status == 75 && output.stderr.contains(#""retryAfter":90"#), "\(output)")
+        try sandbox.certprov("fetch", "--force", "--json", "--config", file).expect(75, stderr: #""retryAfter":90"#)
     }
 
     @Test func aMissingParameterNamesTheFile() throws {
@@ -117,9 +107,7 @@ import Testing
             describing: #","parameters":[{"name":"place","type":"path","required":true,"summary":"A place."}]"#,
             answering: #"{"id":%s,"result":{}}"#)
         let file = try configuration("CertificateProvider = needs")
-        let output = try sandbox.certprov("fetch", "--config", file)
-        #expect(
-            output.status == 78 && output.stderr.contains(file) && output.stderr.contains("'place'"), "\(output)")
+        try sandbox.certprov("fetch", "--config", file).expect(78, stderr: file, "'place'")
     }
 
     @Test("Before the first fetch, list shows its heading and where it has looked")
@@ -141,14 +129,12 @@ import Testing
             "trusts", describing: #","parameters":[{"name":"trust","type":"\#(kind)","summary":"Whom it trusts."}]"#,
             answering: #"{"id":%s,"result":{}}"#)
         let file = try configuration("CertificateProvider = trusts\nCertificateProvider.trusts.trust =")
-        let output = try sandbox.certprov("fetch", "--config", file)
-        #expect(output.status == 78 && output.stderr.contains("'trust' must not be empty"), "\(output)")
+        try sandbox.certprov("fetch", "--config", file).expect(78, stderr: "'trust' must not be empty")
     }
 
     @Test func aNameThatNoPluginMayHaveIsRefusedAtOnce() throws {
         for name in ["store", "pkcs11", "pkcs12", "mdm", "Upper", "_x"] {
-            let output = try sandbox.certprov("plugin", "new", "--language", "sh", "--", name)
-            #expect(output.status == 64, "\(name): \(output)")
+            try sandbox.certprov("plugin", "new", "--language", "sh", "--", name).expect(64, about: name)
         }
         #expect(try sandbox.certprov("plugin", "trace", "--help").stdout.contains("USAGE: certprov plugin trace"))
     }

@@ -15,13 +15,13 @@ import Testing
             path: "../../Documentation/WritingAPlugin.md")
         let blocks = try String(contentsOf: page, encoding: .utf8).components(separatedBy: "```")
         let program = try #require(blocks.first { $0.hasPrefix("python\n") }).dropFirst("python\n".count)
-        let made = try sandbox.shell(
+        try sandbox.shell(
             """
             set -eu
             openssl pkcs8 -topk8 -nocrypt -in $1/ec.key -out $2/identity/key.pem
             cat $1/ec.pem $1/intermediate.pem >$2/identity/cert.pem
-            """, Fixtures.path(""), sandbox.path)
-        try #require(made.status == 0, "\(made)")
+            """, Fixtures.path(""), sandbox.path
+        ).require()
         configuration = try sandbox.write(
             """
             PluginDirectory = \(sandbox.path)/plugins
@@ -29,16 +29,7 @@ import Testing
             CertificateProvider.files.directory = \(sandbox.path)/identity
 
             """, to: "plugin.properties")
-        try install("files", String(program))
-    }
-
-    /// Another process writes the program: what this one has open for writing, its other children have too.
-    private func install(_ id: String, _ program: String, mode: String = "700") throws {
-        let source = try sandbox.write(program, to: "\(id).source")
-        let installed = try sandbox.run([
-            "install", "-m", mode, source, "\(sandbox.path)/plugins/certprov-plugin-\(id)",
-        ])
-        try #require(installed.status == 0, "\(installed)")
+        try sandbox.installPlugin("files", String(program))
     }
 
     @Test func aPluginIsUsedLikeABuiltInProvider() throws {
@@ -48,14 +39,13 @@ import Testing
         #expect(fetched["provider"].string == "files" && fetched["key"]["location"].string == "file", "\(fetched)")
         #expect(try list.document("IdentityList")["items"].array.map { $0["provider"].string } == ["files"], "\(list)")
         let out = sandbox.path + "/out"
-        let exported = try sandbox.certprov("fetch", "--config", configuration, "--out", out, "--export-key")
-        #expect(exported.status == 0, "\(exported)")
-        let checked = try sandbox.shell(
+        try sandbox.certprov("fetch", "--config", configuration, "--out", out, "--export-key").expect()
+        try sandbox.shell(
             """
             openssl x509 -in $1/current/certificate.pem -noout -pubkey >$1.a && \
             openssl pkey -in $1/current/key.pem -pubout >$1.b && cmp $1.a $1.b
-            """, out)
-        #expect(checked.status == 0, "\(checked)")
+            """, out
+        ).expect()
         #expect(try sandbox.certprov("delete", "--yes", "--config", configuration).status == 0)
     }
 
@@ -66,7 +56,7 @@ import Testing
                 #"{"scheme":"\#($0)","displayName":"Sea","summary":"Water.","parameters":[],"makes":{"p256":["sign"]}}"#
             }
             let hello = #"{"version":1,"id":"\#(id)","keyStores":[\#(stores.joined(separator: ","))]}"#
-            try install(id, "#!/bin/sh\nread line\necho '{\"id\":1,\"result\":\(hello)}'\nread line\n")
+            try sandbox.installPlugin(id, "#!/bin/sh\nread line\necho '{\"id\":1,\"result\":\(hello)}'\nread line\n")
         }
         let document = try sandbox.certprov("providers", "--json", "--config", configuration).document("ProviderList")
         let plugins = document["plugins"].array.filter { $0["id"].string?.hasPrefix("sea") == true }
@@ -82,7 +72,7 @@ import Testing
             try sandbox.write(
                 #"{"name":"\#(name)","type":"path","required":true,"summary":"A directory."}"#, to: "parameters")
         }
-        try install(
+        try sandbox.installPlugin(
             "late",
             #"""
             #!/bin/sh
@@ -107,7 +97,7 @@ import Testing
     }
 
     @Test func providersShowsPluginsAndWhyOneIsNotUsed() throws {
-        try install("open", "#!/bin/sh\n", mode: "777")
+        try sandbox.installPlugin("open", "#!/bin/sh\n", mode: "777")
         let document = try sandbox.certprov("providers", "--json", "--config", configuration).document("ProviderList")
         let files = try #require(document["items"].array.first { $0["id"].string == "files" })
         #expect(
@@ -128,21 +118,20 @@ import Testing
 
     /// A key store that no provider is needed for.
     @Test func aKeyOfAPluginIsCertifiedByHand() throws {
-        let keys = sandbox.path + "/plugins/certprov-plugin-keys"
-        #expect(try sandbox.run(["install", "-m", "700", BuiltCommand.program("TestPlugin"), keys]).status == 0)
+        try sandbox.installTestPlugin("keys")
         let file = try sandbox.write("PluginDirectory = \(sandbox.path)/plugins\n", to: "keys.properties")
         let place = ["--config", file, "--key", "keys:"]
         let made = try sandbox.certprov(
             ["keygen", "--subject", "CN=by-hand", "--out", sandbox.path + "/by-hand.csr"] + place)
         #expect(made.status == 0 && made.stdout.hasPrefix("keys:"), "\(made)")
-        let issued = try sandbox.shell(
+        try sandbox.shell(
             """
             set -eu; cd $1
             openssl req -in by-hand.csr -noout -verify
             openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout ca.key -out ca.pem -days 1 -subj /CN=CA
             openssl x509 -req -in by-hand.csr -CA ca.pem -CAkey ca.key -days 1 -out by-hand.pem
-            """, sandbox.path)
-        #expect(issued.status == 0, "\(issued)")
+            """, sandbox.path
+        ).expect()
         let stored = try sandbox.certprov(["store-certificate", sandbox.path + "/by-hand.pem"] + place)
         // No provider would show the identity.
         #expect(stored.status == 78 && stored.stdout.isEmpty, "\(stored)")
@@ -159,19 +148,17 @@ import Testing
 
             """, to: "combined.properties")
         for _ in 0..<2 {
-            let fetched = try sandbox.certprov("fetch", "--config", combined)
-            #expect(fetched.status == 0 && fetched.stdout.contains("CN=by-hand"), "\(fetched)")
+            try sandbox.certprov("fetch", "--config", combined).expect(stdout: "CN=by-hand")
         }
         // A request for the key that is there already, whose names have to be told.
         let key = made.stdout.trimmingCharacters(in: .newlines)
-        let unnamed = try sandbox.certprov(["keygen", "--for", key] + place)
-        #expect(unnamed.status == 66 && unnamed.stderr.contains("--subject"), "\(unnamed)")
+        try sandbox.certprov(["keygen", "--for", key] + place).expect(66, stderr: "--subject")
         let again = try sandbox.certprov(["keygen", "--for", key, "--subject", "CN=again"] + place)
         #expect(again.status == 0 && again.stdout.hasPrefix("-----BEGIN CERTIFICATE REQUEST"), "\(again)")
-        let absent = try sandbox.certprov(["keygen", "--for", "keys:none", "--subject", "CN=again"] + place)
-        #expect(absent.status == 66 && absent.stderr.contains("Use one of: '\(key)'"), "\(absent)")
-        let foreign = try sandbox.certprov(["store-certificate", sandbox.path + "/ca.pem"] + place)
-        #expect(foreign.status == 66 && foreign.stderr.contains("no private key for 'CN=CA'"), "\(foreign)")
+        try sandbox.certprov(["keygen", "--for", "keys:none", "--subject", "CN=again"] + place).expect(
+            66, stderr: "Use one of: '\(key)'")
+        try sandbox.certprov(["store-certificate", sandbox.path + "/ca.pem"] + place).expect(
+            66, stderr: "no private key for 'CN=CA'")
         for wrong in [["--uri", "pkcs11:"], ["--key-pin-source", "1234"]] {
             #expect(try sandbox.certprov(["keygen", "--label", "x"] + place + wrong).status == 64)
         }
@@ -186,10 +173,9 @@ import Testing
             try String(contentsOf: page, encoding: .utf8).components(separatedBy: "## Conformance")[1].split(
                 separator: "\n"
             ).map(String.init).filter { $0.hasPrefix("| ") && !$0.hasPrefix("| of ") })
-        let keys = sandbox.path + "/plugins/certprov-plugin-keys"
-        #expect(try sandbox.run(["install", "-m", "700", BuiltCommand.program("TestPlugin"), keys]).status == 0)
+        let keys = try sandbox.installTestPlugin("keys")
         // With an ability, whose check is left out otherwise.
-        try install(
+        try sandbox.installPlugin(
             "files",
             try files().replacing(#""provider": {"#, with: #""provider": {"can": ["announceDeletions", "revoke"],"#)
                 .replacing(
@@ -236,7 +222,7 @@ import Testing
     @Test("A plugin that does not keep what it declares fails its verification")
     func whatIsDeclaredIsChecked() throws {
         // The tenth time that an identity is obtained is the one that is cancelled.
-        try install(
+        try sandbox.installPlugin(
             "files",
             try files().replacing(
                 #""provider": {"#, with: #""shutdown": True, "provider": {"can": ["announceDeletions", "revoke"],"#
@@ -267,7 +253,8 @@ import Testing
 
     @Test("A plugin that says that it gives advice, and does not, fails its verification")
     func adviceIsChecked() throws {
-        try install("files", try files().replacing(#""provider": {"#, with: #""provider": {"can": ["advice"],"#))
+        try sandbox.installPlugin(
+            "files", try files().replacing(#""provider": {"#, with: #""provider": {"can": ["advice"],"#))
         let failed = try failures([
             sandbox.path + "/plugins/certprov-plugin-files", "--set", "directory=\(sandbox.path)/identity",
         ])
@@ -279,7 +266,7 @@ import Testing
     @Test(
         arguments: [("key.holds", ["abilities"]), ("key.import", ["abilities", "import"])] as [(String, Set<String>)])
     func eachAbilityOfAKeyStoreIsChecked(request: String, checks: Set<String>) throws {
-        try install(
+        try sandbox.installPlugin(
             "keys", "#!/bin/sh\nsed -u 's/\"\(request)\"/\"unknown\"/' | '\(BuiltCommand.program("TestPlugin"))' keys\n"
         )
         let failed = try failures([sandbox.path + "/plugins/certprov-plugin-keys"])
@@ -305,14 +292,13 @@ import Testing
             \(settings)CertificateProvider.files.\(line)
 
             """, to: "wrong.properties")
-        let output = try sandbox.certprov("fetch", "--config", file)
-        #expect(output.status == status && output.stderr.contains("[\(code)]"), "\(output)")
+        let output = try sandbox.certprov("fetch", "--config", file).expect(status, stderr: "[\(code)]")
         #expect(output.stderr.contains("files"), "\(output)")
     }
 
     @Test func aPluginThatIsNotConfiguredIsNotStarted() throws {
         for number in 0..<10 {
-            try install("p\(number)", "#!/bin/sh\ntouch \(sandbox.path)/started\nexit 1\n")
+            try sandbox.installPlugin("p\(number)", "#!/bin/sh\ntouch \(sandbox.path)/started\nexit 1\n")
         }
         #expect(try sandbox.certprov("list", "--config", configuration).status == 0)
         #expect(try sandbox.certprov("fetch", "--config", configuration).status == 0)
@@ -341,8 +327,7 @@ import Testing
     func aStoppedLauncherEndsWithTheCommand() throws {
         let file = try sandbox.write(
             "PluginDirectory = \(sandbox.path)/plugins\nCertificateProvider = hangs\n", to: "hangs.properties")
-        let (command, pid) = try start(
-            ["fetch", "--config", file], doing: "trap '' TERM; kill -STOP $PPID")
+        let (command, pid) = try start(["fetch", "--config", file], doing: "trap '' TERM; kill -STOP $PPID")
         command.kill(SIGTERM)
         #expect(command.wait().signal == SIGTERM)
         #expect(hasEnded(pid))
@@ -353,7 +338,7 @@ import Testing
         for number in 1...3 {
             let hello =
                 #"{"version":1,"id":"p\#(number)","provider":{"displayName":"P","summary":"P.","parameters":[]}}"#
-            try install(
+            try sandbox.installPlugin(
                 "p\(number)",
                 """
                 #!/bin/sh
@@ -373,8 +358,8 @@ import Testing
     }
 
     @Test func providersAsksAPluginAsItIsConfigured() throws {
-        try install("mute", "#!/bin/sh\nexec sleep 1000\n")
-        try install("pinned", "#!/bin/sh\ntouch \(sandbox.path)/pinned\n")
+        try sandbox.installPlugin("mute", "#!/bin/sh\nexec sleep 1000\n")
+        try sandbox.installPlugin("pinned", "#!/bin/sh\ntouch \(sandbox.path)/pinned\n")
         let file = try sandbox.write(
             """
             PluginDirectory = \(sandbox.path)/plugins
@@ -392,7 +377,8 @@ import Testing
     /// The certificate of the example is readable by all users, its key is not.
     @Test func checkKnowsWhichFilesAreSecret() throws {
         func check(_ kind: String, _ file: String) throws -> String {
-            try install("files", try files().replacing(/"type": "[a-z-]+"/, with: "\"type\": \"\(kind)\""))
+            try sandbox.installPlugin(
+                "files", try files().replacing(/"type": "[a-z-]+"/, with: "\"type\": \"\(kind)\""))
             let properties = try sandbox.write(
                 """
                 PluginDirectory = \(sandbox.path)/plugins
@@ -430,7 +416,7 @@ import Testing
     @Test func killedAtAnyMomentItLeavesNoDirectory() throws {
         let temporary = sandbox.path + "/temporary"
         mkdir(temporary, 0o700)
-        try install("hangs", "#!/bin/sh\nsleep 1000 & wait\n")
+        try sandbox.installPlugin("hangs", "#!/bin/sh\nsleep 1000 & wait\n")
         let file = try sandbox.write(
             "PluginDirectory = \(sandbox.path)/plugins\nCertificateProvider = hangs\n", to: "hangs.properties")
         for _ in 0..<TestLength.rounds(15, full: 40, soak: 1000) {
@@ -461,7 +447,7 @@ import Testing
         _ arguments: [String], with variables: [String: String] = [:], doing action: String = ":"
     ) throws -> (command: Subprocess, plugin: pid_t) {
         let pidFile = sandbox.path + "/pid"
-        try install(
+        try sandbox.installPlugin(
             "hangs",
             "#!/bin/sh\n\(action)\necho $$ >\(pidFile).new; mv \(pidFile).new \(pidFile)\nsleep 1000 & wait\n")
         let command = try sandbox.start([BuiltCommand.path] + arguments, with: variables)

@@ -25,8 +25,7 @@ import Testing
     @Test(arguments: ["list", "fetch"], [false, true]) func theServiceIsDown(command: String, isLeft: Bool) throws {
         // A service that was killed leaves its socket.
         if isLeft { close(try Self.listen(at: socket)) }
-        let output = try certprov(command)
-        #expect(output.status == 69 && output.stderr.contains("pcscd"), "\(output)")
+        let output = try certprov(command).expect(69, stderr: "pcscd")
         #expect(output.stderr.contains("[tokenNotPresent]") && output.stderr.contains(socket), "\(output)")
     }
 

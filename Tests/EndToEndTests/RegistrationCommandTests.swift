@@ -28,12 +28,12 @@ import Testing
         }
         try sandbox.write(pem(identity.certificateChain), to: "chain.pem")
         let anchors = try sandbox.write(pem([authority.root]), to: "anchors.pem")
-        let made = try sandbox.shell(
+        try sandbox.shell(
             """
             cd $1 && openssl pkey -in key.der -out key.pem && \
             openssl pkcs12 -export -in chain.pem -inkey key.pem -passout pass: -out client.p12
-            """, sandbox.path)
-        try #require(made.status == 0, "\(made)")
+            """, sandbox.path
+        ).require()
         passcode = try sandbox.write("correct horse battery", to: "passcode")
         lines = [
             "Host=127.0.0.1", "Port=\(server.port)", "SecurityConfiguration=SSO", "ApplicationId=demo",
@@ -57,8 +57,7 @@ import Testing
         let locked = try configuration(hasPasscode: false)
         #expect(try run("status", config: file).stdout.contains("not registered"))
         #expect(try run("check", config: file).stdout.contains("Not registered yet"))
-        let incomplete = try run("check", config: try configuration(["FarmID=a b"]))
-        #expect(incomplete.status == 78 && incomplete.stdout.contains("'URLSuffix' and 'FarmID'"), "\(incomplete)")
+        try run("check", config: try configuration(["FarmID=a b"])).expect(78, stdout: "'URLSuffix' and 'FarmID'")
         // The passcode is not known: the provider and the server are not asked.
         let silent = try run("register", config: locked)
         #expect(silent.status == 77 && server.log.isEmpty && silent.stderr.contains("set Passcode.source"), "\(silent)")
@@ -69,8 +68,7 @@ import Testing
         let again = try run("register", "--json", config: file).document("Registration")
         #expect(again["isNew"].bool == false && again["connectionID"].string == id)
 
-        let check = try run("check", config: file)
-        #expect(check.status == 0 && check.stdout.contains("connection \(id)"), "\(check)")
+        try run("check", config: file).expect(stdout: "connection \(id)")
         #expect(try run("check", config: locked).stdout.contains("The vault is locked"))
         let status = try run("status", "--json", config: file).document("Status")
         #expect(status["state"].string == "registeredUnlocked" && status["connectionID"].string == id)
@@ -87,8 +85,7 @@ import Testing
         #expect(try run("update", config: file).status == 77)
 
         server.fail("DELETE", .status(403))
-        let refused = try run("unregister", "--yes", config: file)
-        #expect(refused.status == 77 && refused.stderr.contains("[rejected]"), "\(refused)")
+        try run("unregister", "--yes", config: file).expect(77, stderr: "[rejected]")
         #expect(try run("status", config: file).stdout.contains(id))
         #expect(try run("unregister", "--yes", config: file).status == 0)
         #expect(server.connections.isEmpty)
@@ -104,16 +101,13 @@ import Testing
             #expect(
                 none.status == 78 && none.stderr.hasSuffix("Name one with --config. [configurationMissing]\n"),
                 "\(none)")
-            let adHoc = try sandbox.certprov(
-                command, "--provider", "pkcs12", "--set", "path=\(sandbox.path)/client.p12")
-            #expect(adHoc.status == 78 && adHoc.stderr.contains("name one with --config."), "\(adHoc)")
+            try sandbox.certprov(
+                command, "--provider", "pkcs12", "--set", "path=\(sandbox.path)/client.p12"
+            ).expect(78, stderr: "name one with --config.")
         }
         let file = try sandbox.write(
             "CertificateProvider = pkcs12\nCertificateProvider.pkcs12.path = client.p12\n", to: "x.properties")
-        let none = try sandbox.certprov("register", "--config", file)
-        #expect(
-            none.status == 78 && none.stderr.contains("x.properties: ") && none.stderr.contains("set ApplicationId."),
-            "\(none)")
+        try sandbox.certprov("register", "--config", file).expect(78, stderr: "x.properties: ", "set ApplicationId.")
     }
 
     @Test func theCommandsOfThePageWork() async throws {
@@ -136,15 +130,13 @@ import Testing
     @Test("vault put, get, list and delete handle values of a registered application")
     func valuesAreInTheVault() async throws {
         let file = try configuration()
-        let unregistered = try run("vault", "list", config: file)
-        #expect(unregistered.status == 66 && unregistered.stderr.contains("certprov register"), "\(unregistered)")
-        let first = try run("register", config: file)
-        #expect(first.status == 0, "\(first)")
+        try run("vault", "list", config: file).expect(66, stderr: "certprov register")
+        try run("register", config: file).expect()
         let binary = sandbox.path + "/binary"
-        let put = try sandbox.shell(
+        try sandbox.shell(
             "head -c 3000 /dev/urandom >$2 && $CERTPROV vault put token --config $1 <$2 && $CERTPROV vault get token --config $1 | cmp - $2",
-            file, binary)
-        #expect(put.status == 0, "\(put)")
+            file, binary
+        ).expect()
         #expect(try run("vault", "put", "second", "--source", "file:\(passcode)", config: file).status == 0)
         #expect(try run("vault", "list", config: file).stdout == "second\ntoken\n")
         #expect(try run("vault", "delete", "token", config: file).status == 0)
@@ -154,10 +146,8 @@ import Testing
             #expect(try run("vault", "get", name, config: file).status == 64)
             #expect(try run("vault", "delete", name, config: file).status == 64)
         }
-        let large = try sandbox.shell("head -c 1000001 /dev/zero | $CERTPROV vault put large --config $1", file)
-        #expect(large.status == 64, "\(large)")
-        let everything = try sandbox.shell("grep -rlF 'correct horse' $1", sandbox.store)
-        #expect(everything.stdout.isEmpty)
+        try sandbox.shell("head -c 1000001 /dev/zero | $CERTPROV vault put large --config $1", file).expect(64)
+        #expect(try sandbox.shell("grep -rlF 'correct horse' $1", sandbox.store).stdout.isEmpty)
         await server.close()
     }
 
@@ -178,13 +168,11 @@ import Testing
             ["create", "x"], ["list"], ["exists", "early"], ["export", "early"], ["sign", "early", passcode],
             ["import", "x", "\(sandbox.path)/key.pem"], ["delete", "early"],
         ] {
-            let output = try sandbox.certprov(["keys"] + command + ["--config", locked])
-            #expect(
-                output.status == 77 && output.stdout.isEmpty && output.stderr.contains("[vaultLocked]"), "\(output)")
+            try sandbox.certprov(["keys"] + command + ["--config", locked]).expect(
+                77, stdout: "", stderr: "[vaultLocked]")
         }
         // The key of the application's identity.
-        let refused = try run("keys", "import", "x", "\(sandbox.path)/key.pem", config: file)
-        #expect(refused.status == 73 && refused.stderr.contains("identity"), "\(refused)")
+        try run("keys", "import", "x", "\(sandbox.path)/key.pem", config: file).expect(73, stderr: "identity")
         // Another application, and this host, have their own.
         #expect(try sandbox.certprov("keys", "list").stdout.isEmpty)
         #expect(try run("keys", "delete", "late", config: file).stdout == "true\n")
@@ -234,8 +222,7 @@ import Testing
         let new = try sandbox.write("tr0ub4dor and three", to: "new")
         #expect(try run("passcode", "--new-source", "file:\(new)", config: file).status == 0)
         #expect(try run("fetch", config: file).status == 77)
-        let forced = try run("unregister", "--force", "--yes", config: file)
-        #expect(forced.status == 0 && forced.stderr.contains("stays locked"), "\(forced)")
+        try run("unregister", "--force", "--yes", config: file).expect(stderr: "stays locked")
         // The server was not asked: what it would need was sealed.
         #expect(server.connections.count == 1)
         await server.close()
@@ -265,8 +252,7 @@ import Testing
             #expect(refused.status == 77 && refusals() == 2, "\(refused)")
         }
         #expect(try run("unregister", "--yes", config: file).stderr.contains("certprov password"))
-        let silent = try run("password", config: file)
-        #expect(silent.status == 77 && silent.stderr.contains("source of the secret"), "\(silent)")
+        try run("password", config: file).expect(77, stderr: "source of the secret")
         #expect(try run("password", "--new-source", "nope", config: file).status == 64)
         let new = try sandbox.write("another one", to: "new")
         for _ in 0..<3 {
@@ -286,12 +272,10 @@ import Testing
         let key = "state/certprov/applications/demo/vault/key"
         if let content { try sandbox.write(content, to: key) } else { unlink("\(sandbox.path)/\(key)") }
         for command in [["register"], ["unregister", "--yes"]] {
-            let refused = try sandbox.certprov(command + ["--config", file])
-            #expect(refused.status == 74 && refused.stderr.contains("with force"), "\(refused)")
+            try sandbox.certprov(command + ["--config", file]).expect(74, stderr: "with force")
         }
         #expect(server.connections.count == 1)
-        let forced = try run("unregister", "--force", "--yes", config: file)
-        #expect(forced.status == 0, "\(forced)")
+        try run("unregister", "--force", "--yes", config: file).expect()
         #expect(try run("register", config: file).status == 0)
         #expect(try run("unregister", "--yes", config: file).status == 0)
         await server.close()

@@ -27,15 +27,13 @@ import Testing
             cd "$1" && openssl pkey -inform DER -in key.der -out key.pem &&
             openssl pkcs12 -export -inkey key.pem -in leaf.pem -passout env:P12_PASSWORD -out new && mv new "$2"
             """#
-        let output = try sandbox.shell(script, sandbox.path, file)
-        try #require(output.status == 0, "\(output)")
+        try sandbox.shell(script, sandbox.path, file).require()
         return identity
     }
 
     /// Stores what the file has.
     private func fetch() throws {
-        let output = try sandbox.certprov(["fetch"] + adHoc(file))
-        try #require(output.status == 0, "\(output)")
+        try sandbox.certprov(["fetch"] + adHoc(file)).require()
     }
 
     private func renew(_ options: String...) throws -> Output {
@@ -57,8 +55,7 @@ import Testing
     func checkWarnsWhenSomebodyHasToAct(lifetime: Double, age: Double, renewAt: String?, warning: String?) throws {
         try put("client", daysOld: age, lifetime: lifetime)
         let plan = renewAt.map { ["--set", "renew-at=\($0)"] } ?? []
-        let output = try sandbox.certprov(["check", "--json"] + adHoc(file) + plan)
-        #expect(output.status == 0, "\(output)")
+        let output = try sandbox.certprov(["check", "--json"] + adHoc(file) + plan).expect()
         let last = try #require(try output.document("CheckReport")["items"].array.last)
         #expect(last["severity"].string == (warning == nil ? "ok" : "warning"), "\(output)")
         if let warning { #expect(last["detail"].string?.contains(warning) == true, "\(output)") }
@@ -69,8 +66,7 @@ import Testing
         let stored = try put("client", daysOld: 59)
         try fetch()
         for options in [[], ["--dry-run"]] {
-            let output = try sandbox.certprov(["renew", "--json"] + adHoc(file) + options)
-            #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+            let output = try sandbox.certprov(["renew", "--json"] + adHoc(file) + options).expect(stderr: "")
             let document = try output.document("Renewal")
             #expect(document["result"].string == "notDue")
             #expect(document["identity"]["serialNumber"].string == stored.certificate.serialNumberText)
@@ -98,12 +94,10 @@ import Testing
         // One that is damaged, expired or gone leaves the stored one.
         try sandbox.write("damaged", to: file)
         for command in ["renew", "fetch"] {
-            let output = try sandbox.certprov([command] + adHoc(file))
-            #expect(output.status == 0 && output.stderr.contains("the stored identity stays"), "\(output)")
+            try sandbox.certprov([command] + adHoc(file)).expect(stderr: "the stored identity stays")
         }
         try put("client", daysOld: 101)
-        let late = try sandbox.certprov(["renew"] + adHoc(file))
-        #expect(late.status == 0 && late.stderr.contains("it expired on"), "\(late)")
+        try sandbox.certprov(["renew"] + adHoc(file)).expect(stderr: "it expired on")
         unlink(file)
         #expect(try renew().stderr.isEmpty)
         #expect(try storedSerialNumber() == third.certificate.serialNumberText)
@@ -119,9 +113,7 @@ import Testing
         #expect(forecast["identity"]["serialNumber"].string == old.certificate.serialNumberText)
         #expect(try storedSerialNumber() == old.certificate.serialNumberText, "a dry run asks nobody")
 
-        let output = try renew()
-        #expect(output.status == 0, "\(output)")
-        let document = try output.document("Renewal")
+        let document = try renew().expect().document("Renewal")
         #expect(document["result"].string == "renewed")
         #expect(document["identity"]["serialNumber"].string == new.certificate.serialNumberText)
         #expect(try storedSerialNumber() == new.certificate.serialNumberText)
@@ -172,8 +164,7 @@ import Testing
         for command in [
             ["fetch"], ["fetch"], ["fetch", "--force"], ["renew"], ["fetch", "--out", sandbox.path + "/out"],
         ] {
-            let output = try sandbox.certprov(command + ["--json"] + adHoc(file))
-            let message = try output.expectFailure("expired", status: 66)
+            let message = try sandbox.certprov(command + ["--json"] + adHoc(file)).expectFailure("expired", status: 66)
             #expect(
                 message.contains(file) && message.contains("CN=client") && !message.contains("--force"), "\(message)")
         }
@@ -207,8 +198,8 @@ import Testing
         try put("client", daysOld: 90)
         try fetch()
         for (limit, status) in [("14d", 66), ("241h", 66), ("9d", 0), ("36h", 0), ("soon", 64), ("0d", 64)] {
-            let output = try sandbox.certprov(["check", "--json", "--expires-within", limit] + adHoc(file))
-            #expect(output.status == Int32(status), "\(limit): \(output)")
+            let output = try sandbox.certprov(["check", "--json", "--expires-within", limit] + adHoc(file)).expect(
+                Int32(status), about: limit)
             guard status == 66 else { continue }
             let document = try output.document("CheckReport")
             let item = document["items"].array.first { $0["severity"].string == "error" }
@@ -246,13 +237,8 @@ import Testing
     @Test func thePropertyFileSaysWhen() throws {
         try put("client", daysOld: 40)
         func configure(_ renewAt: String) throws -> String {
-            try sandbox.write(
-                """
-                CertificateProvider=pkcs12
-                CertificateProvider.pkcs12.path=\(file)
-                CertificateProvider.pkcs12.password-source=env:P12_PASSWORD
-                CertificateProvider.pkcs12.renew-at=\(renewAt)
-                """, to: "clienthub.properties")
+            try sandbox.configure(
+                pkcs12: file, "CertificateProvider.pkcs12.renew-at=\(renewAt)", to: "clienthub.properties")
         }
         let configuration = try configure("66%")
         #expect(try sandbox.certprov("fetch", "--config", configuration).status == 0)

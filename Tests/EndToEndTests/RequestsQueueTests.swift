@@ -38,8 +38,7 @@ import Testing
         #expect(!FileManager.default.fileExists(atPath: requests))
         let waiter = try waiter(3)
         var id = try id(waiter.readLine())
-        let list = try certprov("list")
-        #expect(list.status == 0 && list.stdout.contains(id) && list.stdout.contains("Shop"), "\(list)")
+        try certprov("list").expect(stdout: id, "Shop")
         let item = try certprov("list", "--json").document("WaitingRequestList")["items"][0]
         let shown = try certprov("show", id, "--json").document("WaitingRequest")["request"]
         #expect(item.keys == shown.keys && item["id"].string == id)
@@ -100,8 +99,7 @@ import Testing
             line + #""peer":\#(json),"requestID":\#(json),"time":"2026-11-28T11:00:00Z"}"# + "\nrest", to: journal)
         for command in [["list"], ["show", id], ["log"]] {
             for form in [[], ["--json"]] {
-                let output = try sandbox.certprov(["requests"] + command + form)
-                #expect(output.status == 0, "\(output)")
+                let output = try sandbox.certprov(["requests"] + command + form).expect()
                 let isHarmless = output.stdout.unicodeScalars.allSatisfy { scalar in
                     scalar == "\n"
                         || scalar.value >= 0x20 && !(0x7f...0x9f).contains(scalar.value)

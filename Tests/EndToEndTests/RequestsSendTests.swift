@@ -40,8 +40,8 @@ import Testing
             """
             printf 'signature=%s&certificate=%s' "$(openssl dgst -sha256 -sign "$2.key" "$1" | base64 -w0)" \
                 "$(openssl x509 -in "$2.pem" -outform DER | base64 -w0)"
-            """, path("challenge"), Fixtures.path(fixture))
-        try #require(made.status == 0, "\(made)")
+            """, path("challenge"), Fixtures.path(fixture)
+        ).require()
         return made.stdout
     }
 
@@ -92,12 +92,9 @@ import Testing
             #expect(output.status == status && error?["reason"].string == word, "\(output)")
             #expect(error?["message"].string?.hasPrefix("\(word): ") == true, "\(output)")
         }
-        let wrongAnchors = try verify(good, "--trust-anchors", Fixtures.path("p384.pem"))
-        #expect(
-            wrongAnchors.status == 65 && wrongAnchors.stderr.contains("signature-verification-error"), "\(wrongAnchors)"
-        )
-        let valid = try verify(good, "--trust-anchors", Fixtures.path("intermediate.pem"))
-        #expect(valid.status == 0, "\(valid)")
+        try verify(good, "--trust-anchors", Fixtures.path("p384.pem")).expect(
+            65, stderr: "signature-verification-error")
+        try verify(good, "--trust-anchors", Fixtures.path("intermediate.pem")).expect()
     }
 
     @Test("What each signer would refuse by its form is not sent, with the signer's word")
@@ -119,8 +116,7 @@ import Testing
         ]
         for (file, options, word, status) in cases {
             let own = options.contains("--service-name") ? Array(request.prefix(4)) : request
-            let output = try send(file, own + options + ["--json"])
-            #expect(output.status == status && output.stdout.isEmpty, "\(output)")
+            let output = try send(file, own + options + ["--json"]).expect(status, stdout: "")
             #expect(try output.errorDocuments().first?["reason"].string == word, "\(output)")
         }
         #expect(try send("contract.pdf", request + pdf + ["--logo", path("full.png")]).status == 0)
@@ -179,20 +175,19 @@ import Testing
         let document = try output.document("SigningReply")
         #expect(document["validated"].bool == true && document["warnings"].array.isEmpty)
         #expect(document["file"].string == path("signature"))
-        let verified = try sandbox.shell(
+        try sandbox.shell(
             """
             openssl x509 -in "$1/signer.pem" -noout -pubkey >"$1/key.pem" &&
                 openssl dgst -sha256 -verify "$1/key.pem" -signature "$1/signature" "$1/challenge"
-            """, sandbox.path)
-        #expect(verified.status == 0, "\(verified)")
+            """, sandbox.path
+        ).expect()
         #expect(try Data(contents(path("signature"))).base64EncodedString() == document["signature"].string)
         // Without anchors it says so.
         let plain = try send("challenge", ["--reply", path("reply")])
         #expect(plain.status == 0 && plain.stdout == (document["subject"].string ?? "") + "\n", "\(plain)")
         #expect(plain.stderr.contains("not validated"), "\(plain)")
         // An existing file stays.
-        let again = try send("challenge", ["--reply", path("reply"), "--out", path("signature")])
-        #expect(again.status == 73, "\(again)")
+        try send("challenge", ["--reply", path("reply"), "--out", path("signature")]).expect(73)
         for input in ["challenge", "reply"] {
             let before = try contents(path(input))
             let over = try send("challenge", ["--reply", path("reply"), "--out", path(input), "--force"])
@@ -203,20 +198,19 @@ import Testing
     @Test("A signed document is written whole after it is verified, and not without")
     func documentResults() throws {
         let signed = path("signed.pdf")
-        let made = try sandbox.certprov(
-            ["sign", "pdf", path("contract.pdf"), "--out", signed] + adHoc(Fixtures.path("ec.p12")))
-        try #require(made.status == 0, "\(made)")
+        try sandbox.certprov(
+            ["sign", "pdf", path("contract.pdf"), "--out", signed] + adHoc(Fixtures.path("ec.p12"))
+        ).require()
         func reply(_ document: [UInt8]) -> String {
             "sima://sign-pdf?status=success&document=\(Data(document).base64EncodedString())"
         }
         let bytes = try contents(signed)
-        let missing = try verify(reply(bytes), of: "contract.pdf")
-        #expect(missing.status == 64, "\(missing)")
+        try verify(reply(bytes), of: "contract.pdf").expect(64)
         var changed = bytes
         changed[changed.count - 10] ^= 1
         for document in [changed, Array(bytes.dropLast()), TestPDF.bytes] {
-            let output = try verify(reply(document), of: "contract.pdf", "--out", path("out.pdf"))
-            #expect(output.status == 65 && output.stderr.contains("signature-verification-error"), "\(output)")
+            try verify(reply(document), of: "contract.pdf", "--out", path("out.pdf")).expect(
+                65, stderr: "signature-verification-error")
             #expect(!exists("out.pdf"))
         }
         let output = try verify(
@@ -230,18 +224,11 @@ import Testing
 
     /// Options of a signer that approves by itself.
     private func signer() throws -> [String] {
-        let file = try sandbox.write(
-            """
-            CertificateProvider = pkcs12
-            CertificateProvider.pkcs12.path = \(Fixtures.path("ec.p12"))
-            CertificateProvider.pkcs12.password-source = env:P12_PASSWORD
-            Signing.user-code = 1234567
-            Signing.time-stamp-url = none
-            Signing.client.1.name = Test Bank
-            Signing.client.1.key-source = file:\(path("key"))
-            Signing.client.1.operations = sign-pdf, sign-challenge
-            Signing.client.1.approval = unattended
-            """, to: "signer.properties")
+        let file = try sandbox.configure(
+            "Signing.user-code = 1234567", "Signing.time-stamp-url = none", "Signing.client.1.name = Test Bank",
+            "Signing.client.1.key-source = file:\(path("key"))",
+            "Signing.client.1.operations = sign-pdf, sign-challenge", "Signing.client.1.approval = unattended",
+            to: "signer.properties")
         return ["--config", file]
     }
 
@@ -271,14 +258,12 @@ import Testing
     func byFile() throws {
         let signer = try signer()
         func answer(_ file: String, _ options: [String], expecting status: Int32) throws {
-            let url = try send(file, options + ["--url"])
-            #expect(url.status == 0, "\(url)")
+            let url = try send(file, options + ["--url"]).expect()
             let reply = try sandbox.certprov(
-                ["requests", "open", "--input", try sandbox.write(url.stdout, to: "request")] + signer)
-            #expect(reply.status == status, "\(reply)")
+                ["requests", "open", "--input", try sandbox.write(url.stdout, to: "request")] + signer
+            ).expect(status)
             try sandbox.write(reply.stdout, to: "reply")
-            let output = try send(file, ["--reply", path("reply")] + results(file))
-            #expect(output.status == status, "\(output)")
+            try send(file, ["--reply", path("reply")] + results(file)).expect(status)
         }
         try answer("challenge", request, expecting: 0)
         try answer("contract.pdf", request + person, expecting: 0)
@@ -294,12 +279,8 @@ import Testing
     @Test("Requests go to requests serve by its socket, each with the status of its word")
     func bySocket() throws {
         let socket = path("requests.sock")
-        let service = try sandbox.start(
-            [BuiltCommand.path, "requests", "serve", "--socket", socket] + (try signer()))
-        while !RequestsServeTests.takesConnections(socket) {
-            try #require(!service.hasEnded, "\(service.wait())")
-            usleep(10_000)
-        }
+        let service = try sandbox.start([BuiltCommand.path, "requests", "serve", "--socket", socket] + (try signer()))
+        try service.waitUntil { RequestsServeTests.takesConnections(socket) }
         func expect(
             _ status: Int32, _ file: String, _ options: [String], _ sourceLocation: SourceLocation = #_sourceLocation
         ) throws {
@@ -358,16 +339,15 @@ import Testing
     func noReply() throws {
         for (answer, time) in [("nothing", "60s"), ("silence", "1s")] {
             try withSigner(answer) { socket in
-                let output = try send("challenge", request + ["--socket", socket, "--timeout", time, "--json"])
-                #expect(output.status == 69, "\(output)")
+                let output = try send("challenge", request + ["--socket", socket, "--timeout", time, "--json"]).expect(
+                    69)
                 #expect(try output.errorDocuments().first?["reason"].string == "empty-response", "\(output)")
             }
         }
-        let nowhere = try send("challenge", request + ["--socket", path("nowhere")])
-        #expect(nowhere.status == 69 && nowhere.stderr.contains("enable --now certprov-requests.socket"), "\(nowhere)")
+        try send("challenge", request + ["--socket", path("nowhere")]).expect(
+            69, stderr: "enable --now certprov-requests.socket")
         // Before it is sent: a file that cannot be written.
-        let full = try send("challenge", request + ["--socket", path("nowhere"), "--out", path("no/such")])
-        #expect(full.status == 73, "\(full)")
+        try send("challenge", request + ["--socket", path("nowhere"), "--out", path("no/such")]).expect(73)
     }
 }
 

@@ -20,18 +20,10 @@ import Testing
     }
 
     private func configure(_ more: String = "Signing.prompt = queue") throws {
-        try sandbox.write(
-            """
-            CertificateProvider = pkcs12
-            CertificateProvider.pkcs12.path = \(Fixtures.path("ec.p12"))
-            CertificateProvider.pkcs12.password-source = env:P12_PASSWORD
-            Signing.client.1.name = Application
-            Signing.client.1.key-source = file:\(sandbox.path)/key
-            Signing.client.1.operations = sign-challenge
-            Signing.client.1.return-schemes = caller
-            \(more)
-
-            """, to: "client.properties")
+        _ = try sandbox.configure(
+            "Signing.client.1.name = Application", "Signing.client.1.key-source = file:\(sandbox.path)/key",
+            "Signing.client.1.operations = sign-challenge", "Signing.client.1.return-schemes = caller", more,
+            to: "client.properties")
     }
 
     /// Starts a signer, and waits until its socket is there.
@@ -40,10 +32,7 @@ import Testing
     ) throws -> Subprocess {
         let signer = try sandbox.start(
             program + [BuiltCommand.path, "requests", "serve"] + options, with: variables.merging(more) { $1 })
-        while !Self.takesConnections(socket) {
-            try #require(!signer.hasEnded, "\(signer.wait())")
-            usleep(1000)
-        }
+        try signer.waitUntil { Self.takesConnections(socket) }
         return signer
     }
 
@@ -134,27 +123,25 @@ import Testing
     @Test("A second signer is told of the first, and replaces the socket of one that was killed")
     func aKilledSigner() throws {
         let first = try serve()
-        let second = try sandbox.certprov("requests", "serve", with: variables)
-        #expect(second.status == 73 && second.stderr.contains("--socket"), "\(second)")
+        try sandbox.certprov("requests", "serve", with: variables).expect(73, stderr: "--socket")
         #expect(try isAnswered())
         first.kill()
         #expect(first.wait().signal == SIGKILL)
         let third = try serve()
-        while (try? isAnswered()) != true { try #require(!third.hasEnded, "\(third.wait())") }
+        try third.waitUntil { (try? isAnswered()) == true }
     }
 
     @Test("Without a runtime directory a signer needs --socket")
     func noRuntimeDirectory() throws {
         for directory in [nil, "relative"] {
-            let output = try sandbox.certprov(
-                "requests", "serve", with: directory.map { ["XDG_RUNTIME_DIR": $0] } ?? [:])
-            #expect(output.status == 78 && output.stderr.contains("--socket"), "\(output)")
+            try sandbox.certprov(
+                "requests", "serve", with: directory.map { ["XDG_RUNTIME_DIR": $0] } ?? [:]
+            ).expect(78, stderr: "--socket")
         }
         #expect(chmod(sandbox.path + "/run", 0o700) == 0)
         mkdir(sandbox.path + "/run/certprov", 0o777)
         #expect(chmod(sandbox.path + "/run/certprov", 0o777) == 0)
-        let output = try sandbox.certprov("requests", "serve", with: variables)
-        #expect(output.status == 78 && output.stderr.contains("chmod go-w"), "\(output)")
+        try sandbox.certprov("requests", "serve", with: variables).expect(78, stderr: "chmod go-w")
     }
 
     @Test("systemd passes the socket, and keeps it")
@@ -164,11 +151,8 @@ import Testing
         let passed = sandbox.environment.merging(variables) { $1 }.map { "--setenv=\($0.key)=\($0.value)" }
         let signer = try sandbox.start(
             ["systemd-socket-activate", "--listen=\(path)"] + passed + [BuiltCommand.path, "requests", "serve"])
-        while !FileManager.default.fileExists(atPath: path) {
-            try #require(!signer.hasEnded, "\(signer.wait())")
-            usleep(1000)
-        }
-        while (try? isAnswered(at: path)) != true { try #require(!signer.hasEnded, "\(signer.wait())") }
+        try signer.waitUntil { FileManager.default.fileExists(atPath: path) }
+        try signer.waitUntil { (try? isAnswered(at: path)) == true }
         signer.send(SIGTERM)
         #expect(signer.wait().signal == SIGTERM)
         #expect(FileManager.default.fileExists(atPath: path))
@@ -179,15 +163,11 @@ import Testing
         let path = sandbox.path + "/passed"
         let signer = try sandbox.start(
             ["systemd-socket-activate", "--datagram", "--listen=\(path)", BuiltCommand.path, "requests", "serve"])
-        while !FileManager.default.fileExists(atPath: path) {
-            try #require(!signer.hasEnded, "\(signer.wait())")
-            usleep(1000)
-        }
-        let sent = try sandbox.run([
+        try signer.waitUntil { FileManager.default.fileExists(atPath: path) }
+        try sandbox.run([
             "/usr/bin/python3", "-c",
             "import socket, sys; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'x', sys.argv[1])", path,
-        ])
-        #expect(sent.status == 0, "\(sent)")
+        ]).expect()
         let output = signer.wait()
         #expect(output.status == 78 && output.stderr.contains("ListenStream="), "\(output)")
     }
@@ -220,10 +200,7 @@ import Testing
                 $0.contains("EMFILE")
             }.compactMap { Double($0.split(separator: " ", omittingEmptySubsequences: true)[1]) }
         }
-        while try failures().count < 3 {
-            try #require(!signer.hasEnded, "\(signer.wait())")
-            usleep(10_000)
-        }
+        try signer.waitUntil { try failures().count >= 3 }
         let times = try failures()
         for (first, second) in zip(times, times.dropFirst()) { #expect(second - first > 0.9, "\(times)") }
         applications.closeInput()
@@ -299,9 +276,7 @@ import Testing
         let (data, got) = (sandbox.path + "/data", sandbox.path + "/got")
         try FileManager.default.createDirectory(
             atPath: data + "/applications", withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
-        let source = try sandbox.write(
-            "#!/bin/sh\nprintf '%s' \"$1\" >\(got).new\nmv \(got).new \(got)\n", to: "caller.source")
-        try #require(try sandbox.run(["install", "-m", "700", source, sandbox.path + "/caller"]).status == 0)
+        try sandbox.install("#!/bin/sh\nprintf '%s' \"$1\" >\(got).new\nmv \(got).new \(got)\n", to: "caller")
         let bin = URL(filePath: BuiltCommand.path).deletingLastPathComponent().path
         try sandbox.write(
             try Page("Scripts/desktop/certprov-requests.desktop").text.replacing("@bindir@", with: bin),
@@ -325,8 +300,8 @@ import Testing
         let url = try application(#"print(request(os.urandom(32), scheme="caller").decode())"#, at: "none")
             .trimmingCharacters(in: .newlines)
         let output = try sandbox.run(
-            ["xdg-open", url], with: variables.merging(["DISPLAY": ":99", "XDG_DATA_HOME": data]) { $1 })
-        #expect(output.status == 0, "\(output)")
+            ["xdg-open", url], with: variables.merging(["DISPLAY": ":99", "XDG_DATA_HOME": data]) { $1 }
+        ).expect()
         // The signer waits for the way back for some seconds only.
         let end = ContinuousClock.now + .seconds(300)
         while !FileManager.default.fileExists(atPath: got), .now < end { usleep(10_000) }

@@ -18,7 +18,6 @@ final class Sandbox: Sendable {
 
     /// The plugins that stand for built-in providers. They get the variables of the command that uses them.
     private func installPlugins() throws {
-        mkdir(path + "/plugins", 0o700)
         for id in ["mdm", "pkcs11"] {
             let script = """
                 #!/bin/sh
@@ -26,13 +25,39 @@ final class Sandbox: Sendable {
                 exec \(BuiltCommand.program("TestPlugin")) \(id)
 
                 """
-            let source = try write(script, to: "plugin-\(id)")
-            // By another process: what this one has open for writing, its other children have too.
-            let installed = try Subprocess(
-                ["install", "-m", "700", source, "\(path)/plugins/certprov-plugin-\(id)"], .captured()
-            ).wait()
-            try #require(installed.status == 0, "\(installed)")
+            try installPlugin(id, script)
         }
+    }
+
+    /// Writes a program by another process: what this one has open for writing, its other children have too.
+    func install(_ program: String, to name: String, mode: String = "700") throws {
+        let source = try write(program, to: "program.source")
+        try Subprocess.run(["install", "-m", mode, source, path + "/" + name])
+    }
+
+    /// Puts a plugin into the directory `plugins`, and returns its path.
+    @discardableResult
+    func installPlugin(_ id: String, _ program: String, mode: String = "700") throws -> String {
+        mkdir(path + "/plugins", 0o700)
+        try install(program, to: "plugins/certprov-plugin-\(id)", mode: mode)
+        return "\(path)/plugins/certprov-plugin-\(id)"
+    }
+
+    /// The same with the plugin of the tests.
+    @discardableResult
+    func installTestPlugin(_ id: String) throws -> String {
+        let plugin = try installPlugin(id, "")
+        try Subprocess.run(["install", "-m", "700", BuiltCommand.program("TestPlugin"), plugin])
+        return plugin
+    }
+
+    /// Writes a property file for the fixture with a key on a curve, or another file.
+    func configure(pkcs12 file: String = Fixtures.path("ec.p12"), _ more: String..., to name: String) throws -> String {
+        let lines = [
+            "CertificateProvider = pkcs12", "CertificateProvider.pkcs12.path = \(file)",
+            "CertificateProvider.pkcs12.password-source = env:P12_PASSWORD",
+        ]
+        return try write((lines + more).map { $0 + "\n" }.joined(), to: name)
     }
 
     deinit { try? FileManager.default.removeItem(atPath: path) }
@@ -106,23 +131,55 @@ final class Sandbox: Sendable {
             Self.entrance + arguments, environment: environment, in: nil, .captured(), seconds: seconds)
     }
 
+    /// Has the fixtures' authority issue a certificate for a request. Returns the file, with the issuer's certificate after it.
+    func issue(_ request: String, to name: String, serial: Int, days: Int = 30) throws -> String {
+        let file = path + "/" + name
+        try shell(
+            #"""
+            printf 'keyUsage=critical,digitalSignature\nextendedKeyUsage=clientAuth\n' >"$2.ext" &&
+            openssl x509 -req -in "$1" -copy_extensions copy -CA "$3" -CAkey "$4" -set_serial "$5" -days "$6" -extfile "$2.ext" -out "$2" &&
+            cat "$3" >>"$2"
+            """#, request, file, Fixtures.path("intermediate.pem"), Fixtures.path("intermediate.key"), "\(serial)",
+            "\(days)"
+        ).require()
+        return file
+    }
+
     /// Writes a property file for an enrolment.
     /// - Returns: The option that names it.
-    func configure(_ server: ESTServer, _ more: String = "") throws -> [String] {
+    func configure(_ server: ESTServer, label: String = "", _ more: String = "") throws -> [String] {
         try write(ESTServer.password.utf8, to: "password")
         let file = try write(
             """
             CertificateProvider = mdm
             CertificateProvider.mdm.protocol = est
-            CertificateProvider.mdm.url = https://localhost:\(server.port)
+            CertificateProvider.mdm.url = https://localhost:\(server.port)\(label)
             CertificateProvider.mdm.trust-anchors = \(server.directory["ca.pem"])
             CertificateProvider.mdm.username = \(ESTServer.user)
             CertificateProvider.mdm.password-source = file:\(path)/password
             CertificateProvider.mdm.subject = CN=host,O=Example
             CertificateProvider.mdm.timeout = 600
             \(more)
-            """.utf8, to: "client.properties")
+            """.utf8, to: "client\(label.isEmpty ? "" : "-failing").properties")
         return ["--config", file]
+    }
+
+    /// The same with tokens of OAuth, for which the file `secret` has the client's secret.
+    /// - Returns: The file.
+    func configureOAuth(_ server: ESTServer) throws -> String {
+        try write("estsecret", to: "secret")
+        return try write(
+            """
+            CertificateProvider = mdm
+            CertificateProvider.mdm.protocol = est
+            CertificateProvider.mdm.url = https://localhost:\(server.port)
+            CertificateProvider.mdm.trust-anchors = \(server.directory["ca.pem"])
+            CertificateProvider.mdm.token-url = https://localhost:\(server.port)/token
+            CertificateProvider.mdm.client-id = estclient
+            CertificateProvider.mdm.client-secret-source = file:\(path)/secret
+            CertificateProvider.mdm.subject = CN=host,O=Example
+
+            """, to: "client.properties")
     }
 
     /// Writes a file in the sandbox and returns its path.

@@ -123,14 +123,7 @@ import Testing
         "<string>hunter2-5f1c</string>",
     ])
     func aStraySecretIsNotRepeated(line: String) throws {
-        let path = try sandbox.write(
-            """
-            CertificateProvider=pkcs12
-            CertificateProvider.pkcs12.path=\(Fixtures.path("ec.p12"))
-            CertificateProvider.pkcs12.password-source=env:P12_PASSWORD
-            \(line)
-
-            """, to: "clienthub.properties")
+        let path = try sandbox.configure(line, to: "clienthub.properties")
         for command in ["list", "fetch", "explain", "check"] {
             for more in [[], ["--json"]] {
                 let output = try sandbox.certprov([command, "--config", path] + more)
@@ -167,8 +160,7 @@ import Testing
                 to: "clienthub.\(form.rawValue)")
             for command in ["list", "fetch", "explain", "check"] {
                 for more in [[], ["--json", "-v", "-v"]] {
-                    let output = try sandbox.certprov([command, "--config", path] + more)
-                    #expect(output.status == 78, "\(output)")
+                    let output = try sandbox.certprov([command, "--config", path] + more).expect(78)
                     #expect(!output.description.contains(secret), "\(output)")
                     #expect(output.description.contains("\(path):"), "\(output)")
                 }

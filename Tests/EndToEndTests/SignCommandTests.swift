@@ -11,12 +11,8 @@ import Testing
 
     init() throws {
         sandbox = try Sandbox()
-        mkdir(sandbox.path + "/tokens", 0o700)
         mkdir(sandbox.path + "/plugins", 0o700)
-        variables = [
-            "SOFTHSM2_CONF": try sandbox.write(
-                "directories.tokendir = \(sandbox.path)/tokens\nlog.level = ERROR\n".utf8, to: "softhsm2.conf")
-        ]
+        variables = ["SOFTHSM2_CONF": sandbox.path + "/softhsm2.conf"]
         content = try sandbox.write((0..<500_000).map { UInt8(truncatingIfNeeded: $0 &* 7) }, to: "content")
     }
 
@@ -29,30 +25,21 @@ import Testing
         switch place {
         case .store: options = ["--key", "store:"]
         case .token:
-            let made = try sandbox.run(
-                [
-                    "softhsm2-util", "--init-token", "--free", "--label", "demo", "--pin", "123456", "--so-pin",
-                    "12345678",
-                ],
-                with: variables)
-            try #require(made.status == 0, "\(made)")
-            try sandbox.write("123456".utf8, to: "pin")
+            _ = try SoftToken(in: sandbox)
             options = [
-                "--key", "pkcs11:token=demo?module-path=/usr/lib/softhsm/libsofthsm2.so", "--key-pin-source",
+                "--key", "pkcs11:token=demo?module-path=\(SoftToken.library)", "--key-pin-source",
                 "file:\(sandbox.path)/pin",
             ]
         case .plugin:
-            let program = sandbox.path + "/plugins/certprov-plugin-keys"
-            let installed = try sandbox.run(["install", "-m", "700", BuiltCommand.program("TestPlugin"), program])
-            try #require(installed.status == 0, "\(installed)")
+            try sandbox.installTestPlugin("keys")
             options = ["--key", "keys:"]
         }
         let plugins = try sandbox.write("PluginDirectory = \(sandbox.path)/plugins\n".utf8, to: "plugins.properties")
         let request = sandbox.path + "/signer.csr"
         let made = try sandbox.certprov(
             ["keygen", "--subject", "CN=signer", "--key-type", type, "--out", request, "--config", plugins] + options,
-            with: variables)
-        try #require(made.status == 0, "\(made)")
+            with: variables
+        ).require()
         try certify(request)
         let key = made.stdout.trimmingCharacters(in: .newlines)
         let file = try sandbox.write(
@@ -71,7 +58,7 @@ import Testing
     private func certify(
         _ request: String, usage: String = "digitalSignature", purposes: String = "clientAuth,emailProtection"
     ) throws {
-        let issued = try sandbox.shell(
+        try sandbox.shell(
             #"""
             set -e; cd "$1"
             printf 'keyUsage=critical,%s\nextendedKeyUsage=%s\n' "$4" "$5" >signer.ext
@@ -79,8 +66,8 @@ import Testing
                 -days 30 -extfile signer.ext -out signer.pem
             openssl x509 -in signer.pem -noout -pubkey >signer.pub
             cat "$2/intermediate.pem" >>signer.pem
-            """#, sandbox.path, Fixtures.path(""), request, usage, purposes)
-        try #require(issued.status == 0, "\(issued)")
+            """#, sandbox.path, Fixtures.path(""), request, usage, purposes
+        ).require()
     }
 
     /// The options for the fixture `ec`.
@@ -93,8 +80,7 @@ import Testing
     }
 
     private func verify(_ script: String) throws {
-        let output = try sandbox.shell("set -e; cd \"$1\"; \(script)", sandbox.path, Fixtures.path("root.pem"))
-        #expect(output.status == 0, "\(script): \(output)")
+        try sandbox.shell("set -e; cd \"$1\"; \(script)", sandbox.path, Fixtures.path("root.pem")).expect(about: script)
     }
 
     private static let document = TestPDF.text
@@ -134,18 +120,17 @@ import Testing
         for scheme in schemes {
             let options = (scheme.name.map { ["--scheme", $0] } ?? []) + identity + ["--force", "--out", out, content]
             if type != "ed25519" {
-                let pdf = try sign(
+                try sign(
                     ["pdf", "--force", "--out", sandbox.path + "/signed.pdf", document]
-                        + (scheme.name.map { ["--scheme", $0] } ?? []) + identity)
-                #expect(pdf.status == 0, "\(pdf)")
+                        + (scheme.name.map { ["--scheme", $0] } ?? []) + identity
+                ).expect()
                 try verify("pdfsig -nssdir nss signed.pdf | grep 'Signature is Valid'; qpdf --check signed.pdf")
             }
             let raw = try sign(["raw"] + options)
             #expect(raw.status == 0 && raw.stdout == out + "\n" && raw.stderr.isEmpty, "\(raw)")
             try verify(scheme.verify)
             for attached in [[], ["--attached"]] {
-                let cms = try sign(["cms"] + attached + options)
-                #expect(cms.status == 0, "\(cms)")
+                try sign(["cms"] + attached + options).expect()
                 // OpenSSL 3.0 verifies no CMS by Ed25519.
                 guard type != "ed25519" else { continue }
                 try verify("\(Self.cms) -in signature \(attached.isEmpty ? "-content content" : ""); cmp out content")
@@ -160,8 +145,7 @@ import Testing
         .enabled(if: access(pyHanko, X_OK) == 0, "pyHanko was not run: make test installs it"))
     func edwards() throws {
         let identity = try identity(.store, "ed25519")
-        let signed = try sign(["cms", "--out", sandbox.path + "/signature", content] + identity)
-        #expect(signed.status == 0, "\(signed)")
+        try sign(["cms", "--out", sandbox.path + "/signature", content] + identity).expect()
         let script = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "validate-cms.py").path
         let command = [Self.pyHanko, "-B", script, sandbox.path + "/signature", content, Fixtures.path("root.pem")]
         let valid = try sandbox.run(command)
@@ -176,21 +160,20 @@ import Testing
     @Test("stdin is signed to stdout; a terminal gets no binary")
     func streams() throws {
         try verify("exit 0")
-        let output = try sandbox.shell(
+        try sandbox.shell(
             #"""
             set -e; cd "$1"; shift
             "$CERTPROV" sign cms --attached "$@" <content >signature
             "$CERTPROV" sign raw "$@" - <content >raw
             """#, sandbox.path, Self.fixture[0], Self.fixture[1], Self.fixture[2], Self.fixture[3], Self.fixture[4],
-            Self.fixture[5])
-        #expect(output.status == 0, "\(output)")
+            Self.fixture[5]
+        ).expect()
         try verify("\(Self.cms) -in signature; cmp out content")
-        let terminal = try sandbox.run(
+        try sandbox.run(
             [
                 "script", "-qec", "\(BuiltCommand.path) sign raw \(Self.fixture.joined(separator: " ")) \(content)",
                 "/dev/null",
-            ])
-        #expect(terminal.status == 64 && terminal.stdout.contains("--out"), "\(terminal)")
+            ]).expect(64, stdout: "--out")
     }
 
     @Test("Several files are signed with one login; outputs are never over an input or another file")
@@ -210,25 +193,22 @@ import Testing
             "\(Self.cms) -in signed/content.p7s -content content; \(Self.cms) -in signed/other.p7s -content other")
 
         let before = try Data(contentsOf: URL(filePath: directory + "/other.p7s"))
-        let again = try sign(["cms", "--out-dir", directory, other] + identity)
-        #expect(again.status == 73 && again.stderr.contains("--force"), "\(again)")
+        try sign(["cms", "--out-dir", directory, other] + identity).expect(73, stderr: "--force")
         #expect(try Data(contentsOf: URL(filePath: directory + "/other.p7s")) == before)
         #expect(try sign(["cms", "--force", "--out-dir", directory, other] + identity).status == 0)
 
         try #require(link(other, sandbox.path + "/same") == 0)
         for name in [other, sandbox.path + "/same"] {
-            let over = try sign(["raw", "--force", "--out", name, other] + identity)
-            #expect(over.status == 64 && over.stderr.contains("is the file to sign"), "\(over)")
+            try sign(["raw", "--force", "--out", name, other] + identity).expect(64, stderr: "is the file to sign")
         }
         #expect(try String(contentsOfFile: other, encoding: .utf8) == "other")
         mkdir(sandbox.path + "/more", 0o755)
         try sandbox.write("x".utf8, to: "more/other")
-        let twice = try sign(["raw", "--out-dir", directory, other, sandbox.path + "/more/other"] + identity)
-        #expect(twice.status == 64 && twice.stderr.contains("Two files would be written"), "\(twice)")
+        try sign(["raw", "--out-dir", directory, other, sandbox.path + "/more/other"] + identity).expect(
+            64, stderr: "Two files would be written")
         let absent = try sign(["raw", "--out", directory + "/absent", sandbox.path + "/absent"] + identity)
         #expect(absent.status == 66 && !FileManager.default.fileExists(atPath: directory + "/absent"), "\(absent)")
-        let folder = try sign(["raw", "--out", directory + "/folder", directory] + identity)
-        #expect(folder.status == 74 && folder.stderr.contains("is a directory"), "\(folder)")
+        try sign(["raw", "--out", directory + "/folder", directory] + identity).expect(74, stderr: "is a directory")
     }
 
     @Test(
@@ -244,27 +224,25 @@ import Testing
             ],
         ])
     func usage(arguments: [String]) throws {
-        let output = try sign(arguments + Self.fixture)
-        #expect(output.status == 64 && output.stdout.isEmpty, "\(output)")
+        try sign(arguments + Self.fixture).expect(64, stdout: "")
     }
 
     @Test("A certificate that is not for signatures is refused before its token's PIN is needed")
     func unusable() throws {
         _ = try identity(.token, "p256")
         try certify(sandbox.path + "/signer.csr", usage: "keyAgreement")
-        let stored = try sandbox.certprov(
+        try sandbox.certprov(
             [
                 "store-certificate", sandbox.path + "/signer.pem", "--uri", "pkcs11:token=demo", "--set",
-                "module-path=/usr/lib/softhsm/libsofthsm2.so", "--set", "pin-source=file:\(sandbox.path)/pin",
-            ], with: variables)
-        try #require(stored.status == 0, "\(stored)")
+                "module-path=\(SoftToken.library)", "--set", "pin-source=file:\(sandbox.path)/pin",
+            ], with: variables
+        ).require()
         // There is no PIN, and no terminal to ask at.
         let identity = [
-            "--uri", "pkcs11:token=demo;object=signer", "--set", "module-path=/usr/lib/softhsm/libsofthsm2.so",
+            "--uri", "pkcs11:token=demo;object=signer", "--set", "module-path=\(SoftToken.library)",
         ]
         let out = sandbox.path + "/signature"
-        let refused = try sign(["raw", "--out", out, content] + identity)
-        #expect(refused.status == 65 && refused.stderr.contains("[certificateNotUsable]"), "\(refused)")
+        try sign(["raw", "--out", out, content] + identity).expect(65, stderr: "[certificateNotUsable]")
         #expect(!FileManager.default.fileExists(atPath: out))
     }
 
@@ -272,8 +250,7 @@ import Testing
     func nonRepudiation() throws {
         let identity = try identity(.store, "p256")
         try certify(sandbox.path + "/signer.csr", usage: "nonRepudiation")
-        let signed = try sign(["cms", "--out", sandbox.path + "/signature", content] + identity)
-        #expect(signed.status == 0, "\(signed)")
+        try sign(["cms", "--out", sandbox.path + "/signature", content] + identity).expect()
         try verify("\(Self.cms) -in signature -content content")
     }
 
@@ -283,14 +260,12 @@ import Testing
         try certify(sandbox.path + "/signer.csr", purposes: "emailProtection")
         let warned = try sandbox.certprov(["check"] + identity, with: variables)
         #expect(warned.stdout.contains("usage=client"), "\(warned)")
-        let config = try sandbox.shell("echo CertificateProvider.pem.usage=signature >>\"$1\"", identity[1])
-        #expect(config.status == 0)
+        try sandbox.shell("echo CertificateProvider.pem.usage=signature >>\"$1\"", identity[1]).expect()
         let checked = try sandbox.certprov(["check"] + identity, with: variables)
         #expect(
             checked.stdout.contains("valid for usage=signature") && !checked.stdout.contains("usage=client"),
             "\(checked)")
-        let signed = try sign(["cms", "--out", sandbox.path + "/signature", content] + identity)
-        #expect(signed.status == 0, "\(signed)")
+        try sign(["cms", "--out", sandbox.path + "/signature", content] + identity).expect()
         try verify("\(Self.cms) -in signature -content content")
     }
 
@@ -305,7 +280,7 @@ import Testing
 
     @Test("Memory does not grow with the content; a file that grows too large is no output")
     func largeContent() throws {
-        let output = try sandbox.shell(
+        try sandbox.shell(
             #"""
             cd "$1"; shift; truncate -s 150M large
             (
@@ -319,8 +294,8 @@ import Testing
                 prlimit --data=100000000 "$CERTPROV" sign cms $mode --force --out "signature$mode" large "$@" || exit 5
             done
             """#, sandbox.path, Self.fixture[0], Self.fixture[1], Self.fixture[2], Self.fixture[3], Self.fixture[4],
-            Self.fixture[5])
-        #expect(output.status == 0 && output.stderr.contains("[storeWriteFailed]"), "\(output)")
+            Self.fixture[5]
+        ).expect(stderr: "[storeWriteFailed]")
         try verify("\(Self.cms) -in ./signature--force -content large")
         try verify("\(Self.cms) -in ./signature--attached; cmp out large")
     }

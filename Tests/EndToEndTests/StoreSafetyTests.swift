@@ -10,71 +10,55 @@ import Testing
 
     init() throws {
         sandbox = try Sandbox()
-        let output = try sandbox.certprov(["fetch"] + client)
-        try #require(output.status == 0, "\(output)")
+        try sandbox.certprov(["fetch"] + client).require()
     }
 
     /// The damage to the store, and the errors of reading and writing it afterwards.
     struct Damage: Sendable, CustomTestStringConvertible {
-        var testDescription: String
-        var text: String
+        let testDescription, text: String
         /// The status of `fetch --force`; 0 where a new entry takes the place of a damaged one.
-        var write: Int32
-        var script: String
+        let write: Int32
+        let script: String
+
+        init(_ name: String, _ text: String, _ write: Int32, _ script: String) {
+            (testDescription, self.text, self.write, self.script) = (name, text, write, script)
+        }
     }
 
     @Test(arguments: [
+        Damage("store writable by the group", "chmod go-w", 73, "chmod g+w $STORE"),
+        Damage("store writable by others", "chmod go-w", 73, "chmod o+w $STORE"),
+        Damage("identities writable by the group", "chmod go-w", 73, "chmod g+w $STORE/identities"),
+        Damage("provider's directory writable by others", "chmod go-w", 73, "chmod 777 $STORE/identities/pkcs12"),
+        Damage("store a link", "symbolic link", 73, "mv $STORE $STORE.moved; ln -s $STORE.moved $STORE"),
         Damage(
-            testDescription: "store writable by the group", text: "chmod go-w", write: 73, script: "chmod g+w $STORE"),
-        Damage(testDescription: "store writable by others", text: "chmod go-w", write: 73, script: "chmod o+w $STORE"),
+            "provider's directory a link", "symbolic link", 73,
+            "mv $STORE/identities/pkcs12 $STORE.moved; ln -s $STORE.moved $STORE/identities/pkcs12"),
+        Damage("entry a link", "symbolic link", 73, "mv $ENTRY $STORE.moved; ln -s $STORE.moved $ENTRY"),
+        Damage("entry a dangling link", "symbolic link", 73, "rm $ENTRY; ln -s $STORE.moved $ENTRY"),
+        Damage("entry a directory", "regular file", 73, "rm $ENTRY; mkdir $ENTRY"),
+        Damage("entry a pipe", "regular file", 73, "rm $ENTRY; mkfifo $ENTRY"),
+        Damage("entry readable by others", "chmod 600", 73, "chmod 644 $ENTRY"),
         Damage(
-            testDescription: "identities writable by the group", text: "chmod go-w", write: 73,
-            script: "chmod g+w $STORE/identities"),
+            "entry of a newer format", "newer certprov (format 2)", 73,
+            #"printf '\002' | dd of=$ENTRY bs=1 seek=8 conv=notrunc"#),
         Damage(
-            testDescription: "provider's directory writable by others", text: "chmod go-w", write: 73,
-            script: "chmod 777 $STORE/identities/pkcs12"),
-        Damage(
-            testDescription: "store a link", text: "symbolic link", write: 73,
-            script: "mv $STORE $STORE.moved; ln -s $STORE.moved $STORE"),
-        Damage(
-            testDescription: "provider's directory a link", text: "symbolic link", write: 73,
-            script: "mv $STORE/identities/pkcs12 $STORE.moved; ln -s $STORE.moved $STORE/identities/pkcs12"),
-        Damage(
-            testDescription: "entry a link", text: "symbolic link", write: 73,
-            script: "mv $ENTRY $STORE.moved; ln -s $STORE.moved $ENTRY"),
-        Damage(
-            testDescription: "entry a dangling link", text: "symbolic link", write: 73,
-            script: "rm $ENTRY; ln -s $STORE.moved $ENTRY"),
-        Damage(
-            testDescription: "entry a directory", text: "regular file", write: 73, script: "rm $ENTRY; mkdir $ENTRY"),
-        Damage(testDescription: "entry a pipe", text: "regular file", write: 73, script: "rm $ENTRY; mkfifo $ENTRY"),
-        Damage(testDescription: "entry readable by others", text: "chmod 600", write: 73, script: "chmod 644 $ENTRY"),
-        Damage(
-            testDescription: "entry of a newer format", text: "newer certprov (format 2)", write: 73,
-            script: #"printf '\002' | dd of=$ENTRY bs=1 seek=8 conv=notrunc"#),
-        Damage(
-            testDescription: "entry of format 255", text: "newer certprov (format 255)", write: 73,
-            script: #"printf '\377' | dd of=$ENTRY bs=1 seek=8 conv=notrunc"#),
-        Damage(testDescription: "key readable by the group", text: "chmod 600", write: 74, script: "chmod 640 $KEY"),
-        Damage(testDescription: "key cut off", text: "31 bytes", write: 74, script: "truncate -s 31 $KEY"),
-        Damage(testDescription: "key empty", text: "0 bytes", write: 74, script: "truncate -s 0 $KEY"),
-        Damage(testDescription: "key too long", text: "33 bytes", write: 74, script: "truncate -s 33 $KEY"),
-        Damage(
-            testDescription: "key replaced", text: "another key", write: 0, script: "head -c 32 /dev/urandom >$KEY"),
-        Damage(testDescription: "key gone", text: "another key", write: 0, script: "rm $KEY"),
-        Damage(testDescription: "entry empty", text: "damaged", write: 0, script: "truncate -s 0 $ENTRY"),
-        Damage(testDescription: "entry cut off", text: "damaged", write: 0, script: "truncate -s -1 $ENTRY"),
-        Damage(testDescription: "header only", text: "damaged", write: 0, script: "truncate -s 17 $ENTRY"),
-        Damage(
-            testDescription: "a bit of the content flipped", text: "damaged", write: 0, script: "flip 60"),
-        Damage(testDescription: "a bit of the nonce flipped", text: "damaged", write: 0, script: "flip 20"),
-        Damage(
-            testDescription: "format 0", text: "damaged", write: 0,
-            script: #"printf '\000' | dd of=$ENTRY bs=1 seek=8 conv=notrunc"#),
-        Damage(testDescription: "not sealed", text: "damaged", write: 0, script: "echo something else >$ENTRY"),
-        Damage(
-            testDescription: "too large", text: "the limit is 1048576 bytes", write: 73,
-            script: "truncate -s 2M $ENTRY"),
+            "entry of format 255", "newer certprov (format 255)", 73,
+            #"printf '\377' | dd of=$ENTRY bs=1 seek=8 conv=notrunc"#),
+        Damage("key readable by the group", "chmod 600", 74, "chmod 640 $KEY"),
+        Damage("key cut off", "31 bytes", 74, "truncate -s 31 $KEY"),
+        Damage("key empty", "0 bytes", 74, "truncate -s 0 $KEY"),
+        Damage("key too long", "33 bytes", 74, "truncate -s 33 $KEY"),
+        Damage("key replaced", "another key", 0, "head -c 32 /dev/urandom >$KEY"),
+        Damage("key gone", "another key", 0, "rm $KEY"),
+        Damage("entry empty", "damaged", 0, "truncate -s 0 $ENTRY"),
+        Damage("entry cut off", "damaged", 0, "truncate -s -1 $ENTRY"),
+        Damage("header only", "damaged", 0, "truncate -s 17 $ENTRY"),
+        Damage("a bit of the content flipped", "damaged", 0, "flip 60"),
+        Damage("a bit of the nonce flipped", "damaged", 0, "flip 20"),
+        Damage("format 0", "damaged", 0, #"printf '\000' | dd of=$ENTRY bs=1 seek=8 conv=notrunc"#),
+        Damage("not sealed", "damaged", 0, "echo something else >$ENTRY"),
+        Damage("too large", "the limit is 1048576 bytes", 73, "truncate -s 2M $ENTRY"),
     ])
     func isRefusedAndLeftAsItIs(damage: Damage) throws {
         let flip = #"""
@@ -85,15 +69,12 @@ import Testing
 
             """#
         let variables = ["STORE": sandbox.store, "ENTRY": try sandbox.entry(), "KEY": sandbox.store + "/store.key"]
-        let made = try sandbox.shell("set -e; \(flip)\(damage.script)", with: variables)
-        try #require(made.status == 0, "\(made)")
+        try sandbox.shell("set -e; \(flip)\(damage.script)", with: variables).require()
         let before = try snapshot()
 
         let message = try sandbox.certprov(["fetch", "--json"] + client).expectFailure("storeReadFailed", status: 74)
         #expect(message.contains(damage.text), "\(message)")
-        let list = try sandbox.certprov(["list", "--json"] + client)
-        #expect(list.status == 74, "\(list)")
-        let document = try list.document("IdentityList")
+        let document = try sandbox.certprov(["list", "--json"] + client).expect(74).document("IdentityList")
         #expect(document["errors"].array.map { $0["code"].string } == ["storeReadFailed"])
         #expect(document["items"].array.map { $0["stored"].bool } == [false])
         #expect(try snapshot() == before)
@@ -114,8 +95,8 @@ import Testing
             #"""
             cd "$1" && find . ! -name .lock -printf '%p %y %m %U %s %i %l\n' | sort
             find . -type f ! -name .lock -exec sha256sum {} + | sort
-            """#, sandbox.path + "/state")
-        try #require(output.status == 0, "\(output)")
+            """#, sandbox.path + "/state"
+        ).require()
         return output.stdout
     }
 
@@ -138,8 +119,7 @@ import Testing
 
     @Test func aStoreOfAnotherUserIsRefused() throws {
         guard geteuid() == 0 else { return print("StoreSafetyTests: not root, so no store is given to another user.") }
-        let made = try sandbox.shell("chown 65534 \"$1\"", sandbox.store)
-        try #require(made.status == 0, "\(made)")
+        try sandbox.shell("chown 65534 \"$1\"", sandbox.store).require()
         let message = try sandbox.certprov(["fetch", "--json"] + client).expectFailure("storeReadFailed", status: 74)
         #expect(message.contains("STATE_DIRECTORY") && !message.contains("chown"), "\(message)")
     }

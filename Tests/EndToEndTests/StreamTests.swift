@@ -23,8 +23,7 @@ import Testing
 
     @Test(arguments: commands, [">/dev/full", ">&-", "<&- >&-"])
     func anOutputThatCannotBeWrittenIsAnError(command: [String], redirections: String) throws {
-        let output = try run(command, redirections)
-        #expect(output.status == 73, "\(output)")
+        let output = try run(command, redirections).expect(73)
         #expect(output.stdoutBytes.isEmpty)
         if command.contains("--json") {
             try output.expectFailure("storeWriteFailed", status: 73)
@@ -51,8 +50,8 @@ import Testing
                 "/bin/sh", "-c",
                 #"mkfifo pipe; exec 3<>pipe 4>pipe; exec 3<&-; exec "$CERTPROV" "$@" >&4"#.replacingOccurrences(
                     of: "pipe", with: "\"$HOME/../pipe\""), "sh",
-            ] + command + adHoc(Fixtures.path("ec.p12")))
-        #expect(output.status == 73, "\(output)")
+            ] + command + adHoc(Fixtures.path("ec.p12"))
+        ).expect(73)
         #expect(output.stderr.contains("Broken pipe"), "\(output)")
     }
 
@@ -60,8 +59,7 @@ import Testing
     @Test(arguments: zip(["<&- >&-", ">&-", "<&- >&- 2>&-", "2>&-", "<&- 2>&-"], [73, 73, 73, 0, 0] as [Int32]))
     func noFileOfTheStoreGetsWhatIsWritten(redirections: String, status: Int32) throws {
         let script = "exec \"$CERTPROV\" keygen --key store: --subject CN=streams \(redirections)"
-        let output = try sandbox.shell(script)
-        #expect(output.status == status, "\(output)")
+        try sandbox.shell(script).expect(status)
         for name in try FileManager.default.subpathsOfDirectory(atPath: sandbox.store) {
             let content = FileManager.default.contents(atPath: sandbox.store + "/" + name) ?? Data()
             for text in ["CERTIFICATE REQUEST", "certprov: "] {
@@ -77,12 +75,11 @@ import Testing
             #expect(output.status == 0 && !output.stdoutBytes.isEmpty && output.stderrBytes.isEmpty, "\(output)")
         }
         // And with nowhere to complain, the status still tells.
-        let failing = try sandbox.run(
+        try sandbox.run(
             ["/bin/sh", "-c", "exec \"$CERTPROV\" \"$@\" \(redirections)", "sh", "fetch", "--force", "-v", "-v"]
-                + adHoc("/nonexistent.p12"))
-        #expect(failing.status == 66, "\(failing)")
+                + adHoc("/nonexistent.p12")
+        ).expect(66)
         // Nothing that was meant for a stream went into a file of the store.
-        let again = try sandbox.certprov(["fetch"] + adHoc(Fixtures.path("ec.p12")))
-        #expect(again.status == 0, "\(again)")
+        try sandbox.certprov(["fetch"] + adHoc(Fixtures.path("ec.p12"))).expect()
     }
 }

@@ -49,12 +49,11 @@ import Testing
         #expect(status == (isPermitted ? 0 : 77) && isPermitted != screen.contains("[userCancelled]"), "\(screen)")
         #expect(try contents(sandbox.path + "/home/signature").isEmpty != isPermitted)
         // Without a terminal.
-        let silent = try sandbox.run(
-            ["setsid", "--wait", BuiltCommand.path, "keys", "sign", "my pair", sandbox.path + "/home/text"])
-        #expect(silent.status == 77 && silent.stdout.isEmpty && silent.stderr.contains("[interactionRequired]"))
+        try sandbox.run(
+            ["setsid", "--wait", BuiltCommand.path, "keys", "sign", "my pair", sandbox.path + "/home/text"]).expect(
+                77, stdout: "", stderr: "[interactionRequired]")
         // No other command line drops it.
-        let again = try sandbox.certprov("keys", "create", "my pair", "--type", "p256")
-        #expect(again.status == 73 && again.stdout.isEmpty, "\(again)")
+        try sandbox.certprov("keys", "create", "my pair", "--type", "p256").expect(73, stdout: "")
     }
 
     @Test func aWrongAnswerIsAWrongPasswordAndNotAskedForAgain() throws {
@@ -139,10 +138,7 @@ import Testing
                     send(answer)
 
             """#
-        mkdir(sandbox.path + "/plugins", 0o700)
-        let source = try sandbox.write(program, to: "asker.source")
-        let plugin = sandbox.path + "/plugins/certprov-plugin-asker"
-        try #require(try sandbox.run(["install", "-m", "700", source, plugin]).status == 0)
+        try sandbox.installPlugin("asker", program)
         return try sandbox.write(
             "PluginDirectory = \(sandbox.path)/plugins\nCertificateProvider = asker\n", to: "asker.properties")
     }
@@ -271,8 +267,7 @@ import Testing
 
     @Test func aFetchThatCannotAskNamesNoOptionItDoesNotHave() throws {
         let arguments = ["fetch"] + adHoc(Fixtures.path("ec.p12"), password: "prompt")
-        let output = try sandbox.certprov(arguments)
-        #expect(output.status == 77 && output.stderr.contains("a source of the secret"), "\(output)")
+        let output = try sandbox.certprov(arguments).expect(77, stderr: "a source of the secret")
         #expect(!output.stderr.contains("--yes"), "\(output)")
     }
 
@@ -311,8 +306,7 @@ import Testing
         let command = try enrolment(server)
         guard let (status, screen) = try atTerminal(command, answering: "[y/N]", with: "n") else { return }
         #expect(status == 77 && screen.contains("[userCancelled]"), "\(screen)")
-        let output = try sandbox.shell(command)
-        #expect(output.status == 78 && output.stderr.contains("ca-fingerprint"), "\(output)")
+        try sandbox.shell(command).expect(78, stderr: "ca-fingerprint")
         #expect(server.issued == 0)
     }
 

@@ -79,9 +79,7 @@ import Testing
                 damaged += [flipped, try other.opensslEncrypt([1], for: key)]
             }
             let texts = await damaged.asyncMap { damaged in
-                let error = await #expect(throws: ProviderError.self) {
-                    try await decrypter.decrypt(damaged, using: scheme)
-                }
+                let error = await failure { try await decrypter.decrypt(damaged, using: scheme) }
                 #expect(error?.code == .malformedData, "\(String(describing: error))")
                 return error.map { "\($0) \($0.nativeCode ?? 0) \(String(describing: $0.underlying))" }
             }

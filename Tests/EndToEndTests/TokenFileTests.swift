@@ -15,10 +15,10 @@ import Testing
         /// Makes a key in a token, and a property file that names it.
         init(_ host: TokenHost, keyType: String = "p256") throws {
             self.host = host
-            let made = try host.certprov(
+            try host.certprov(
                 ["keygen", "--subject", "CN=web", "--key-type", keyType, "--out", path + "/web.csr"]
-                    + host.options(pin: host.pin))
-            try #require(made.status == 0, "\(made)")
+                    + host.options(pin: host.pin)
+            ).require()
             try configure(pin: host.pin)
             try issue(1)
         }
@@ -38,7 +38,7 @@ import Testing
 
         /// Has the fixtures' authority issue the certificate with a serial number, and replaces the file.
         func issue(_ serial: Int) throws {
-            let issued = try host.sandbox.shell(
+            try host.sandbox.shell(
                 #"""
                 set -e; cd "$1"
                 printf 'extendedKeyUsage=clientAuth,serverAuth\nsubjectAltName=DNS:localhost\n' >web.ext
@@ -46,8 +46,8 @@ import Testing
                     -days 30 -extfile web.ext -out new.pem
                 cat "$2/intermediate.pem" >>new.pem
                 mv new.pem web.pem
-                """#, path, Fixtures.path(""), "\(serial)")
-            try #require(issued.status == 0, "\(issued)")
+                """#, path, Fixtures.path(""), "\(serial)"
+            ).require()
         }
 
         func certprov(_ arguments: String...) throws -> Output {
@@ -57,8 +57,7 @@ import Testing
 
         /// Whether `fetch` writes what the file has.
         func isFetched() throws -> Bool {
-            let fetched = try certprov("fetch", "--out", path + "/out")
-            #expect(fetched.status == 0, "\(fetched)")
+            try certprov("fetch", "--out", path + "/out").expect()
             return try contents(path + "/out/current/chain.pem") == contents(certificate)
         }
 
@@ -98,8 +97,7 @@ import Testing
     func theCertificateIsInAFile(_ test: TokenHost.Case) throws {
         let web = try Web(TokenHost(test.module), keyType: test.keyType)
         let options = ["--config", web.properties]
-        let listed = try web.certprov("list")
-        #expect(listed.status == 0 && listed.stderr.isEmpty, "\(listed)")
+        let listed = try web.certprov("list").expect(stderr: "")
         #expect(listed.stdout.contains("CN=web") && listed.stdout.contains("token"), "\(listed)")
         #expect(try web.isFetched())
         try web.host.connect(trustedBy: Fixtures.path("ca.pem"), options)
@@ -126,8 +124,7 @@ import Testing
         let before = try web.host.calls(of: "C_Login")
         try web.configure(pin: web.host.wrongPIN)
         for _ in 0..<2 {
-            let failed = try web.certprov("fetch", "--json")
-            try failed.expectFailure("pinIncorrect", status: 77)
+            try web.certprov("fetch", "--json").expectFailure("pinIncorrect", status: 77)
             for command in ["list", "check"] { #expect(try web.certprov(command).status != 0) }
             #expect(throws: Subprocess.Failure.self) { try web.serve() }
             #expect(try web.host.calls(of: "C_Login") == before + 1)
@@ -152,8 +149,7 @@ import Testing
         try #require(rename(token, away) == 0)
         try web.waitUntilServed(nil, server)
         for command in ["fetch", "renew", "check"] {
-            let output = try web.certprov(command)
-            #expect(output.status == 69, "\(command): \(output)")
+            try web.certprov(command).expect(69, about: command)
         }
         try web.issue(2)
         #expect(try web.served(server) == nil)

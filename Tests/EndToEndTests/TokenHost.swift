@@ -142,8 +142,7 @@ final class TokenHost: Sendable {
         try clearTPM()
         let pin = try String(contentsOfFile: pin, encoding: .utf8).trimmingCharacters(in: .newlines)
         let program = sandbox.path + "/token/token-contents"
-        let output = try sandbox.run(entrance + [program] + (logsIn ? [pin] : []), with: variables)
-        try #require(output.status == 0, "\(output)")
+        let output = try sandbox.run(entrance + [program] + (logsIn ? [pin] : []), with: variables).require()
         return Contents(lines: output.stdout.split(separator: "\n").map { $0.split(separator: " ").map(String.init) })
     }
 
@@ -167,8 +166,7 @@ final class TokenHost: Sendable {
     func leftInTPM() throws -> [Substring] {
         guard module == .tpm, let tpm = variables["TPM"] else { return [] }
         return try ["handles-transient", "handles-loaded-session"].flatMap { kind in
-            let output = try sandbox.run(["tpm2_getcap", "-T", tpm, kind])
-            try #require(output.status == 0, "\(output)")
+            let output = try sandbox.run(["tpm2_getcap", "-T", tpm, kind]).require()
             return output.stdout.split(separator: "\n")
         }
     }
@@ -186,8 +184,7 @@ final class TokenHost: Sendable {
             done
             exit 1
             """
-        let output = try sandbox.run(entrance + ["sh", "-c", script])
-        try #require(output.status == 0, "\(output)")
+        try sandbox.run(entrance + ["sh", "-c", script]).require()
     }
 
     /// Has the TPM forget what processes have left in it that were killed: it has room for three keys and three sessions.
@@ -195,8 +192,7 @@ final class TokenHost: Sendable {
     func clearTPM() throws {
         guard module == .tpm, let tpm = variables["TPM"] else { return }
         for kind in ["--transient-object", "--loaded-session"] {
-            let output = try sandbox.run(["tpm2_flushcontext", "-T", tpm, kind])
-            try #require(output.status == 0, "\(output)")
+            try sandbox.run(["tpm2_flushcontext", "-T", tpm, kind]).require()
         }
     }
 }

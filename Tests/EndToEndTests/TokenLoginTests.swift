@@ -42,18 +42,14 @@ import Testing
         #expect(try run("check").status == 0)
         // No PIN is configured.
         #expect(try run("fetch", pin: nil).status == 77)
-        let asked = try run("check", pin: nil)
-        #expect(asked.status == 77 && asked.stdout.contains("error"), "\(asked)")
+        try run("check", pin: nil).expect(77, stdout: "error")
         // Two logins have had no answer.
         try FileManager.default.removeItem(atPath: sandbox.store)
         for _ in 0..<2 {
-            let crashed = try run("fetch", ["FAULTY_MODULE_CRASH": "C_Login"])
-            #expect(crashed.status == Self.crashed, "\(crashed)")
+            try run("fetch", ["FAULTY_MODULE_CRASH": "C_Login"]).expect(Self.crashed)
         }
-        let checked = try run("check")
-        #expect(checked.status == 75 && checked.stdout.contains("got no answer"), "\(checked)")
-        let fetched = try run("fetch")
-        #expect(fetched.status == 75 && fetched.stderr.contains("The next try is permitted at"), "\(fetched)")
+        try run("check").expect(75, stdout: "got no answer")
+        try run("fetch").expect(75, stderr: "The next try is permitted at")
         // The one of the first check, and the two whose answers were lost.
         #expect(pins == 3)
     }
@@ -91,8 +87,7 @@ import Testing
         try sandbox.write("", to: "answer")
         let output = process.wait()
         #expect(output.signal == signal, "\(output)")
-        let next = try run("fetch", pin: "wrong-pin")
-        #expect(next.status == 77 && next.stderr.contains("[pinIncorrect]"), "\(next)")
+        try run("fetch", pin: "wrong-pin").expect(77, stderr: "[pinIncorrect]")
         #expect(pins == 1)
     }
 
@@ -107,12 +102,11 @@ import Testing
 
     /// Nor does the command's own timeout lose it.
     @Test func aTimeoutLeavesALoginItsAnswer() throws {
-        let output = try sandbox.run(
+        try sandbox.run(
             arguments("fetch", pin: "wrong-pin") + ["--set", "timeout=1"],
-            with: variables(["FAULTY_MODULE_LOGIN": "1500"]))
-        #expect(output.status == 75, "\(output)")
-        let next = try run("fetch", pin: "wrong-pin")
-        #expect(next.status == 77 && next.stderr.contains("[pinIncorrect]"), "\(next)")
+            with: variables(["FAULTY_MODULE_LOGIN": "1500"])
+        ).expect(75)
+        try run("fetch", pin: "wrong-pin").expect(77, stderr: "[pinIncorrect]")
         #expect(pins == 1)
     }
 
@@ -120,8 +114,7 @@ import Testing
     @Test(arguments: [SIGTERM, SIGKILL]) func aWaitForTheNextTryIsNoLogin(signal: Int32) throws {
         #expect(try run("fetch").status == 0)
         for _ in 0..<3 {
-            let crashed = try run("fetch", ["FAULTY_MODULE_CRASH": "C_Login"])
-            #expect(crashed.status == Self.crashed, "\(crashed)")
+            try run("fetch", ["FAULTY_MODULE_CRASH": "C_Login"]).expect(Self.crashed)
         }
         let sent = pins
         // The next try is in four seconds; half of the timeout is ten.
@@ -132,8 +125,7 @@ import Testing
             let end = waiting.wait()
             #expect(end.signal == signal, "\(end)")
         }
-        let output = try run("fetch")
-        #expect(output.status == 0, "\(output)")
+        let output = try run("fetch").expect()
         #expect(pins == sent + 1, "\(output)")
     }
 
@@ -157,8 +149,7 @@ import Testing
         "The command closes each session, logs out and finalizes the module",
         arguments: [("list", "pin", 0), ("fetch", "pin", 0), ("check", "pin", 0), ("fetch", "wrong-pin", 77)])
     func whatWasOpenedIsClosed(command: String, pin: String, status: Int32) throws {
-        let output = try sandbox.run(arguments(command, pin: pin, module: spy()), with: variables(spied))
-        #expect(output.status == status, "\(output)")
+        try sandbox.run(arguments(command, pin: pin, module: spy()), with: variables(spied)).expect(status)
         #expect(try count("C_OpenSession") > 0 && count("C_OpenSession") == count("C_CloseSession"))
         #expect(try count("C_Login") == 1 && count("C_Logout") == (status == 0 ? 1 : 0))
         #expect(try count("C_Initialize") == 1 && count("C_Finalize") == 1)

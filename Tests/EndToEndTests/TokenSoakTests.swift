@@ -46,7 +46,7 @@ private final class Soak {
 
     init() throws {
         host = try TokenHost(.softhsm, behind: .faults)
-        let made = try host.sandbox.shell(
+        try host.sandbox.shell(
             """
             set -eu
             cd "$HOME"
@@ -56,8 +56,8 @@ private final class Soak {
             object="--label soak --id 01 --pin $(cat "$1")"
             softhsm2-util --import key.p8 --token host $object
             pkcs11-tool --module "$2" --token-label host --login --type cert --write-object certificate.der $object
-            """, host.pin, Self.library, with: host.variables)
-        try #require(made.status == 0, "\(made)")
+            """, host.pin, Self.library, with: host.variables
+        ).require()
         let library = host.sandbox.path + "/token/login-faults.so"
         try host.sandbox.write("remote: |p11-kit remote \(library)\n", to: "token/modules/remote.module")
         for module in ["token", "remote", "token", "remote"] { services.append(try Service(host, module)) }
@@ -85,12 +85,12 @@ private final class Soak {
         let pin = "pin-\(pins)"
         try disturb(["tokenNotPresent", "pinIncorrect", "rejected"]) {
             let former = try String(contentsOfFile: host.pin, encoding: .utf8).trimmingCharacters(in: .newlines)
-            let changed = try host.sandbox.run(
+            try host.sandbox.run(
                 [
                     "pkcs11-tool", "--module", Self.library, "--token-label", "host", "--login",
                     "--pin", former, "--change-pin", "--new-pin", pin,
-                ], with: host.variables)
-            try #require(changed.status == 0, "\(changed)")
+                ], with: host.variables
+            ).require()
             let rejected = host.logins.rejected
             let putBack = try removeToken()
             usleep(300_000)

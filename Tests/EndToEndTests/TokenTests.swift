@@ -5,19 +5,16 @@ import Testing
 
 /// The command with an identity on a token of SoftHSM.
 @Suite struct TokenTests {
-    static let library = "/usr/lib/softhsm/libsofthsm2.so"
+    private static let library = SoftToken.library
     private let pin = "tok3n-PIN-58"
     private let sandbox: Sandbox
 
     init() throws {
         sandbox = try Sandbox()
-        mkdir(sandbox.path + "/tokens", 0o700)
-        try sandbox.write("directories.tokendir = \(sandbox.path)/tokens\nlog.level = ERROR\n", to: "softhsm2.conf")
-        try sandbox.write(pin + "\n", to: "pin")
-        let made = try sandbox.shell(
+        _ = try SoftToken(in: sandbox, "service", pin: pin)
+        try sandbox.shell(
             """
             set -eu; fixtures=$1; pin=$2; library=$3
-            softhsm2-util --init-token --free --label service --pin "$pin" --so-pin 12345678
             for name in ec rsa; do
                 id=$(printf %s $name | od -An -tx1 | tr -d ' ')
                 openssl pkey -in $fixtures/$name.key -out "$HOME/$name.key"
@@ -29,8 +26,8 @@ import Testing
             openssl x509 -in $fixtures/intermediate.pem -outform der -out "$HOME/issuer.der"
             pkcs11-tool --module $library --token-label service --login --pin "$pin" \\
                 --write-object "$HOME/issuer.der" --type cert --label issuer --id f0
-            """, Fixtures.path(""), pin, Self.library, with: variables)
-        try #require(made.status == 0, "\(made)")
+            """, Fixtures.path(""), pin, Self.library, with: variables
+        ).require()
     }
 
     private var variables: [String: String] { ["SOFTHSM2_CONF": sandbox.path + "/softhsm2.conf"] }
@@ -56,15 +53,13 @@ import Testing
                 "plugin", "verify", plugin, "--key", "pkcs11:token=service", "--key-pin-source",
                 "file:\(sandbox.path)/pin",
             ]
-                + options("ec").dropFirst(2), with: variables)
-        #expect(output.status == 0, "\(output)")
+                + options("ec").dropFirst(2), with: variables
+        ).expect()
         #expect(output.stdout.contains("key store pkcs11: rsa2048") && output.stdout.contains("provider: listing"))
     }
 
     @Test func listShowsKeysWithTheirURIs() throws {
-        let output = try certprov("list", "--json", options: options(nil))
-        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
-        let list = try output.document("IdentityList")
+        let list = try certprov("list", "--json", options: options(nil)).expect(stderr: "").document("IdentityList")
         #expect(Set(list["items"].array.map { $0["alias"].string }) == ["ec", "rsa"])
         for item in list["items"].array {
             #expect(item["key"]["location"].string == "token" && item["key"]["exportable"].bool == false, "\(item)")
@@ -87,8 +82,7 @@ import Testing
 
     @Test func fetchWritesTheChainAndNeverTheKey() throws {
         let out = sandbox.path + "/out"
-        let output = try certprov("fetch", "--json", "--out", out, options: options())
-        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+        let output = try certprov("fetch", "--json", "--out", out, options: options()).expect(stderr: "")
         #expect(try output.document("Identity")["identity"]["key"]["location"].string == "token")
         let files = try FileManager.default.contentsOfDirectory(atPath: out + "/current")
         #expect(Set(files) == ["certificate.pem", "chain.pem"])
@@ -100,34 +94,11 @@ import Testing
     }
 
     @Test(arguments: ["-tls1_2", "-tls1_3"], ["ec", "rsa"]) func connect(version: String, object: String) throws {
-        let log = sandbox.path + "/server.log"
-        let server = try sandbox.shell(
-            """
-            cd "$1" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout server.key \\
-                -out server.pem -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost
-            """, sandbox.path)
-        try #require(server.status == 0, "\(server)")
-        let process = try sandbox.start([
-            "/bin/sh", "-c",
-            """
-            cd "$1" && exec openssl s_server -accept 127.0.0.1:0 -cert server.pem -key server.key -www -Verify 3 \\
-                -verify_return_error -CAfile "$2" "$3" >server.log 2>&1
-            """, "sh", sandbox.path, Fixtures.path("ca.pem"), version,
-        ])
-        defer {
-            process.kill()
-            _ = process.wait()
-        }
-        var port: Substring?
-        while port == nil && !process.hasEnded {
-            usleep(2000)
-            let text = (try? String(contentsOfFile: log, encoding: .utf8)) ?? ""
-            port = text.split(separator: "\n").first { $0.hasPrefix("ACCEPT") }?.split(separator: ":").last
-        }
+        let server = try TLSServer(in: sandbox, ["-Verify", "3", "-CAfile", Fixtures.path("ca.pem"), version])
         let output = try certprov(
-            "connect", "localhost:\(try #require(port))", "--trust-anchors", sandbox.path + "/server.pem", "--json",
-            options: options(object))
-        #expect(output.status == 0, "\(output)")
+            "connect", "localhost:\(server.port)", "--trust-anchors", server.certificate, "--json",
+            options: options(object)
+        ).expect()
         let document = try output.document("Connection")
         #expect(document["tlsVersion"].string == (version == "-tls1_2" ? "TLS 1.2" : "TLS 1.3"))
         #expect(["completed", "unopposed"].contains(document["clientAuthentication"].string))
@@ -135,8 +106,7 @@ import Testing
     }
 
     @Test func explainSaysWhichProvider() throws {
-        let output = try certprov("explain", options: options())
-        #expect(output.status == 0 && output.stdout.contains("pkcs11"), "\(output)")
+        try certprov("explain", options: options()).expect(stdout: "pkcs11")
     }
 
     @Test func providersDocumentsTheParameters() throws {
@@ -187,10 +157,8 @@ import Testing
 
     @Test func aPINInTheURIIsReported() throws {
         let options = ["--config", try configuration(uri: "pkcs11:token=service;object=ec?pin-value=\(pin)")]
-        let output = try certprov("list", options: options)
-        #expect(output.status == 0 && output.stderr.contains("pin-value"), "\(output)")
-        let json = try certprov("list", "--json", options: options)
-        #expect(json.status == 0 && json.stderr.isEmpty, "\(json)")
+        try certprov("list", options: options).expect(stderr: "pin-value")
+        let json = try certprov("list", "--json", options: options).expect(stderr: "")
         let warnings = try json.document("IdentityList")["warnings"].array.compactMap(\.string)
         #expect(warnings.contains { $0.contains("pin-value") }, "\(warnings)")
     }
@@ -199,8 +167,7 @@ import Testing
     @Test func aPINOnTheCommandLineIsRefused() throws {
         let uri = "pkcs11:token=service;object=ec?pin-value=\(pin)"
         for options in [options(uri: uri), ["--uri", uri, "--set", "module-path=\(Self.library)"]] {
-            let output = try certprov("list", options: options)
-            #expect(output.status == 64 && output.stderr.contains("pin-source"), "\(output)")
+            try certprov("list", options: options).expect(64, stderr: "pin-source")
         }
     }
 

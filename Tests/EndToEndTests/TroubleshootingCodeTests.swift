@@ -131,21 +131,20 @@ import Testing
     // MARK: - What goes wrong
 
     private func anEncryptedDocument() throws -> Output {
-        let made = try sandbox.shell("qpdf --empty --encrypt '' owner 256 -- \"$1/encrypted.pdf\"", sandbox.path)
-        #expect(made.status == 0, "\(made)")
+        try sandbox.shell("qpdf --empty --encrypt '' owner 256 -- \"$1/encrypted.pdf\"", sandbox.path).expect()
         return try sandbox.certprov(
             ["sign", "pdf", "--out", sandbox.path + "/signed.pdf", sandbox.path + "/encrypted.pdf"]
                 + adHoc(Self.ec))
     }
 
     private func aCertificateForKeyAgreement() throws -> Output {
-        let made = try sandbox.shell(
+        try sandbox.shell(
             """
             set -e; cd "$1"
             openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 9 -subj /CN=agreement -keyout key.pem \\
                 -out certificate.pem -addext keyUsage=critical,keyAgreement
-            """, sandbox.path)
-        #expect(made.status == 0, "\(made)")
+            """, sandbox.path
+        ).expect()
         return try sandbox.certprov(
             "sign", "raw", "--provider", "pem", "--set", "certificate=\(sandbox.path)/certificate.pem", "--set",
             "key=\(sandbox.path)/key.pem", "--out", sandbox.path + "/signature", sandbox.path + "/certificate.pem")
@@ -153,8 +152,7 @@ import Testing
 
     private func aNameInUse() throws -> Output {
         let create = ["keys", "create", "phone", "--type", "p256"]
-        let first = try sandbox.certprov(create)
-        #expect(first.status == 0, "\(first)")
+        try sandbox.certprov(create).expect()
         return try sandbox.certprov(create)
     }
 
@@ -172,21 +170,21 @@ import Testing
     }
 
     private func aWeakKey() throws -> Output {
-        let made = try sandbox.shell(
+        try sandbox.shell(
             """
             cd $1 && openssl req -x509 -newkey rsa:1024 -nodes -keyout weak.key -out weak.pem -subj /CN=weak && \
             openssl pkcs12 -export -inkey weak.key -in weak.pem -passout env:P12_PASSWORD -out weak.p12
-            """, sandbox.path)
-        try #require(made.status == 0, "\(made)")
+            """, sandbox.path
+        ).require()
         return try sandbox.certprov(["fetch"] + adHoc(sandbox.path + "/weak.p12"))
     }
 
     /// The plugin to begin with, whose key was replaced.
     private func aPluginWithAnotherKey() throws -> Output {
-        let made = try sandbox.shell(
+        try sandbox.shell(
             "umask 077; cd $1 && $CERTPROV plugin new corp --language sh && cp $2 corp/example/key.pem", sandbox.path,
-            Fixtures.path("a.key"))
-        try #require(made.status == 0, "\(made)")
+            Fixtures.path("a.key")
+        ).require()
         let lines =
             "PluginDirectory = D/corp\nCertificateProvider = corp\nCertificateProvider.corp.directory = D/corp/example"
         return try sandbox.certprov("fetch", "--config", file(lines.replacing("D/", with: sandbox.path + "/")))
@@ -207,9 +205,9 @@ import Testing
 
             """#
         let source = try sandbox.write(program, to: "odd")
-        let installed = try sandbox.shell(
-            "mkdir -m 700 $1/plugins && install -m 700 $2 $1/plugins/certprov-plugin-odd", sandbox.path, source)
-        try #require(installed.status == 0, "\(installed)")
+        try sandbox.shell(
+            "mkdir -m 700 $1/plugins && install -m 700 $2 $1/plugins/certprov-plugin-odd", sandbox.path, source
+        ).require()
         let lines = "PluginDirectory = \(sandbox.path)/plugins\nCertificateProvider = odd"
         return try sandbox.certprov("fetch", "--config", file(lines))
     }
@@ -226,8 +224,7 @@ import Testing
         try #require(try sandbox.certprov(["fetch"] + adHoc(Self.ec)).status == 0)
         let arguments = [BuiltCommand.path, "delete", "--yes"] + adHoc(Self.ec)
         guard geteuid() == 0 else {
-            let locked = try sandbox.shell("chmod -R a-w $1", sandbox.store)
-            try #require(locked.status == 0, "\(locked)")
+            try sandbox.shell("chmod -R a-w $1", sandbox.store).require()
             return try sandbox.run(arguments)
         }
         let script = "mount --bind $0 $0 && mount -o remount,bind,ro $0 && exec \"$@\""
@@ -247,14 +244,13 @@ import Testing
         let key = try #require(identity.key.exporter).pkcs8Representation()
         try sandbox.write(key.withUnsafeBytes { Array($0) }, to: "key.der")
         try sandbox.write(identity.certificate.pemRepresentation, to: "leaf.pem")
-        let made = try sandbox.shell(
+        try sandbox.shell(
             """
             cd $1 && openssl pkey -inform DER -in key.der -out key.pem && \
             openssl pkcs12 -export -inkey key.pem -in leaf.pem -passout env:P12_PASSWORD -out due.p12
-            """, sandbox.path)
-        try #require(made.status == 0, "\(made)")
-        let fetched = try sandbox.certprov(["fetch"] + adHoc(sandbox.path + "/due.p12"))
-        try #require(fetched.status == (daysLeft > 0 ? 0 : 66))
+            """, sandbox.path
+        ).require()
+        try sandbox.certprov(["fetch"] + adHoc(sandbox.path + "/due.p12")).require((daysLeft > 0 ? 0 : 66))
         return try sandbox.certprov(["renew"] + adHoc(sandbox.path + "/due.p12"))
     }
 

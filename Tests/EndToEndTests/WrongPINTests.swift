@@ -26,8 +26,7 @@ import Testing
         if let counter = try host.lockoutCounter() { #expect(counter == 1) }
 
         // The right one works, and the wrong one is not sent after it either.
-        let right = try host.certprov(keygen + host.options(pin: host.pin))
-        #expect(right.status == 0, "\(right)")
+        try host.certprov(keygen + host.options(pin: host.pin)).expect()
         try host.certprov(wrong).expectFailure("pinIncorrect", status: 77)
         #expect(try host.calls(of: "C_Login") == 2)
         #expect(try host.contents(logsIn: false).flags.isEmpty)
