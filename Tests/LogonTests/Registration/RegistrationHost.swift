@@ -11,7 +11,7 @@ import Testing
 
 @testable import Logon
 
-/// A host with an application, a provider and a server.
+/// A host with an application, a provider and a server, for suites with ``EndsHosts``. The provider obtains an identity.
 final class RegistrationHost: Sendable {
     static let passcode = "correct horse battery"
     let directory: TemporaryDirectory
@@ -24,6 +24,7 @@ final class RegistrationHost: Sendable {
     private let now: @Sendable () -> Date
     private let keyStore = ExampleKeyStore.descriptor(ProviderID("keys"))
     private let made: (LogonManager, DataVault)
+    private let processes = Mutex<[@Sendable () -> LogonManager?]>([])
 
     var manager: LogonManager { made.0 }
     var vault: DataVault { made.1 }
@@ -42,6 +43,8 @@ final class RegistrationHost: Sendable {
         try directory.write(authority.root.pemRepresentation.utf8, to: "anchors.pem")
         (self.settings, self.variables, self.now) = (settings, variables, now)
         made = try Self.manager(settings, variables, directory, server, provider, keyStore, retryPolicy, now)
+        provider.obtain(identity)
+        EndsHosts.hosts?.add(self)
     }
 
     /// The next process, with other settings.
@@ -49,10 +52,12 @@ final class RegistrationHost: Sendable {
         _ more: [String: String?] = [:], variables: [String: String] = [:],
         retryPolicy: RetryPolicy = RetryPolicy(sleep: { _ in })
     ) throws -> LogonManager {
-        try Self.manager(
+        let manager = try Self.manager(
             settings.merging(more) { $1 }, self.variables.merging(variables) { $1 }, directory, server, provider,
             keyStore, retryPolicy, now
         ).0
+        processes.withLock { $0.append { [weak manager] in manager } }
+        return manager
     }
 
     /// The next process, for what throws nothing else.
@@ -116,10 +121,37 @@ final class RegistrationHost: Sendable {
         return try await manager.register(person).id
     }
 
-    func end() async {
-        await manager.shutdown()
+    fileprivate func end() async {
+        for process in processes.withLock(\.self) + [{ self.manager }] { await process()?.shutdown() }
         await server.close()
     }
+}
+
+/// Ends the hosts of a test after it, also when it fails.
+struct EndsHosts: SuiteTrait, TestTrait, TestScoping {
+    fileprivate final class Hosts: Sendable {
+        private let hosts = Mutex<[RegistrationHost]>([])
+
+        func add(_ host: RegistrationHost) { hosts.withLock { $0.append(host) } }
+        func end() async { for host in hosts.withLock(\.self) { await host.end() } }
+    }
+    @TaskLocal fileprivate static var hosts: Hosts?
+    let isRecursive = true
+
+    @concurrent func provideScope(
+        for test: Test, testCase: Test.Case?, performing body: @concurrent @Sendable () async throws -> Void
+    ) async throws {
+        let hosts = Hosts()
+        do { try await Self.$hosts.withValue(hosts) { try await body() } } catch {
+            await hosts.end()
+            throw error
+        }
+        await hosts.end()
+    }
+}
+
+extension Trait where Self == EndsHosts {
+    static var endsHosts: Self { EndsHosts() }
 }
 
 extension ScriptedProvider {

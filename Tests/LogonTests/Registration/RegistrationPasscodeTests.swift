@@ -9,7 +9,7 @@ import Testing
 @testable import Logon
 
 /// The passcode of a registration, and when its vault is locked.
-@Suite struct RegistrationPasscodeTests {
+@Suite(.endsHosts) struct RegistrationPasscodeTests {
     @Test func theLastWrongPasscodeDestroysTheVault() async throws {
         let host = try await RegistrationHost(settings: [
             "Passcode.max-attempts": "2", "CertificateProvider.test.path": "keys:token=hsm",
@@ -24,7 +24,6 @@ import Testing
         }
         #expect(try await host.manager.registrationState() == .notRegistered)
         #expect(host.provider.takeCalls() == ["delete"] && host.server.log.count == 1)
-        await host.end()
     }
 
     @Test("The provider is told that the vault is gone, and its failure is a remark")
@@ -47,7 +46,6 @@ import Testing
                     == (code == .vaultDestroyed))
         }
         #expect(host.provider.takeCalls() == ["delete"])
-        await host.end()
     }
 
     @Test("What a deletion would destroy outside this host's store stays when the vault is gone")
@@ -61,7 +59,6 @@ import Testing
         let error = await failure { try await host.manager.changePasscode(from: wrong, to: new) }
         #expect(error?.code == .vaultDestroyed && error?.message.contains("The key 'web' on the token") == true)
         #expect(host.provider.takeCalls().isEmpty)
-        await host.end()
     }
 
     @Test("Without a terminal and Passcode.source, register names the setting")
@@ -80,7 +77,6 @@ import Testing
             three?.message.contains("'Host', 'Port' and 'SecurityConfiguration'; set them.") == true,
             "\(String(describing: three))")
         #expect(host.provider.calls.isEmpty && host.server.log.isEmpty)
-        await host.end()
     }
 
     /// After the wait for the user's passcode, the vault is gone.
@@ -94,8 +90,6 @@ import Testing
         }
         let error = await failure { try await next.unlock(destroyer) }
         #expect(error?.code == .notFound && error?.message.contains("is not registered") == true)
-        await next.shutdown()
-        await host.end()
     }
 
     /// Wrong passcodes that no user has typed cost one attempt each, and never the last one: also two in turn, and for a change.
@@ -128,7 +122,6 @@ import Testing
         #expect(try host.vault.attemptsLeft() == 5)
         let single = try host.restarted(["Passcode.max-attempts": "1"])
         #expect(failure { try single.configuration.checkRegistration() }?.code == .configurationInvalid)
-        await host.end()
     }
 
     @Test func aWeakPasscodeIsRefusedBeforeAnythingIsDone() async throws {
@@ -136,15 +129,13 @@ import Testing
         let error = await failure { try await host.manager.register(host.person) }
         #expect(error?.code == .configurationInvalid && error?.message.contains("a digit") == true)
         #expect(host.provider.calls.isEmpty && host.server.log.isEmpty)
-        await host.end()
     }
 
     @Test func thePasscodeIsChanged() async throws {
         let host = try await RegistrationHost()
         _ = try await host.register()
         let (old, new) = (SecretBytes(utf8: RegistrationHost.passcode), SecretBytes(utf8: "tr0ub4dor & 3"))
-        #expect(
-            await failure { try await host.manager.changePasscode(from: new, to: old) }?.code == .wrongPassword)
+        #expect(await failure { try await host.manager.changePasscode(from: new, to: old) }?.code == .wrongPassword)
         #expect(
             await failure { try await host.manager.changePasscode(from: old, to: SecretBytes(utf8: "x")) }?.code
                 == .configurationInvalid)
@@ -152,7 +143,6 @@ import Testing
         let next = try host.restarted()
         #expect(await failure { try await next.unlock(passcode: old) }?.code == .wrongPassword)
         try await next.unlock(passcode: new)
-        await host.end()
     }
 
     @Test func anUnusedVaultIsLocked() async throws {
@@ -178,7 +168,6 @@ import Testing
         }
         #expect(
             seen == [.notRegistered, .registeredUnlocked, .registeredLocked, .registeredUnlocked, .registeredLocked])
-        await host.end()
     }
 
     /// However long an operation takes, the vault is not locked under it.
@@ -195,7 +184,6 @@ import Testing
             return identity
         }
         _ = try await host.manager.updateCertificate(host.person)
-        await host.end()
     }
 
     @Test("A service reopens a vault after the lock timeout, but not after an explicit lock")
@@ -216,7 +204,6 @@ import Testing
         #expect(await failure { try await host.manager.request(HTTPRequest(target: "/hello")) }?.code == .vaultLocked)
         try await host.manager.unlock(NoUserInteraction())
         #expect(try await host.manager.request(HTTPRequest(target: "/hello")).status == 200)
-        await host.end()
     }
 
     /// A signature may need a login, whose record is in the vault: no operation of the manager is about it.
@@ -246,7 +233,6 @@ import Testing
         _ = try await host.register()
         try await time.pass(until: .registeredLocked, of: host.manager)
         #expect(try part.record(named: "login") == nil)
-        await host.end()
     }
 
     @Test("The server's shorter lock timeout counts from the registration on")
@@ -267,6 +253,5 @@ import Testing
             try await Task.sleep(for: .milliseconds(5))
         }
         #expect(delays.withLock { $0.filter { $0 >= .seconds(20) } } == [.seconds(300), .seconds(60)])
-        await host.end()
     }
 }

@@ -9,15 +9,17 @@ import Testing
 @testable import Logon
 
 /// A password that the server has rejected is not sent again by itself.
-@Suite struct RegistrationPasswordTests {
+@Suite(.endsHosts) struct RegistrationPasswordTests {
     private static let settings: [String: String?] = [
         "UserCreationPolicy": "automatic", "Registration.username": PlatformServer.user.0,
         "Registration.password-source": "env:PASSWORD",
     ]
     private let hello = HTTPRequest(target: "/hello")
 
-    private func host(_ password: String = PlatformServer.user.1) async throws -> RegistrationHost {
-        try await RegistrationHost(settings: Self.settings, variables: ["PASSWORD": password])
+    private func host(
+        _ password: String = PlatformServer.user.1, clock: WallClock = WallClock()
+    ) async throws -> RegistrationHost {
+        try await RegistrationHost(settings: Self.settings, variables: ["PASSWORD": password], now: { clock.now })
     }
 
     private func refusals(_ host: RegistrationHost) -> Int { host.server.log.count { $0.hasSuffix("refused") } }
@@ -32,8 +34,7 @@ import Testing
         }
         // Nor by another process.
         let next = await failure { try await host.restarted().register(host.person) }
-        #expect(
-            next?.message.contains("register --ask") == true && refusals(host) == 1, "\(String(describing: next))")
+        #expect(next?.message.contains("register --ask") == true && refusals(host) == 1, "\(String(describing: next))")
         // The user may always try; this password is known as wrong, too.
         host.person.answer("Password", with: "wrong as well")
         #expect(await failure { try await host.manager.register(host.person, asksForSecrets: true) }?.code == .rejected)
@@ -46,8 +47,6 @@ import Testing
         let corrected = try host.restarted(variables: ["PASSWORD": PlatformServer.user.1])
         _ = try await corrected.register(host.person)
         #expect(try await corrected.request(hello).status == 200 && host.server.connections.count == 1)
-        await corrected.shutdown()
-        await host.end()
     }
 
     /// A password that was rejected before the registration may be right after it.
@@ -64,9 +63,6 @@ import Testing
         let next = try host.restarted(variables: ["PASSWORD": "later"])
         try await next.unlock(host.person)
         #expect(try await next.request(hello).status == 200)
-        await stale.shutdown()
-        await next.shutdown()
-        await host.end()
     }
 
     @Test func anotherActivationCodeIsAnotherAttempt() async throws {
@@ -79,7 +75,6 @@ import Testing
         let next = try host.restarted(variables: ["CODE": "two"])
         for _ in 0..<2 { #expect(await failure { try await next.register(host.person) }?.code == .rejected) }
         #expect(refusals(host) == 2)
-        await host.end()
     }
 
     @Test("A 403, or a 401 without a challenge, does not mark the password as rejected")
@@ -91,7 +86,6 @@ import Testing
             #expect(await failure { try await host.manager.register(host.person) }?.code == .rejected)
         }
         _ = try await host.manager.register(host.person)
-        await host.end()
     }
 
     @Test func anEmptyPasswordIsNotSent() async throws {
@@ -103,8 +97,6 @@ import Testing
         let error = await failure { try await next.changePassword(to: SecretBytes(utf8: "")) }
         #expect(error?.code == .configurationInvalid && refusals(host) == 0)
         #expect(try await next.request(hello).status == 200)
-        await next.shutdown()
-        await host.end()
     }
 
     @Test func aPasswordThatWasChangedAtTheServerIsSentOnce() async throws {
@@ -137,8 +129,6 @@ import Testing
         #expect(try await next.request(hello).status == 200)
         try await next.unregister(host.person)
         #expect(host.server.connections.isEmpty)
-        await next.shutdown()
-        await host.end()
     }
 
     @Test func aNewPasswordInTheSourceIsTaken() async throws {
@@ -165,21 +155,15 @@ import Testing
         try await right.unlock(host.person)
         #expect(try await right.request(hello).status == 200)
         #expect(refusals(host) == 2)
-        await wrong.shutdown()
-        await right.shutdown()
-        await host.end()
     }
 
     @Test("A registration by certificate has no password to change")
     func aCertificateHasNoPassword() async throws {
         let host = try await RegistrationHost()
-        #expect(
-            await failure { try await host.manager.changePassword(to: SecretBytes(utf8: "x")) }?.code
-                == .notFound)
+        #expect(await failure { try await host.manager.changePassword(to: SecretBytes(utf8: "x")) }?.code == .notFound)
         _ = try await host.register()
         let error = await failure { try await host.manager.changePassword(to: SecretBytes(utf8: "x")) }
         #expect(error?.code == .operationNotAllowed && error?.message.contains("certificate") == true)
-        await host.end()
     }
 
     /// In no file as it is.
@@ -195,7 +179,6 @@ import Testing
             files += 1
         }
         #expect(files >= 3, "\(host.directory.contents())")
-        await host.end()
     }
 
     @Test("Another server than that of the registration gets no password")
@@ -215,8 +198,6 @@ import Testing
         let back = try host.restarted()
         try await back.unlock(host.person)
         #expect(try await back.request(hello).status == 200)
-        for manager in [moved, back] { await manager.shutdown() }
-        await host.end()
     }
 
     // MARK: - Without an answer
@@ -229,8 +210,7 @@ import Testing
         ])
     func withoutAnAnswerItIsSentAFewTimes(fault: PlatformServer.Fault) async throws {
         let clock = WallClock()
-        let host = try await RegistrationHost(
-            settings: Self.settings, variables: ["PASSWORD": "wrong"], now: { clock.now })
+        let host = try await host("wrong", clock: clock)
         host.server.state.withLock { $0.faults["refused"] = [fault] }
         func runs() async throws -> [ProviderError.Code?] {
             var codes: [ProviderError.Code?] = []
@@ -271,14 +251,12 @@ import Testing
         host.person.answer("Password", with: "wrong")
         #expect(await failure { try await other.register(host.person, asksForSecrets: true) }?.code == code)
         #expect(refusals(host) == 7)
-        await host.end()
     }
 
     @Test("A right password comes back by itself after an outage")
     func afterAnOutageTheRightOneComesBack() async throws {
         let clock = WallClock()
-        let host = try await RegistrationHost(
-            settings: Self.settings, variables: ["PASSWORD": PlatformServer.user.1], now: { clock.now })
+        let host = try await host(clock: clock)
         host.server.fail("POST", .ignored, .status(503))
         for _ in 0..<2 {
             #expect(await failure { try await host.restarted().register(host.person) }?.code == .unavailable)
@@ -290,14 +268,12 @@ import Testing
         #expect(try await host.manager.request(hello).status == 200)
         let left = host.directory.contents().filter { $0.hasSuffix("/unanswered") }
         #expect(left.isEmpty)
-        await host.end()
     }
 
     @Test("Passwords that get no answer are not sent more often by turns", arguments: [2, 4, 6])
     func byTurnsTheyAreSentAFewTimes(passwords: Int) async throws {
         let clock = WallClock()
-        let host = try await RegistrationHost(
-            settings: Self.settings, variables: ["PASSWORD": "wrong"], now: { clock.now })
+        let host = try await host("wrong", clock: clock)
         host.server.state.withLock { $0.faults["refused"] = [.ignored] }
         func rounds(_ count: Int) async throws {
             for round in 0..<(count * passwords) {
@@ -315,7 +291,6 @@ import Testing
         clock.pass(86400)
         try await rounds(2)
         #expect(refusals(host) == 4 * places)
-        await host.end()
     }
 
     @Test("A rejected password forgets no tries of another one")
@@ -328,7 +303,6 @@ import Testing
         #expect(await failure { try await other.register(host.person) }?.code == .rejected)
         #expect(await failure { try await host.manager.register(host.person) }?.code == .operationNotAllowed)
         #expect(refusals(host) == 3)
-        await host.end()
     }
 
     @Test("An error message of the server is an answer, and accepts no rejected password")
@@ -346,7 +320,6 @@ import Testing
         #expect(refusals(host) == 6)
         #expect(await failure { try await host.manager.register(host.person) }?.code == .rejected)
         #expect(refusals(host) == 6)
-        await host.end()
     }
 
     @Test("An answer to a request without the password forgets no try")
@@ -362,7 +335,6 @@ import Testing
         }
         #expect(await failure { try await host.restarted().register(host.person) }?.code == .operationNotAllowed)
         #expect(refusals(host) == 2)
-        await host.end()
     }
 
     /// So that a kill before the answer counts.
@@ -376,14 +348,12 @@ import Testing
         #expect(await failure { try await host.manager.register(host.person) }?.code == .rejected)
         #expect(seen.withLock(\.self) == [true])
         #expect(!FileManager.default.fileExists(atPath: record), "The server has answered.")
-        await host.end()
     }
 
     @Test("A new password of a source obeys the same rules")
     func aNewPasswordOfASourceObeysTheSameRules() async throws {
         let clock = WallClock()
-        let host = try await RegistrationHost(
-            settings: Self.settings, variables: ["PASSWORD": PlatformServer.user.1], now: { clock.now })
+        let host = try await host(clock: clock)
         _ = try await host.manager.register(host.person)
         func change(_ password: String, isAutomatic: Bool = true) async -> ProviderError? {
             await failure {
@@ -404,7 +374,6 @@ import Testing
         host.server.state.withLock { ($0.password, $0.faults) = ("wrong", [:]) }
         try await host.manager.changePassword(to: SecretBytes(utf8: "wrong"))
         try await host.manager.changePassword(to: SecretBytes(utf8: "wrong"), isAutomatic: true)
-        await host.end()
     }
 
     @Test func aPasswordOfASourceThatReplacesARejectedOneObeysThem() async throws {
@@ -420,8 +389,6 @@ import Testing
             #expect(await failure { try await wrong.request(hello) }?.code == code)
         }
         #expect(refusals(host) == 3)
-        await wrong.shutdown()
-        await host.end()
     }
 
     /// The id of the attempt before stays: the server may know it.
@@ -435,8 +402,6 @@ import Testing
         #expect(try await next.request(hello).status == 200)
         try await next.unregister(host.person)
         #expect(host.server.connections.isEmpty)
-        await next.shutdown()
-        await host.end()
     }
 }
 

@@ -13,10 +13,13 @@ import Testing
 @testable import Logon
 
 /// Cases outside the state table, against a server and a provider that record the requests.
-@Suite struct RegistrationTests {
+@Suite(.endsHosts) struct RegistrationTests {
+    private let host: RegistrationHost
+
+    init() async throws { host = try await RegistrationHost() }
+
     /// Only the page of a proxy that misses the certificate is a rejection.
     @Test func otherAnswersAreTheApplications() async throws {
-        let host = try await RegistrationHost()
         _ = try await host.register()
         host.provider.stored(.success(host.identity))
         host.server.fail("GET", .page(400, "<center>No required SSL certificate was sent</center>"))
@@ -25,17 +28,14 @@ import Testing
             host.server.fail("GET", .status(status))
             #expect(try await host.manager.request(HTTPRequest(target: "/hello")).status == status)
         }
-        await host.end()
     }
 
     @Test func theProvidersErrorIsUnchanged() async throws {
-        let host = try await RegistrationHost()
         host.provider.get { _ throws(ProviderError) in
             throw ProviderError(.pinIncorrect, "As told.", nativeCode: 17)
         }
         let error = await failure { try await host.manager.register(host.person) }
         #expect(error?.code == .pinIncorrect && error?.message == "As told." && error?.nativeCode == 17)
-        await host.end()
     }
 
     @Test(
@@ -45,8 +45,6 @@ import Testing
             (400, .rejected), (503, .unavailable), (418, .rejected), (302, .protocolError),
         ])
     func aServerThatRefuses(status: Int, code: ProviderError.Code) async throws {
-        let host = try await RegistrationHost()
-        host.provider.obtain(host.identity)
         host.server.fail("POST", .status(status), .status(status), .status(status))
         let error = await failure { try await host.manager.register(host.person) }  // 8, 9
         #expect(error?.code == code && error?.message.hasSuffix(".") == true, "\(String(describing: error))")
@@ -57,13 +55,10 @@ import Testing
         host.server.state.withLock { $0.faults = [:] }
         _ = try await host.manager.register(host.person)
         #expect(Set(host.server.log) == asked && host.server.connections.count == 1)
-        await host.end()
     }
 
     /// The user of a registration has no `url` and no `timeout`.
     @Test func messagesNameTheKeysOfARegistration() async throws {
-        let host = try await RegistrationHost()
-        host.provider.obtain(host.identity)
         for (fault, advice) in [
             (PlatformServer.Fault.status(404), "; check ApplicationId, URLSuffix and FarmID."),
             (.redirection("https://other.example/"), " put its target into Host, Port, HTTPS, URLSuffix and FarmID."),
@@ -82,14 +77,11 @@ import Testing
             error?.code == .timedOut
                 && error?.message.hasSuffix("; check whether it is overloaded, or try again later.") == true,
             "\(error as Any)")
-        await host.end()
     }
 
     /// With TLS 1.3, the alert arrives after the handshake: before the request or after it.
     @Test("A certificate refused in the TLS handshake is rejected without a second attempt")
     func aCertificateThatIsRefusedInTheHandshake() async throws {
-        let host = try await RegistrationHost()
-        host.provider.obtain(host.identity)
         host.provider.stored(.success(host.identity))
         host.server.state.withLock { $0.refusesCertificates = true }
         for _ in 0..<10 {
@@ -111,13 +103,10 @@ import Testing
         host.server.state.withLock { $0.refusesCertificates = false }
         try await next.unregister(host.person)
         #expect(host.server.connections.isEmpty)
-        await next.shutdown()
-        await host.end()
     }
 
     @Test("A TLS alert before the request is reported as the rejection of the certificate")
     func anAlertBeforeTheRequestIsTheReason() async throws {
-        let host = try await RegistrationHost()
         host.server.state.withLock { $0.refusesCertificates = true }
         let server = try #require(ServerURL("https://127.0.0.1:\(host.server.port)"))
         let security = ServerSecurity(
@@ -131,27 +120,20 @@ import Testing
             try await connection.response(to: HTTPRequest(target: "/"), limit: 100, deadline: deadline)
         }
         #expect(error?.code == .rejected && error?.reason == .rejectedCertificate, "\(String(describing: error))")
-        await host.end()
     }
 
     @Test func anAnswerThatIsLostMakesNoSecondConnection() async throws {
-        let host = try await RegistrationHost()
-        host.provider.obtain(host.identity)
         host.server.fail("POST", .noAnswer, .noAnswer, .noAnswer)
         #expect(await failure { try await host.manager.register(host.person) }?.code == .unavailable)
         // As after a kill: another process with the same files.
         let id = try await host.restarted().register(host.person).id
         #expect(host.server.connections == [id.description: PlatformServer.client])
-        await host.end()
     }
 
     @Test func aServerWithoutAnIDIsNotBelieved() async throws {
-        let host = try await RegistrationHost()
-        host.provider.obtain(host.identity)
         host.server.state.withLock { $0.tells = [] }
         #expect(await failure { try await host.manager.register(host.person) }?.code == .protocolError)
         #expect(try await host.manager.registrationState() == .notRegistered)
-        await host.end()
     }
 
     /// nginx with `ssl_verify_client on`, which has done the handshake by then.
@@ -161,8 +143,6 @@ import Testing
             "<center>No required SSL certificate was sent</center>", "<center>The SSL certificate error</center>",
         ])
     func aProxyThatMissesTheCertificate(page: String) async throws {
-        let host = try await RegistrationHost()
-        host.provider.obtain(host.identity)
         let password = try host.restarted(
             [
                 "UserCreationPolicy": "automatic", "Registration.username": PlatformServer.user.0,
@@ -174,8 +154,6 @@ import Testing
             #expect(error?.code == .rejected && error?.message.contains(advice) == true, "\(String(describing: error))")
             #expect(try await manager.registrationState() == .notRegistered)
         }
-        await password.shutdown()
-        await host.end()
     }
 
     /// A password needs TLS, unless the server is on this host.
@@ -194,20 +172,16 @@ import Testing
         let error = failure { try elsewhere.configuration.checkRegistration() }
         #expect(error?.code == .configurationInvalid && error?.message.contains("in the clear") == true)
         await plain.close()
-        await host.end()
     }
 
     @Test func withoutARegistrationThereIsNothingToLeave() async throws {
-        let host = try await RegistrationHost()
         try await host.manager.unregister(host.person)
         try await host.manager.unregisterByForce(host.person)
         #expect(host.provider.calls.isEmpty && host.server.log.isEmpty)
-        await host.end()
     }
 
     @Test("An unregistration that was killed in the middle of the vault is completed by the next")
     func theRestOfAVaultGoesWithTheNextUnregistration() async throws {
-        let host = try await RegistrationHost()
         _ = try await host.register()
         let files = "applications/com.example.app"
         // Once the key is gone, this file shows that the rest is to go, too.
@@ -217,7 +191,6 @@ import Testing
         #expect(try await manager.registrationState() == .notRegistered)
         try await manager.unregister(host.person)
         #expect(host.directory.contents().filter { $0.hasPrefix("\(files)/") && !$0.contains("/.") } == [])
-        await host.end()
     }
 
     @Test("An unregistration of nothing keeps the id of a registration that had no answer")
@@ -233,13 +206,11 @@ import Testing
         let before = host.server.connections
         _ = try await host.manager.register(host.person)
         #expect(!before.isEmpty && host.server.connections.keys.sorted() == before.keys.sorted())
-        await host.end()
     }
 
     /// Data of another place about the connection does not count.
     @Test("unregister is refused if the settings name another server or path")
     func onlyTheServerThatRegisteredIsAskedToForget() async throws {
-        let host = try await RegistrationHost()
         let id = try await host.register()
         host.provider.stored(.success(host.identity))
         let moved = try host.restarted(["URLSuffix": "/elsewhere"])
@@ -247,25 +218,20 @@ import Testing
         let error = await failure { try await moved.unregister(host.person) }
         #expect(error?.code == .configurationInvalid && error?.message.contains("/elsewhere") == true)
         #expect(try await moved.registeredConnection() == id && host.server.connections.count == 1)
-        await host.end()
     }
 
     /// An id belongs to the user whom it was chosen for: another one's attempt asks for another id.
     @Test func anotherUserGetsAnotherConnection() async throws {
-        let host = try await RegistrationHost()
-        host.provider.obtain(host.identity)
         host.server.fail("POST", .noAnswer, .noAnswer, .noAnswer)
         #expect(await failure { try await host.manager.register(host.person) }?.code == .unavailable)
         host.provider.obtain(try host.server.authority.issue("another"))
         let id = try await host.manager.register(host.person).id
         #expect(
             host.server.connections.count == 2 && host.server.connections[id.description]?.contains("another") == true)
-        await host.end()
     }
 
     /// A vault whose key is damaged can be destroyed, and what an attempt has left.
     @Test func forceDestroysADamagedVault() async throws {
-        let host = try await RegistrationHost()
         _ = try await host.register()
         try Data("x".utf8).write(to: URL(filePath: host.directory["applications/com.example.app/vault/key"]))
         let manager = try host.restarted()
@@ -278,13 +244,11 @@ import Testing
         let before = host.server.connections
         _ = try await manager.register(host.person)
         #expect(host.server.connections.count == before.count + 1)
-        await host.end()
     }
 
     /// It is not said to be another configuration.
     @Test("An unreadable registration record is an error that advises a forced unregistration")
     func aRecordThatCannotBeReadIsNamed() async throws {
-        let host = try await RegistrationHost()
         _ = try await host.register()
         try host.vault.storage(for: ProviderID("registration_")).updateRecord(named: "connection") { _ in
             SecretBytes(utf8: "{}")
@@ -300,33 +264,27 @@ import Testing
             #expect(error?.message.contains("certprov unregister --force") == true, "\(String(describing: error))")
         }
         try await manager.unregisterByForce(host.person)
-        await host.end()
     }
 
     /// Mistakes in the trust are found before a certificate is obtained.
     @Test func wrongTrustIsFoundBeforeTheProviderIsAsked() async throws {
-        let host = try await RegistrationHost()
         for settings in [["Registration.pin": "sha256/short"], ["TrustAnchors": "/nonexistent.pem"]] {
             let manager = try host.restarted(settings)
             #expect(await failure { try await manager.register(host.person) } != nil)
         }
         #expect(host.provider.calls.isEmpty)
-        await host.end()
     }
 
     /// A process that had the vault unlocked registers again after another one has destroyed it.
     @Test func aVaultThatAnotherProcessDestroysIsNoHindrance() async throws {
-        let host = try await RegistrationHost()
         _ = try await host.register()
         try await host.restarted().unregisterByForce(host.person)
         #expect(try await host.manager.registrationState() == .notRegistered)
         #expect(try await host.manager.register(host.person).isNew)
-        await host.end()
     }
 
     @Test("With a missing or wrong configuration, neither provider nor server is asked")
     func aMissingOrWrongFileAsksNobody() async throws {
-        let host = try await RegistrationHost()
         #expect(
             failure { try LogonConfiguration.load(path: "/nonexistent", registry: try registry()) }?.code
                 == .configurationMissing)  // 1
@@ -342,12 +300,10 @@ import Testing
             #expect(error?.code == .configurationInvalid, "\(key): \(String(describing: error))")
         }
         #expect(host.provider.calls.isEmpty && host.server.log.isEmpty)
-        await host.end()
     }
 
     @Test("A second changing operation is refused while the first one runs")
     func oneOperationAtATime() async throws {
-        let host = try await RegistrationHost()
         let (started, release) = (AsyncStream<Void>.makeStream(), AsyncStream<Void>.makeStream())
         let identity = host.identity
         host.provider.get { _ throws(ProviderError) in
@@ -366,7 +322,6 @@ import Testing
         release.continuation.yield()
         _ = try await registration
         #expect(host.server.log.count == 1)
-        await host.end()
     }
 
     @Test("Each request names the security configuration and the domain")
@@ -387,23 +342,18 @@ import Testing
         let unsafe = try host.restarted(["SecurityConfiguration": "é"])
         let error = failure { try unsafe.configuration.checkRegistration() }
         #expect(error?.code == .configurationInvalid && error?.message.contains("SecurityConfiguration") == true)
-        await without.shutdown()
-        await host.end()
     }
 
     @Test("An operation beside another process's says whose it is")
     func anotherProcessIsNamed() async throws {
-        let host = try await RegistrationHost()
         let lease = try host.restartedVault().leaseOperation()
         let error = await failure { try await host.manager.register(host.person) }
         #expect(error?.code == .operationNotAllowed && error?.reason == .busy)
         #expect(error?.message.contains("of this process") == true, "\(String(describing: error))")
         withExtendedLifetime(lease) {}
-        await host.end()
     }
 
     @Test func requestsKeepTheirConnections() async throws {
-        let host = try await RegistrationHost()
         _ = try await host.register()
         host.provider.stored(.success(host.identity))
         let before = host.server.state.withLock(\.accepted)
@@ -416,13 +366,11 @@ import Testing
             for _ in 0..<40 { tasks.addTask { try await host.manager.request(HTTPRequest(target: "/hello")).status } }
             for try await status in tasks { #expect(status == 200) }
         }
-        await host.end()
     }
 
     @Test("While registered, only the provider that registered is asked")
     func onlyTheProviderThatRegisteredCounts() async throws {
         let host = try await RegistrationHost(settings: ["CertificateProvider": "other, test"])
-        host.provider.obtain(host.identity)
         _ = try await host.manager.register(host.person)
         // The first in the order has nothing, and is not asked any more.
         _ = host.provider.takeCalls()
@@ -430,12 +378,10 @@ import Testing
         _ = try await host.manager.identity(host.person)
         #expect(host.provider.takeCalls() == ["stored", "get"])
         #expect(host.manager.decisions.map(\.provider) == [ProviderID("test"), ProviderID("test")])
-        await host.end()
     }
 
     @Test("The stream of registration states shows each change")
     func theStatesAreFollowed() async throws {
-        let host = try await RegistrationHost()
         let states = try host.manager.registrationStates()
         _ = try await host.register()
         try await host.manager.lock()
@@ -446,6 +392,5 @@ import Testing
             if seen.count == 4 { break }
         }
         #expect(seen == [.notRegistered, .registeredUnlocked, .registeredLocked, .notRegistered])
-        await host.end()
     }
 }

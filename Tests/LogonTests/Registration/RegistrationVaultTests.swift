@@ -9,7 +9,7 @@ import Testing
 @testable import Logon
 
 /// The server's policy of passcodes, a key store's key that the vault needs, and an unregistration that is interrupted.
-@Suite struct RegistrationVaultTests {
+@Suite(.endsHosts) struct RegistrationVaultTests {
     private let hello = HTTPRequest(target: "/hello")
 
     // MARK: - The server's policy
@@ -26,7 +26,6 @@ import Testing
         // The first one is too short for the server, so that the user is asked again.
         let long = "a passcode of more than thirty characters"
         let asked = Person(inTurn: ["too short for it", "too short for it", long, long])
-        host.provider.obtain(host.identity)
         _ = try await host.manager.register(asked)
         #expect(asked.reports.contains { $0.contains("30 characters") && $0.contains("platform server") })
         #expect(asked.timesAsked == 4 && host.server.connections.count == 1)
@@ -39,14 +38,12 @@ import Testing
             try await next.changePasscode(from: SecretBytes(utf8: long), to: SecretBytes(utf8: "long enough here"))
         }
         #expect(weak?.code == .configurationInvalid && weak?.message.contains("platform server") == true)
-        await host.end()
     }
 
     @Test func aSourceWithATooWeakPasscodeRegistersNothing() async throws {
         let host = try await RegistrationHost(
             settings: ["Passcode.source": "env:CODE"], variables: ["CODE": "long enough"])
         host.server.state.withLock { $0.properties = [("PasswordPolicyDigitRequired", "true")] }
-        host.provider.obtain(host.identity)
         for _ in 0..<2 {
             let error = await failure { try await host.manager.register(host.person) }
             #expect(error?.code == .configurationInvalid && error?.message.contains("a digit") == true)
@@ -55,8 +52,6 @@ import Testing
         let next = try host.restarted(variables: ["CODE": "long enough 1"])
         _ = try await next.register(host.person)
         #expect(host.server.connections.count == 1, "The same connection.")
-        await next.shutdown()
-        await host.end()
     }
 
     @Test(
@@ -69,12 +64,10 @@ import Testing
     func aDemandThatCannotBeMetIsRefused(name: String, value: String) async throws {
         let host = try await RegistrationHost()
         host.server.state.withLock { $0.properties = [("PasswordPolicy\(name)", value)] }
-        host.provider.obtain(host.identity)
         let error = await failure { try await host.manager.register(host.person) }
         #expect(error?.code == .protocolError, "\(String(describing: error))")
         #expect(error?.message.contains("PasswordPolicy\(name) = '\(value)'") == true, "\(String(describing: error))")
         #expect(try await host.manager.registrationState() == .notRegistered)
-        await host.end()
     }
 
     @Test("A limit that is beyond certprov's counts as its greatest")
@@ -86,7 +79,6 @@ import Testing
         _ = try await host.register()
         #expect(try host.vault.attemptsLeft() == 1_000_000)
         #expect(host.manager.registration?.vault.lockTimeout == .seconds(86400))
-        await host.end()
     }
 
     @Test func aPolicyThatIsOffOrAbsentDemandsNothing() async throws {
@@ -96,7 +88,6 @@ import Testing
             _ = try await host.register()
             let registration = try #require(host.manager.registration)
             #expect(try host.vault.attemptsLeft() == 10 && registration.vault.lockTimeout == nil)
-            await host.end()
         }
     }
 
@@ -126,7 +117,6 @@ import Testing
         let error = await failure { try await last.unlock(passcode: new) }
         #expect(error?.code == .notFound && error?.message.contains("keys:") == true, "\(String(describing: error))")
         #expect(try host.vault.attemptsLeft() == left)
-        await host.end()
     }
 
     @Test("Unregistering, or the next registration, destroys the vault key")
@@ -146,11 +136,9 @@ import Testing
         for _ in 0..<10 { _ = await failure { try await next.unlock(passcode: SecretBytes(utf8: "wrong one")) } }
         #expect(try await next.registrationState() == .notRegistered)
         #expect(try await host.keys() == before)
-        host.provider.obtain(host.identity)
         _ = try await next.register(host.person)
         let after = try await host.keys()
         #expect(after.count == 1 && after != before)
-        await host.end()
     }
 
     /// The setting may be gone, or wrong, by then. Another store would get a PIN that is not its own.
@@ -168,7 +156,6 @@ import Testing
         #expect(try await next.registrationState() == .notRegistered)
         // Without a key, a wrong setting does not matter either.
         try await next.unregisterByForce(host.person)
-        await host.end()
     }
 
     /// The vault was destroyed by wrong passcodes, or by a process that was killed before the key was.
@@ -180,7 +167,6 @@ import Testing
         #expect(try await host.keys().count == 1)
         try await host.manager.unregister(host.person)
         #expect(try await host.keys().isEmpty)
-        await host.end()
     }
 
     /// A vault without a passcode opens with the key alone, by itself.
@@ -196,7 +182,6 @@ import Testing
         try await host.destroyKeys()
         let last = try host.restarted()
         #expect(await failure { try await last.request(hello) }?.code == .notFound)
-        await host.end()
     }
 
     @Test("A Vault.key that names no installed key store is refused before registering")
@@ -205,7 +190,6 @@ import Testing
         #expect(await failure { try await host.register() }?.code == .configurationInvalid)
         #expect(host.server.log.isEmpty)
         #expect(throws: ProviderError.self) { _ = try host.restarted(["Vault.key": "no URI"]) }
-        await host.end()
     }
 
     @Test func aCertificateNeedsTLS() async throws {
@@ -213,7 +197,6 @@ import Testing
         let error = await failure { try await host.register() }
         #expect(error?.code == .configurationInvalid && error?.message.contains("HTTPS=false") == true)
         #expect(host.provider.calls.isEmpty && host.server.log.isEmpty)
-        await host.end()
     }
 
     // MARK: - An interrupted unregistration
@@ -246,7 +229,6 @@ import Testing
         try await next.unregister(host.person)
         #expect(host.provider.takeCalls() == ["delete"] && host.server.log.count == log)
         #expect(try await next.registrationState() == .notRegistered)
-        await host.end()
     }
 
     // MARK: - Only the provider that registered
@@ -261,7 +243,6 @@ import Testing
         #expect(Set(explanation.decisions.map(\.provider.rawValue)) == ["test"])
         try await host.manager.lock()
         #expect(await failure { try await host.manager.activeProviders() }?.code == .vaultLocked)
-        await host.end()
     }
 
     /// While another process changes the registration, a request does not obtain an identity beside it.
@@ -277,6 +258,5 @@ import Testing
         host.provider.stored(.success(host.identity))
         #expect(try await host.manager.request(hello).status == 200)
         withExtendedLifetime(lease) {}
-        await host.end()
     }
 }

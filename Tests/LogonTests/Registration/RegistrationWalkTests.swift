@@ -13,7 +13,7 @@ import Testing
 
 /// Any order of events, with a server that misbehaves, providers that fail, and other processes: a hundred thousand in
 /// `make soak`.
-@Suite(.enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(60))) struct RegistrationWalkTests {
+@Suite(.endsHosts, .enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(60))) struct RegistrationWalkTests {
     private static let failures: [ProviderError.Code] = [
         .pinIncorrect, .unavailable, .userCancelled, .pending,
     ]
@@ -60,8 +60,7 @@ import Testing
                 return identity
             }
             let deletionFails = Int.random(in: 0..<8) == 0
-            host.provider.deletion(
-                deletionFails ? .failure(ProviderError(.deleteFailed, "As told.")) : .success(()))
+            host.provider.deletion(deletionFails ? .failure(ProviderError(.deleteFailed, "As told.")) : .success(()))
             host.provider.stored(.success(stored ? identity : nil))
             _ = host.provider.takeCalls()
 
@@ -143,6 +142,5 @@ import Testing
             }
         }
         #expect(events.contains { $0.hasPrefix("register  ") } && events.contains { $0.hasPrefix("unregister  ") })
-        await host.end()
     }
 }

@@ -44,12 +44,11 @@ private struct Row: CustomTestStringConvertible, Sendable {
 }
 
 /// The provider and the server write into one log if the order of calls counts.
-@Suite struct StateTableTests {
+@Suite(.endsHosts) struct StateTableTests {
     @Test("Each row of the state table", arguments: Row.all)
     fileprivate func row(row: Row) async throws {
         let host = try await RegistrationHost(
             settings: row.settings, variables: ["PASSWORD": PlatformServer.user.1, "CODE": "code-17"])
-        host.provider.obtain(host.identity)
         if row.start != .notRegistered { _ = try await host.manager.register(host.person) }
         host.provider.stored(.success(host.identity))
         if row.start == .locked { try await host.manager.lock() }
@@ -71,7 +70,6 @@ private struct Row: CustomTestStringConvertible, Sendable {
         host.provider.whenCalled { _ in }
         #expect(try await host.manager.registrationState() == row.state)
         try await row.check(host)
-        await host.end()
     }
 }
 
@@ -125,14 +123,11 @@ extension Row {
             "1 invalid", event: { _ = try $0.restarted(["Passcode.digits": "perhaps"]) }, throws: .configurationInvalid,
             state: .notRegistered),
         Row("2", event: { _ in }, state: .notRegistered),
-        Row(
-            "3", .locked, event: nextProcess(is: .registeredLocked),
-            state: .registeredLocked),
+        Row("3", .locked, event: nextProcess(is: .registeredLocked), state: .registeredLocked),
         Row(
             "3 with the default passcode", with: ["Passcode.default-allowed": "true"],
             arrange: { _ = try await $0.manager.register(NoUserInteraction()) },
-            event: nextProcess(is: .registeredUnlocked),
-            state: .registeredUnlocked
+            event: nextProcess(is: .registeredUnlocked), state: .registeredUnlocked
         ),
     ]
 
@@ -149,15 +144,13 @@ extension Row {
                 state: .notRegistered, check: hasNoVault),
             Row(
                 "6 cancelled", arrange: provider(fails: .userCancelled), event: register, asks: ["get"],
-                throws: .userCancelled,
-                state: .notRegistered, check: hasNoVault),
+                throws: .userCancelled, state: .notRegistered, check: hasNoVault),
         ]
         + ["cookie", "body", "location"].map { place in
             Row(
                 "7 from the \(place)",
                 arrange: { host in host.server.state.withLock { ($0.renames, $0.tells) = (true, [place]) } },
-                event: register, asks: ["get", "POST client"], state: .registeredUnlocked,
-                check: hasTheServersID)
+                event: register, asks: ["get", "POST client"], state: .registeredUnlocked, check: hasTheServersID)
         }
         + [401, 403].map { status in
             Row(
@@ -175,8 +168,7 @@ extension Row {
                 state: .notRegistered),
             Row(
                 "9 refuses the certificate", arrange: refusesCertificates, event: register, asks: ["get"],
-                throws: .rejected,
-                state: .notRegistered),
+                throws: .rejected, state: .notRegistered),
             Row(
                 "11", .unlocked, event: register, state: .registeredUnlocked,
                 check: isRegistered(by: PlatformServer.client)),
@@ -242,12 +234,10 @@ extension Row {
             check: isRegistered(by: PlatformServer.client)),
         Row(
             "17", .unlocked, arrange: deletionFails, event: update, asks: ["delete"], throws: .deleteFailed,
-            state: .registeredUnlocked,
-            check: keepsTheCertificate),
+            state: .registeredUnlocked, check: keepsTheCertificate),
         Row(
             "18", .unlocked, arrange: provider(fails: .pending), event: update, asks: ["delete", "get"],
-            throws: .pending,
-            state: .registeredUnlocked),
+            throws: .pending, state: .registeredUnlocked),
         Row(
             "18 and the next request", .unlocked, arrange: provider(fails: .pending),
             event: { host in
@@ -272,14 +262,12 @@ extension Row {
         Row(
             "20 no answer", .unlocked, arrange: faults("DELETE", .ignored, .ignored, .ignored), event: unregister,
             asks: ["stored", "DELETE client", "DELETE client", "DELETE client"], throws: .unavailable,
-            state: .registeredUnlocked,
-            check: isRegistered(by: PlatformServer.client)),
+            state: .registeredUnlocked, check: isRegistered(by: PlatformServer.client)),
         Row(
             "20 fails", .unlocked, arrange: faults("DELETE", .status(500), .status(500), .status(500)),
             event: unregister,
             asks: ["stored", "DELETE client", "DELETE client", "DELETE client"], throws: .unavailable,
-            state: .registeredUnlocked,
-            check: isRegistered(by: PlatformServer.client)),
+            state: .registeredUnlocked, check: isRegistered(by: PlatformServer.client)),
         Row(
             "20 by force", .unlocked, arrange: faults("DELETE", .status(401)), event: unregisterByForce,
             asks: ["stored", "DELETE client", "delete"], state: .notRegistered, check: hasNoVault),
@@ -291,8 +279,7 @@ extension Row {
     private static let passcode = [
         Row(
             "22", .locked, with: ["Passcode.max-attempts": "3"], event: unlockWrongly, throws: .wrongPassword,
-            state: .registeredLocked,
-            check: hasAttempts(2)),
+            state: .registeredLocked, check: hasAttempts(2)),
         Row(
             "23", .locked, with: ["Passcode.max-attempts": "2"],
             arrange: { host in
