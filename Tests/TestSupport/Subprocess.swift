@@ -258,15 +258,6 @@ extension Subprocess {
         let line = status?.split(separator: "\n").first { $0.hasPrefix("VmHWM:") }
         return line?.split(whereSeparator: \.isWhitespace).dropFirst().first.flatMap { Int($0) }
     }
-
-    /// The processor time that it has used so far, in seconds; `nil` when it has ended.
-    public var processorTime: Double? {
-        // The name, in parentheses, may contain anything.
-        let status = try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8).split(separator: ")").last
-        let fields = status?.split(separator: " ") ?? []
-        guard fields.count > 12, let user = Double(fields[11]), let system = Double(fields[12]) else { return nil }
-        return (user + system) / Double(sysconf(Int32(_SC_CLK_TCK)))
-    }
 }
 
 extension Subprocess {

@@ -36,7 +36,6 @@ TOKEN = {
     "type": r"-(?P<type>[A-Za-z0-9-]+|absent)",
     "expires": r"-(?P<value>absent|text|word|null|list|-?\d+(\.\d+)?|huge)",
     "split-token": "",
-    "same-token": "",
     "deep": r"-(?P<levels>\d+)",
     "large": r"-(?P<octets>\d+)",
     "not-json": "",

@@ -181,8 +181,6 @@ def distorted(request, answer, faults):
             del answer["expires_in"]
     if faults.has("split-token"):
         answer["access_token"] = "abc\r\nX-Injected: def"
-    if faults.has("same-token"):
-        answer["access_token"] = "always-the-same"
     if (deep := faults.get("deep")) is not None:
         levels = int(deep["levels"])
         return json.dumps(answer).encode()[:-1] + b', "more": ' + b"[" * levels + b"]" * levels + b"}"
