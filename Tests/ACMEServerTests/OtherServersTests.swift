@@ -111,8 +111,7 @@ struct OtherServersTests {
         #expect(reason.status != 0 && reason.stderr.contains("leave out the reason"), "\(reason)")
         let revoked = try host.certprov("delete", "--yes", "--revoke", "--force")
         #expect(revoked.status == 0 && revoked.stderr.contains("revoked"), "\(revoked)")
-        let list = try network.run(
-            "curl", "--silent", "--cacert", folder["tls/vault-ca.pem"], "\(base)/v1/pki/crl/pem")
+        let list = try network.run("curl", "--silent", "--cacert", folder["tls/vault-ca.pem"], "\(base)/v1/pki/crl/pem")
         try folder.write(list.utf8, to: "crl.pem")
         let shown = try Subprocess.run(["openssl", "crl", "-in", folder["crl.pem"], "-noout", "-text"])
         #expect(String(decoding: shown, as: UTF8.self).contains(try host.serial))

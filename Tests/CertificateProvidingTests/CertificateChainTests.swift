@@ -202,9 +202,7 @@ import X509
         ]
         for (identity, code) in bad {
             let obstacle = try #require(identity.obstacle(at: now))
-            let error = #expect(throws: ProviderError.self) {
-                try identity.requireUsable(toReplace: good, at: now)
-            }
+            let error = failure { try identity.requireUsable(toReplace: good, at: now) }
             #expect(error?.code == code && error?.message.contains(obstacle) == true, "\(error as Any)")
             #expect(error?.message.contains("stays in use") == true)
             try identity.requireUsable(toReplace: identity, at: now)
@@ -227,9 +225,7 @@ import X509
         let (authority, now) = (try TestAuthority(), Date())
         let good = try authority.issue("good")
         let leaf = try alone(authority.issue("leaf"))
-        let error = #expect(throws: ProviderError.self) {
-            try leaf.requireUsable(toReplace: good, at: now)
-        }
+        let error = failure { try leaf.requireUsable(toReplace: good, at: now) }
         #expect(
             error?.code == .malformedData
                 && error?.message.contains("without its issuer '\(authority.intermediate.subject)'") == true)
@@ -281,10 +277,7 @@ import X509
         let future = try authority.issue("host", notBefore: now + 3600)
         try next.requireUsable(toReplace: current, at: now)
         for (new, old) in [(over, current), (future, current)] {
-            let error = #expect(throws: ProviderError.self) {
-                try new.requireUsable(toReplace: old, at: now)
-            }
-            #expect(error?.code == .pending)
+            #expect(failure { try new.requireUsable(toReplace: old, at: now) }?.code == .pending)
         }
         try over.requireUsable(toReplace: future, at: now)
         try future.requireUsable(toReplace: over, at: now)
@@ -300,8 +293,7 @@ import X509
             (identity, identity, .pending), (longer, identity, .expired), (longer, longer, .expired),
         ]
         for (new, old, code) in same {
-            let error = #expect(throws: ProviderError.self) { try new.requireSuccession(to: old, at: now) }
-            #expect(error?.code == code)
+            #expect(failure { try new.requireSuccession(to: old, at: now) }?.code == code)
         }
         try identity.requireSuccession(to: longer, at: now)
         try authority.issue("host").requireSuccession(to: identity, at: now)

@@ -52,8 +52,7 @@ import X509
                 _ = name.normalized
                 #expect(!name.description.unicodeScalars.contains { $0.value < 0x20 || $0.value == 0x7f })
             }
-            _ = try? CertificateRequest.Names(
-                subject: "", subjectAlternativeNames: certificate.subjectAlternativeNames)
+            _ = try? CertificateRequest.Names(subject: "", subjectAlternativeNames: certificate.subjectAlternativeNames)
             #expect(!certificate.subject.unicodeScalars.contains { $0.value < 0x20 || $0.value == 0x7f })
         }
         #expect(accepted > 100)

@@ -1,7 +1,9 @@
-import CertificateProviding
+import Foundation
 import Glibc
 import TestSupport
 import Testing
+
+@testable import CertificateProviding
 
 @Suite struct FileGroupTests {
     private let directory = Result { try TemporaryDirectory() }
@@ -41,5 +43,39 @@ import Testing
             try Subprocess.run(["cp", "-p", "other.pem", "ca.pem"], in: directory.path)
         }
         #expect(before != nil && FileStamp(of: directory["ca.pem"]) != before)
+    }
+}
+
+@Suite struct FileWatchTests {
+    @Test("Files are read when two looks have seen the same, and at the third look that sees others each time")
+    func whenFilesAreRead() {
+        var watch = FileWatch<Int>()
+        func due(_ stamps: [Int], inForce: Int = 0) -> [Bool] { stamps.map { watch.isDue($0, inForce: inForce) } }
+        #expect(due([0, 0, 1, 1]) == [false, false, false, true])
+        watch.succeeded()
+        #expect(due([1, 2, 3, 4, 5, 6, 7], inForce: 1) == [false, false, false, true, false, false, true])
+        #expect(due([8, 8]) == [false, true])
+        // One that was settled in between begins anew.
+        #expect(due([9, 9, 10, 11, 11], inForce: 9) == [false, false, false, false, true])
+    }
+}
+
+@Suite struct RegularFileTests {
+    @Test(arguments: [0, 1, 4095, 4096, 100_000]) func readsWholeFilesWithinTheBound(size: Int) throws {
+        let directory = try TemporaryDirectory()
+        let bytes = (0..<size).map { UInt8(truncatingIfNeeded: $0) }
+        let path = try directory.write(bytes, to: "file")
+        #expect(try RegularFile.read(path, atMost: size) == bytes)
+        guard size > 0 else { return }
+        #expect(throws: RegularFile.Failure.self) { try RegularFile.read(path, atMost: size - 1) }
+    }
+
+    /// Files in /proc claim to be empty: to the reader they look like files that grow.
+    @Test func readsOnWhereAFileGrows() throws {
+        let path = "/proc/self/environ"
+        let expected = Array(try Data(contentsOf: URL(filePath: path)))
+        try #require(!expected.isEmpty)
+        #expect(try RegularFile.read(path, atMost: 1 << 20) == expected)
+        #expect(throws: RegularFile.Failure.self) { try RegularFile.read(path, atMost: expected.count - 1) }
     }
 }

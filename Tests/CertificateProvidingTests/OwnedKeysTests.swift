@@ -6,6 +6,7 @@ import Testing
 
 /// A provider's record of its keys.
 @Suite struct OwnedKeysTests {
+    private let host = Host()
     private let person = NoUserInteraction()
 
     /// Runs a provider's steps again and again, each time killed one step later, until they end.
@@ -63,7 +64,6 @@ import Testing
 
     @Test("A key that is handed over is not destroyed as a leftover")
     func aKeyThatIsHandedOverIsNobodysLeftover() async throws {
-        let host = Host()
         let handed = try await host.keys.make(NewKey(.p256, label: "handed over"), person)
         _ = try await host.keys.make(NewKey(.p256, label: "left"), person)
         try await host.keys.handOver(host.keys.store.reference(to: handed))
@@ -72,25 +72,19 @@ import Testing
     }
 
     @Test func aKeyThatCannotBeWrittenDownIsDestroyed() async throws {
-        let host = Host()
         host.memory.fail(with: ProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
-        let error = await #expect(throws: ProviderError.self) {
-            try await host.keys.make(NewKey(.p256, label: "client"), person)
-        }
+        let error = await failure { try await host.keys.make(NewKey(.p256, label: "client"), person) }
         #expect(error?.code == .storeWriteFailed && host.uris.isEmpty)
     }
 
     @Test func aKeyThatIsGoneIsAnError() async throws {
-        let host = Host()
         try await enrol(host)
         let current = try #require(host.current)
         try host.keys.store.destroyStored(current)
-        let error = #expect(throws: ProviderError.self) { try host.keys.storedKey(current) }
-        #expect(error?.code == .notFound)
+        #expect(failure { try host.keys.storedKey(current) }?.code == .notFound)
     }
 
     @Test func aLostStoreBlocksNothingUnlessItIsTheConfiguredOne() async throws {
-        let host = Host()
         try await enrol(host)
         host.breakStore()
         await #expect(throws: ProviderError.self) { try await host.keys.destroyOthers(than: [], person) }
@@ -108,7 +102,6 @@ import Testing
 
     @Test("The keys that a deletion will destroy in a key store are announced")
     func whatIsDestroyedElsewhereIsAnnounced() async throws {
-        let host = Host()
         try await enrol(host)
         let uri = try #require(host.current).uri
         #expect(try await host.keys.announceDestruction(and: host.current) == ["the key \(uri)"])
@@ -119,7 +112,6 @@ import Testing
 
     @Test("A key store is looked for on a thread that may block")
     func aKeyStoreIsLookedForOnAThreadThatMayBlock() async throws {
-        let host = Host()
         try await enrol(host)
         let threads = BlockingExecutor.threads()
         var environment = ProviderEnvironment.testing(storage: host.storage)
@@ -138,11 +130,9 @@ import Testing
     }
 
     @Test func aDamagedRecordIsRefusedAndDeleted() async throws {
-        let host = Host()
         try await enrol(host)
         try host.memory.updateRecord(named: "keys") { _ in SecretBytes(utf8: "{") }
-        let error = await #expect(throws: ProviderError.self) { try await enrol(host) }
-        #expect(error?.code == .storeReadFailed)
+        #expect(await failure { try await enrol(host) }?.code == .storeReadFailed)
         try host.keys.destroyAllStored(and: host.current)
         #expect(host.uris.isEmpty)
         host.forget()
@@ -151,7 +141,6 @@ import Testing
 
     @Test("No key is destroyed and no record emptied if the record cannot be read for a moment")
     func anUnreadRecordIsNotEmptied() async throws {
-        let host = Host()
         try await enrol(host)
         let before = try #require(try host.memory.record(named: "keys"))
         let hasFailed = Mutex(false)
@@ -173,7 +162,6 @@ import Testing
     }
 
     @Test func aRecordOfANewerVersionIsLeftAlone() async throws {
-        let host = Host()
         let newer = SecretBytes(utf8: #"{"version":2,"secrets":[]}"#)
         try host.memory.updateRecord(named: "keys") { _ in newer }
         for error in [

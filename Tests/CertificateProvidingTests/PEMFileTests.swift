@@ -173,10 +173,7 @@ import Testing
             key.replacing("\n", with: ""), key.replacing("\n", with: " "), key.replacing("=", with: "*"),
             "-----BEGIN c2VjcmV0IGtleQ", key.replacing("PRIVATE KEY-----\nc2", with: "c2"),
         ] {
-            let error = #expect(throws: ProviderError.self) {
-                try PEMFile(Array(broken.utf8), named: "key.pem")
-            }
-            #expect(error?.message.contains("VjcmV0") == false)
+            #expect(failure { try PEMFile(Array(broken.utf8), named: "key.pem") }?.message.contains("VjcmV0") == false)
         }
     }
 
@@ -187,10 +184,7 @@ import Testing
         let der = try directory.write(authority.root.derRepresentation, to: "root.der")
         #expect(try CertificateFile.read(der) == [authority.root])
         for (name, bytes, code, reason) in [
-            (
-                "cut.der", authority.root.derRepresentation.dropLast(), ProviderError.Code.malformedData,
-                "damaged"
-            ),
+            ("cut.der", authority.root.derRepresentation.dropLast(), ProviderError.Code.malformedData, "damaged"),
             ("empty", [], .malformedData, "contains no certificate; name a file"),
             ("text", Array("0 is not DER".utf8)[...], .malformedData, "contains no certificate"),
             ("key.pem", Array(Self.block("PUBLIC KEY").utf8)[...], .malformedData, "but 'PUBLIC KEY' (line 1)"),
@@ -226,9 +220,7 @@ import Testing
         )
         let certificates = try PEMFile(path: directory["a.pem"]).certificates()
         try shell(command.isEmpty ? "iconv -f UTF-8 -t UTF-16 a.pem >x" : "openssl \(command)")
-        let error = #expect(throws: ProviderError.self) {
-            _ = try PEMFile(path: directory["x"]).certificates()
-        }
+        let error = failure { try PEMFile(path: directory["x"]).certificates() }
         let message = try #require(error?.message)
         #expect(message.hasPrefix(directory["x"]) && message.contains(name))
         var conversion = String(try #require(message.split(separator: "convert it with: ").last))
@@ -270,9 +262,7 @@ import Testing
 
     @Test("A certificate in OpenSSL's own form is an error that says how to convert it", .enabled(if: isPresent))
     func ownForm() throws {
-        let error = #expect(throws: ProviderError.self) {
-            try CertificateFile.read(Self.folder + "/label-trusted.pem")
-        }
+        let error = failure { try CertificateFile.read(Self.folder + "/label-trusted.pem") }
         #expect(error?.message.contains("openssl x509") == true)
     }
 }

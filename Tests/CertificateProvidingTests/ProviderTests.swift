@@ -254,13 +254,9 @@ import Testing
             (["path": "/x", "color": "blue", "shade": "x"], "file:1: The parameter 'shade' belongs to color=red."),
         ])
     func mistakesAreNamedAndNotShown(texts: [String: String], message: String) {
-        #expect {
-            _ = try parameters(texts)
-        } throws: {
-            guard let error = $0 as? ProviderError else { return false }
-            return error.code == .configurationInvalid && error.message.hasPrefix(message)
-                && !error.message.contains("s3cret")
-        }
+        let error = failure { try parameters(texts) }
+        #expect(error?.code == .configurationInvalid && error?.message.hasPrefix(message) == true, "\(error as Any)")
+        #expect(error?.message.contains("s3cret") == false)
     }
 
     /// The other's default counts.
@@ -297,13 +293,12 @@ import Testing
         ) { _, _ in preconditionFailure("unused") }
         #expect(descriptor.parameters.map(\.name) == ["key", "key-pin-source"])
         for uri in ["vault:x", "no uri", "1a:x"] {
-            #expect {
-                _ = try Parameters(
+            let error = failure {
+                try Parameters(
                     ProviderParameters(["key": .init(uri)]), of: descriptor.parameters, owner: ProviderID("test"),
                     keyStores: KeyStores(schemes: ["store", "pkcs11"]) { _ in nil })
-            } throws: {
-                ($0 as? ProviderError)?.message.hasSuffix("it must begin with store: or pkcs11:.") == true
             }
+            #expect(error?.message.hasSuffix("it must begin with store: or pkcs11:.") == true)
         }
     }
 }
@@ -319,9 +314,7 @@ import Testing
         var registry = try ProviderRegistry([descriptor(ProviderID("b")), descriptor(ProviderID("a"))])
         #expect(registry.descriptors.map(\.id.rawValue) == ["a", "b"])
         #expect(try registry.provider(ProviderID("a")) != nil && registry.provider(ProviderID("c")) == nil)
-        #expect {
-            try registry.register(descriptor(ProviderID("a")))
-        } throws: { ($0 as? ProviderError)?.code == .configurationInvalid }
+        #expect(failure { try registry.register(descriptor(ProviderID("a"))) }?.code == .configurationInvalid)
         #expect(registry.descriptors.count == 2)
     }
 }
@@ -363,9 +356,9 @@ import Testing
     @Test("An identity without a certificate is refused")
     func needsACertificate() throws {
         let identity = try TestAuthority().issue("x")
-        #expect {
-            try Identity(certificateChain: [], key: identity.key, provenance: identity.provenance)
-        } throws: { ($0 as? ProviderError)?.code == .notFound }
+        #expect(
+            failure { try Identity(certificateChain: [], key: identity.key, provenance: identity.provenance) }?.code
+                == .notFound)
     }
 }
 
@@ -374,14 +367,10 @@ import Testing
     func returnsAndThrows() async throws {
         let executor = BlockingExecutor.threads()
         #expect(try await executor.run { 7 } == 7)
-        do throws(ProviderError) {
-            try await executor.run { () throws(ProviderError) in
-                throw ProviderError(.timedOut, "Late.")
-            }
-            Issue.record("nothing was thrown")
-        } catch {
-            #expect(error.code == .timedOut)
+        let late = await code {
+            try await executor.run { () throws(ProviderError) in throw ProviderError(.timedOut, "Late.") }
         }
+        #expect(late == .timedOut)
     }
 
     @Test("The executor runs its jobs with the given function")

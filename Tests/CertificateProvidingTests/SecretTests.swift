@@ -84,6 +84,10 @@ import Testing
 }
 
 @Suite struct SecretReaderTests {
+    private let directory: TemporaryDirectory
+
+    init() throws { directory = try TemporaryDirectory() }
+
     private func error(_ source: SecretSource, _ variables: [String: String] = [:]) throws -> ProviderError {
         let result = Result { () throws(ProviderError) in
             try SecretReader { variables[$0] }.read(source)
@@ -96,7 +100,6 @@ import Testing
     }
 
     @Test func readsAFile() throws {
-        let directory = try TemporaryDirectory()
         for mode in [0o600, 0o400, 0o700] as [UInt32] {
             let path = try directory.write(Array("geheim\r\n".utf8), to: "secret", mode: mode)
             #expect(try SecretReader().read(.file(path)) == SecretBytes(utf8: "geheim"))
@@ -106,7 +109,6 @@ import Testing
 
     @Test("A group of this process may read a secret file, such as Kubernetes' fsGroup, or one that root has chosen")
     func readsAFileOfAnOwnGroup() throws {
-        let directory = try TemporaryDirectory()
         for mode in [0o640, 0o440] as [UInt32] {
             let path = try directory.write(Array("geheim\n".utf8), to: "secret", mode: mode)
             #expect(try SecretReader().read(.file(path)) == SecretBytes(utf8: "geheim"))
@@ -115,8 +117,7 @@ import Testing
             guard geteuid() == 0, chown(path, 0, 4711) == 0 else { continue }
             // Root decides who may read its files.
             #expect(try SecretReader().read(.file(path)) == SecretBytes(utf8: "geheim"))
-            #expect(
-                SecretReader().warning(about: .file(path))?.contains("every member of the group 4711") == true)
+            #expect(SecretReader().warning(about: .file(path))?.contains("every member of the group 4711") == true)
             chown(path, 0, getegid())
             chmod(path, 0o600)
         }
@@ -124,7 +125,6 @@ import Testing
 
     @Test(arguments: [0o644, 0o604, 0o660, 0o620, 0o601, 0o777] as [UInt32])
     func refusesAFileThatIsOpenToOthers(mode: UInt32) throws {
-        let directory = try TemporaryDirectory()
         let path = try directory.write(Array("geheim".utf8), to: "it's", mode: mode)
         let error = try error(.file(path))
         #expect(error.code == .configurationInvalid)
@@ -136,7 +136,6 @@ import Testing
         "A secret file of another user is refused",
         .enabled(if: geteuid() == 0, "only root makes a file of another user"))
     func refusesAnothersFile() throws {
-        let directory = try TemporaryDirectory()
         let path = try directory.write([65], to: "secret")
         chown(path, 65534, 65534)
         let message = try error(.file(path)).message
@@ -146,7 +145,6 @@ import Testing
 
     @Test("A secret larger than 64 KiB is refused")
     func boundsTheSize() throws {
-        let directory = try TemporaryDirectory()
         let largest = [UInt8](repeating: 65, count: SecretReader.maximumSize)
         let path = try directory.write(largest, to: "secret")
         #expect(try SecretReader().read(.file(path)).count == largest.count)
@@ -157,14 +155,12 @@ import Testing
 
     @Test("A missing file, a directory or a device is refused as a secret file")
     func whatIsNoFile() throws {
-        let directory = try TemporaryDirectory()
         #expect(try error(.file(directory["missing"])).code == .fileNotFound)
         #expect(try error(.file(directory.path)).message.contains("is a directory"))
         #expect(try error(.file("/dev/null")).message.contains("is a device"))
     }
 
     @Test func waitsForTheWriterOfAPipe() throws {
-        let directory = try TemporaryDirectory()
         let path = directory["pipe"]
         try #require(mkfifo(path, 0o600) == 0)
         // Opening for writing waits for the reader, which must not wait for the writer to open.
@@ -228,7 +224,6 @@ import Testing
     }
 
     @Test func readsACredential() throws {
-        let directory = try TemporaryDirectory()
         // systemd's files have group bits that only reflect an access-control list.
         try directory.write(Array("geheim\n".utf8), to: "name", mode: 0o440)
         let reader = SecretReader { $0 == "CREDENTIALS_DIRECTORY" ? directory.path : nil }
@@ -242,8 +237,7 @@ import Testing
         #expect(try error(.systemdCredential("name")).message.contains("LoadCredential=name:"))
         #expect(
             try error(.systemdCredential("name"), ["CREDENTIALS_DIRECTORY": "relative"]).code == .configurationInvalid)
-        #expect(
-            try error(.systemdCredential("other"), ["CREDENTIALS_DIRECTORY": directory.path]).code == .fileNotFound)
+        #expect(try error(.systemdCredential("other"), ["CREDENTIALS_DIRECTORY": directory.path]).code == .fileNotFound)
     }
 
     @Test func asksOnlyWherePromptIsTheSource() async throws {

@@ -41,7 +41,7 @@ import Testing
         #expect(key.digestSchemes == key.signatureSchemes.filter { $0 != .ed25519 })
         guard let signer = key.digestSigner else {
             #expect(options == "ED25519")
-            let error = await #expect(throws: ProviderError.self) {
+            let error = await failure {
                 try await key.signature(forDigest: [UInt8](repeating: 1, count: 64), using: .ed25519)
             }
             #expect(
@@ -55,25 +55,22 @@ import Testing
             #expect(key.publicKey.isValidSignature(signature, for: message, using: scheme), "\(scheme)")
             try scheme.opensslVerify(signature, ofDigest: digest, by: key.publicKey)
             for wrong in [[], Array(digest.dropLast()), digest + [0]] {
-                let error = await #expect(throws: ProviderError.self) {
-                    try await signer.signature(forDigest: wrong, using: scheme)
-                }
+                let error = await failure { try await signer.signature(forDigest: wrong, using: scheme) }
                 #expect(error?.code == .malformedData)
                 #expect(error?.message.contains("has \(wrong.count) bytes instead of \(digest.count)") == true)
             }
         }
         for other in [.ed25519, SignatureScheme(rawValue: 0xfe00)] {
-            let error = await #expect(throws: ProviderError.self) {
-                try await signer.signature(forDigest: [UInt8](repeating: 1, count: 32), using: other)
-            }
-            #expect(error?.code == .unsupportedAlgorithm)
+            #expect(
+                await failure { try await signer.signature(forDigest: [UInt8](repeating: 1, count: 32), using: other) }?
+                    .code == .unsupportedAlgorithm)
         }
     }
 
     /// RSASSA-PSS with SHA-512 needs 130 bytes for the digest, the salt and the marks around them.
     @Test func aKeyThatIsTooSmallForASchemeSignsNoDigest() async throws {
         let key = try key("RSA -pkeyopt rsa_keygen_bits:1024")
-        let error = await #expect(throws: ProviderError.self) {
+        let error = await failure {
             try await key.signature(forDigest: [UInt8](repeating: 1, count: 64), using: .rsaPSSRSAESHA512)
         }
         #expect(error?.code == .unsupportedAlgorithm && error?.message.contains("too small") == true)
@@ -121,20 +118,14 @@ import Testing
         #expect(decrypter.decryptionSchemes == DecryptionScheme.known)
         #expect(try await decrypter.decrypt(encrypted, using: scheme) == SecretBytes(utf8: "content"))
         for damaged in [[], Array(encrypted.dropLast()), encrypted + [0], [UInt8](repeating: 0xff, count: 256)] {
-            let error = await #expect(throws: ProviderError.self) {
-                try await decrypter.decrypt(damaged, using: scheme)
-            }
-            #expect(error?.code == .malformedData)
+            #expect(await failure { try await decrypter.decrypt(damaged, using: scheme) }?.code == .malformedData)
         }
         // By another scheme, all failures look the same.
         for other in decrypter.decryptionSchemes where other != scheme {
             let foreign =
                 other == .rsaPKCS1
                 ? try DecryptionScheme.opensslEncryptWithWrongPadding(for: key.publicKey) : encrypted
-            let error = await #expect(throws: ProviderError.self) {
-                try await decrypter.decrypt(foreign, using: other)
-            }
-            #expect(error?.code == .malformedData)
+            #expect(await failure { try await decrypter.decrypt(foreign, using: other) }?.code == .malformedData)
         }
         let own = try key.publicKey.encrypt(SecretBytes(utf8: "content"), using: scheme)
         try directory.write(own, to: "own")
@@ -156,10 +147,9 @@ import Testing
             key.use = use
             #expect((key.decrypter?.decryptionSchemes ?? []) == schemes && use.decryptionSchemes == schemes)
             for scheme in DecryptionScheme.known + [DecryptionScheme(rawValue: "x")] where !schemes.contains(scheme) {
-                let error = await #expect(throws: ProviderError.self) {
-                    try await key.decrypt([UInt8](repeating: 1, count: 256), using: scheme)
-                }
-                #expect(error?.code == .unsupportedAlgorithm)
+                #expect(
+                    await failure { try await key.decrypt([UInt8](repeating: 1, count: 256), using: scheme) }?.code
+                        == .unsupportedAlgorithm)
             }
         }
     }
@@ -170,15 +160,13 @@ import Testing
         for (scheme, overhead) in zip(DecryptionScheme.known, [66, 42, 11]) {
             let longest = [UInt8](repeating: 7, count: 256 - overhead)
             #expect(try key.encrypt(SecretBytes(copying: longest), using: scheme).count == 256)
-            #expect {
-                try key.encrypt(SecretBytes(copying: longest + [7]), using: scheme)
-            } throws: { ($0 as? ProviderError)?.code == .operationNotAllowed }
+            #expect(
+                failure { try key.encrypt(SecretBytes(copying: longest + [7]), using: scheme) }?.code
+                    == .operationNotAllowed)
         }
         let ec = try SoftwareKey.generate(.p256, location: .store).publicKey
         for (key, scheme) in [(ec, .rsaOAEPSHA256), (key, DecryptionScheme(rawValue: "x"))] {
-            #expect {
-                try key.encrypt(SecretBytes(utf8: "x"), using: scheme)
-            } throws: { ($0 as? ProviderError)?.code == .unsupportedAlgorithm }
+            #expect(failure { try key.encrypt(SecretBytes(utf8: "x"), using: scheme) }?.code == .unsupportedAlgorithm)
         }
     }
 
@@ -186,9 +174,10 @@ import Testing
     func refusesAMixedPair() throws {
         let authority = try Self.authority.get()
         let (one, other) = (try authority.issue("one"), try authority.issue("other"))
-        #expect {
-            try Identity(certificateChain: one.certificateChain, key: other.key, provenance: one.provenance)
-        } throws: { ($0 as? ProviderError)?.code == .keyMismatch }
+        #expect(
+            failure {
+                try Identity(certificateChain: one.certificateChain, key: other.key, provenance: one.provenance)
+            }?.code == .keyMismatch)
     }
 
     @Test(arguments: ["prime256v1", "secp384r1", "secp521r1"])

@@ -5,6 +5,8 @@ import Testing
 
 /// Against the tests' token endpoint, which Python's `oauthlib` gets tokens from as well.
 @Suite(.timeLimit(.minutes(20))) struct AccessTokenSourceTests {
+    private let clock = Clock()
+
     @Test(arguments: [OAuthClient.Authentication.basic, .body])
     func aClientGetsATokenThatIsGood(authentication: OAuthClient.Authentication) async throws {
         let server = try await ESTServer.start("--auth", "oauth", "--scope", "enrol status other")
@@ -40,7 +42,6 @@ import Testing
 
     @Test func aTokenIsKeptUntilATenthOfItsLifetimeIsLeft() async throws {
         let server = try await ESTServer.start("--auth", "oauth", "--token-lifetime", "1000")
-        let clock = Clock()
         let tokens = try server.tokens(clock: clock)
         let first = try await tokens.token()
         clock.advance(.seconds(899))
@@ -60,7 +61,6 @@ import Testing
         ])
     func aLifetimeIsBounded(expires: String, seconds: Int) async throws {
         let server = try await ESTServer.start("--auth", "oauth")
-        let clock = Clock()
         let tokens = try server.tokens(fault: "expires-\(expires)", clock: clock)
         let first = try await tokens.token()
         if seconds > 0 {
@@ -122,7 +122,6 @@ import Testing
     }
 
     @Test func theOldTokenServesWhileThereIsNoNewOne() async throws {
-        let clock = Clock()
         let (tokens, first) = try await {
             let server = try await ESTServer.start("--auth", "oauth", "--token-lifetime", "1000")
             let tokens = try server.tokens(clock: clock)
@@ -147,9 +146,7 @@ import Testing
 
     @Test(arguments: ["keep", "rotate"]) func aRefreshTokenIsUsed(kind: String) async throws {
         let server = try await ESTServer.start("--auth", "oauth", "--refresh-tokens", kind)
-        let clock = Clock()
-        let password = OAuthGrant.legacyPassword(
-            user: ESTServer.user, password: SecretBytes(utf8: ESTServer.password))
+        let password = OAuthGrant.legacyPassword(user: ESTServer.user, password: SecretBytes(utf8: ESTServer.password))
         let tokens = try server.tokens(grant: password, clock: clock)
         for _ in 0..<3 {
             #expect(try server.takes(try await tokens.token()))
@@ -160,7 +157,6 @@ import Testing
 
     @Test func whereTheRefreshTokenIsRefusedTheGrantIsAskedAgain() async throws {
         let server = try await ESTServer.start("--auth", "oauth", "--refresh-tokens", "refuse")
-        let clock = Clock()
         let tokens = try server.tokens(clock: clock)
         _ = try await tokens.token()
         clock.advance(.seconds(3500))
@@ -175,7 +171,6 @@ import Testing
     @Test(arguments: ["invalid_token", "invalid_request", "access_denied"])
     func aRefreshTokenThatIsRefusedInOtherWordsIsGivenUp(word: String) async throws {
         let server = try await ESTServer.start("--auth", "oauth", "--refresh-tokens", "keep")
-        let clock = Clock()
         let tokens = try server.tokens(fault: "refresh-error-" + word, clock: clock)
         _ = try await tokens.token()
         clock.advance(.seconds(3500))
@@ -191,7 +186,6 @@ import Testing
         arguments: ["unauthorized_client-401", "unknown_word-401", "invalid_client"])
     func aRefusedClientIsNotSentAgain(fault: String) async throws {
         let server = try await ESTServer.start("--auth", "oauth", "--refresh-tokens", "keep")
-        let clock = Clock()
         let tokens = try server.tokens(fault: "refresh-error-" + fault, clock: clock)
         _ = try await tokens.token()
         clock.advance(.seconds(3700))
@@ -204,7 +198,6 @@ import Testing
     @Test func aServerInTroubleIsNotAskedWithEachCall() async throws {
         let server = try await ESTServer.start(
             "--auth", "oauth", "--refresh-tokens", "keep", "--token-lifetime", "1000")
-        let clock = Clock()
         let tokens = try server.tokens(fault: "refresh-error-temporarily_unavailable", clock: clock)
         let first = try await tokens.token()
         clock.advance(.seconds(900))
@@ -239,7 +232,6 @@ import Testing
     @Test("A replacement token that is refused within a minute is not replaced again")
     func replacementsGoRoundInNoLoop() async throws {
         let server = try await ESTServer.start("--auth", "oauth")
-        let clock = Clock()
         let tokens = try server.tokens(clock: clock)
         var token = try await tokens.token()
         token = try await tokens.token(insteadOf: token)

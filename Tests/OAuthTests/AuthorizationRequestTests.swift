@@ -79,8 +79,7 @@ import Testing
         let tokens = try AccessTokenSource(
             server.endpoint(fault: fault), client: client,
             grant: .authorizationCode(try server.code(of: request), for: request), now: clock.now)
-        let first = await failure { _ = try await tokens.token() }
-        #expect(first?.code == (fault.isEmpty ? nil : .unavailable))
+        #expect(await failure { _ = try await tokens.token() }?.code == (fault.isEmpty ? nil : .unavailable))
         clock.advance(.seconds(4000))
         for _ in 0..<2 { #expect(await failure { _ = try await tokens.token() }?.code == .rejected) }
         #expect(try server.requests().count { $0["operation"] as? String == "token" } == 1)

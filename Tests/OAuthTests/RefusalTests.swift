@@ -5,6 +5,10 @@ import Testing
 
 /// The answers of a token endpoint that issues no token.
 @Suite(.timeLimit(.minutes(20))) struct RefusalTests {
+    private let server: ESTServer
+
+    init() async throws { server = try await ESTServer.start("--auth", "oauth") }
+
     private typealias Code = ProviderError.Code
 
     @Test("The error passes on the code and description of the token endpoint")
@@ -43,7 +47,6 @@ import Testing
     }
 
     @Test func aRefusedPasswordIsNotSentAgain() async throws {
-        let server = try await ESTServer.start("--auth", "oauth")
         let tokens = try server.tokens(
             grant: .legacyPassword(user: ESTServer.user, password: SecretBytes(utf8: "wrong")))
         for _ in 0..<3 { #expect(await failure { _ = try await tokens.token() }?.code == .rejected) }
@@ -55,7 +58,6 @@ import Testing
         "A 401 refuses the secrets, whatever the token endpoint calls it",
         arguments: ["error-unauthorized_client-401", "error-unauthorized-401", "error-server_error-401", "status-401"])
     func aRefusalIsKnownByItsStatus(fault: String) async throws {
-        let server = try await ESTServer.start("--auth", "oauth")
         let tokens = try server.tokens(
             fault: fault, grant: .legacyPassword(user: ESTServer.user, password: SecretBytes(utf8: "wrong")))
         for _ in 0..<2 {
@@ -68,7 +70,6 @@ import Testing
 
     @Test("Control characters in the token endpoint's error are escaped")
     func itsTextCanSteerNoTerminal() async throws {
-        let server = try await ESTServer.start("--auth", "oauth")
         let error = await failure { _ = try await server.tokens(fault: "loud-error").token() }
         let refusal = try #require(error?.underlying as? OAuthRefusal)
         #expect(refusal.error == "invalid_request\\1b[2J")
@@ -109,7 +110,6 @@ import Testing
             ("status-204", .protocolError), ("slow-body", nil), ("chunked", nil), ("no-length", nil),
         ])
     func whatCannotBeUsedIsATypedError(fault: String, code: ProviderError.Code?) async throws {
-        let server = try await ESTServer.start("--auth", "oauth")
         let error = await failure { _ = try await server.tokens(fault: fault).token() }
         #expect(error?.code == code, "\(String(describing: error))")
         if fault.hasSuffix("retry-5") { #expect(error?.retryAfter == .seconds(5)) }
@@ -120,7 +120,6 @@ import Testing
         .enabled(if: TestLength.hasSeconds, "it takes seconds"),
         arguments: ["hang", "drip", "hang-body"])
     func whatTakesTooLongIsGivenUp(fault: String) async throws {
-        let server = try await ESTServer.start("--auth", "oauth")
         let tokens = try server.tokens(fault: fault, timeout: .seconds(2))
         // Without the deadline it never ends.
         #expect(await failure { _ = try await tokens.token() }?.code == .timedOut)

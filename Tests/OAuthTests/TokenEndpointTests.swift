@@ -85,8 +85,7 @@ import Testing
     func aClientHasWhatItsGrantNeeds() async throws {
         let endpoint = try TokenEndpoint("https://localhost/token", trust: ServerTrust(trustAnchors: .system))
         let nameOnly = try OAuthClient("client", secret: nil)
-        #expect(
-            failure { _ = try AccessTokenSource(endpoint, client: nameOnly) }?.code == .configurationInvalid)
+        #expect(failure { _ = try AccessTokenSource(endpoint, client: nameOnly) }?.code == .configurationInvalid)
         #expect(failure { _ = try OAuthClient("", secret: nil) }?.code == .configurationInvalid)
         let empty = SecretBytes(copying: [])
         #expect(failure { _ = try OAuthClient("client", secret: empty) }?.code == .configurationInvalid)

@@ -7,6 +7,10 @@ import Testing
 
 /// Private keys in every form that OpenSSL and GnuTLS write.
 @Suite(.timeLimit(.minutes(20))) struct KeyFormTests {
+    private let directory: TemporaryDirectory
+
+    init() throws { directory = try TemporaryDirectory() }
+
     struct Form: Sendable, CustomTestStringConvertible {
         var testDescription: String
         var kind: TestAuthority.KeyKind
@@ -83,7 +87,6 @@ import Testing
 
     @Test("A private key is read in each form, and a wrong password is said", arguments: forms)
     func keysAreRead(_ form: Form) async throws {
-        let directory = try TemporaryDirectory()
         let identity = try TestAuthority().issue("client", kind: form.kind)
         try directory.write(try identity.keyPEM, to: "key.pem")
         try Subprocess.run(form.command, in: directory.path)
@@ -142,7 +145,6 @@ import Testing
 
     @Test("A wrong password after which the padding is right by chance is a wrong password")
     func paddingByChance() async throws {
-        let directory = try TemporaryDirectory()
         try directory.write(try TestAuthority().issue("client").chainPEM, to: "web.pem")
         // A block that the wrong password decrypts to no key.
         let script = """
@@ -164,7 +166,6 @@ import Testing
 
     @Test("A key in a form that is not for files is refused with the way round")
     func otherForms() async throws {
-        let directory = try TemporaryDirectory()
         let identity = try TestAuthority().issue("client")
         for (label, advice) in [
             ("TSS2 PRIVATE KEY", "PKCS#11"), ("OPENSSH PRIVATE KEY", "ssh-keygen -p -m PKCS8"),
@@ -182,7 +183,6 @@ import Testing
 
     @Test("A key whose password is derived at too great a cost is refused before the work")
     func costIsBounded() async throws {
-        let directory = try TemporaryDirectory()
         let identity = try TestAuthority().issue("client")
         try directory.write(try identity.keyPEM, to: "key.pem")
         try Subprocess.run(
@@ -220,7 +220,6 @@ import Testing
             { String($0.dropLast(30)) }, { $0.replacing("M", with: "*") },
         ] as [@Sendable (String) -> String])
     func keysBesideOpenSSL(_ write: @Sendable (String) -> String) async throws {
-        let directory = try TemporaryDirectory()
         let identity = try TestAuthority().issue("client")
         let certificate = try directory.write(identity.chainPEM, to: "chain.pem")
         let key = try directory.write(write(try identity.keyPEM), to: "key.pem")

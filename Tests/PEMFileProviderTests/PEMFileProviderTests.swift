@@ -12,6 +12,11 @@ import Testing
 
     init() throws { (directory, authority) = (try TemporaryDirectory(), try TestAuthority()) }
 
+    /// The identity that a certificate, or a directory, leads to.
+    private func fetched(_ certificate: String) async throws -> Identity {
+        try await PEMFileProvider.testing(["certificate": certificate]).fetch()
+    }
+
     @Test("Nothing of the files is copied: the identity is read from them as long as it is in use")
     func nothingIsCopied() async throws {
         let (one, two) = (try authority.issue("one"), try authority.issue("two"))
@@ -70,10 +75,7 @@ import Testing
         ] {
             let text = chain.map(\.pemRepresentation).joined() + (try identity.keyPEM)
             let path = try directory.write(text, to: "both.pem")
-            #expect(
-                try await PEMFileProvider.testing(["certificate": path]).fetch().certificateChain == [
-                    leaf, intermediate,
-                ])
+            #expect(try await fetched(path).certificateChain == [leaf, intermediate])
         }
     }
 
@@ -157,7 +159,7 @@ import Testing
         for name in ["web.pem", "tls.crt"] {
             let path = try directory.write(identity.chainPEM + (try identity.keyPEM), to: name)
             for beside in ["web.key", "web.pem.key", "tls.key"] { try directory.write(other.keyPEM, to: beside) }
-            let read = try await PEMFileProvider.testing(["certificate": path]).fetch()
+            let read = try await fetched(path)
             #expect(read.certificate == identity.certificate, "\(name)")
             // One that is named counts.
             let named = ["certificate": path, "key": directory["web.key"]]
@@ -165,8 +167,7 @@ import Testing
         }
         let path = try directory.write(identity.chainPEM, to: "site.pem", mode: 0o644)
         try directory.write(try identity.keyPEM, to: "site.pem.key")
-        #expect(
-            try await PEMFileProvider.testing(["certificate": path]).fetch().certificate == identity.certificate)
+        #expect(try await fetched(path).certificate == identity.certificate)
     }
 
     // MARK: - Layouts
@@ -186,12 +187,12 @@ import Testing
         let identity = try authority.issue("pod")
         try lay(identity, "tls.crt", "tls.key", trust: ("ca.crt", authority.root.pemRepresentation))
         for path in [directory.path, directory.path + "/", directory["tls.crt"]] {
-            let read = try await PEMFileProvider.testing(["certificate": path]).fetch()
+            let read = try await fetched(path)
             #expect(read.certificateChain == identity.certificateChain && read.trust == TrustBundle([authority.root]))
         }
         // cert-manager leaves it empty for an ACME issuer.
         try directory.write("", to: "ca.crt")
-        #expect(try await PEMFileProvider.testing(["certificate": directory.path]).fetch().trust == nil)
+        #expect(try await fetched(directory.path).trust == nil)
     }
 
     @Test("The directories of certbot and dehydrated are read, and the root of their chain.pem is the trust bundle")
@@ -202,16 +203,12 @@ import Testing
         try directory.write(identity.certificate.pemRepresentation, to: "cert1.pem")
         for name in ["fullchain", "privkey", "chain", "cert"] { try directory.link("\(name).pem", to: "\(name)1.pem") }
         for path in [directory.path, directory["fullchain.pem"]] {
-            let read = try await PEMFileProvider.testing(["certificate": path]).fetch()
+            let read = try await fetched(path)
             #expect(read.certificateChain == identity.certificateChain && read.trust == nil)
         }
         try directory.write(issuers + authority.root.pemRepresentation, to: "chain1.pem")
-        #expect(
-            try await PEMFileProvider.testing(["certificate": directory.path]).fetch().trust
-                == TrustBundle([authority.root]))
-        #expect(
-            try await PEMFileProvider.testing(["certificate": directory["cert.pem"]]).fetch().certificateChain.count
-                == 1)
+        #expect(try await fetched(directory.path).trust == TrustBundle([authority.root]))
+        #expect(try await fetched(directory["cert.pem"]).certificateChain.count == 1)
     }
 
     @Test("The files of lego and uacme are read")
@@ -222,11 +219,11 @@ import Testing
         try directory.write("{}", to: "lego/example.com.json")
         try lay(identity, "uacme/example.com/cert.pem", "uacme/private/example.com/key.pem")
         for path in ["lego", "lego/example.com.crt", "uacme/example.com", "uacme/example.com/cert.pem"] {
-            let read = try await PEMFileProvider.testing(["certificate": directory[path]]).fetch()
+            let read = try await fetched(directory[path])
             #expect(read.certificateChain == identity.certificateChain, "\(path)")
         }
         try lay(try authority.issue("other"), "lego/other.example.crt", "lego/other.example.key")
-        let error = await failure { try await PEMFileProvider.testing(["certificate": directory["lego"]]).fetch() }
+        let error = await failure { try await fetched(directory["lego"]) }
         #expect(
             error?.code == .configurationInvalid
                 && error?.message.contains("'example.com.crt', 'other.example.crt'") == true)

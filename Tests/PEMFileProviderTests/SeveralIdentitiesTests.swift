@@ -38,8 +38,7 @@ import X509
         // An expired one is better than none.
         #expect(try await chosen(try pair(old)) == old.certificate)
         // One key with two certificates.
-        let other = try authority.certify(
-            client.key.publicKey.derRepresentation, as: "later", for: [.serverAuth])
+        let other = try authority.certify(client.key.publicKey.derRepresentation, as: "later", for: [.serverAuth])
         #expect(try await chosen(try pair(client) + other.pemRepresentation) == client.certificate)
         #expect(try await chosen(try pair(client) + other.pemRepresentation, "server") == other)
     }

@@ -17,7 +17,7 @@ import Testing
     init() throws { (directory, authority) = (try TemporaryDirectory(), try TestAuthority()) }
 
     private func service(
-        _ properties: String..., password: String = "s3cret", looks: Looks = Looks(),
+        _ properties: [String], password: String = "s3cret", looks: Looks = Looks(),
         _ body: (CertprovLogon, RotatingCredentials) async throws -> Void
     ) async throws {
         try await withService(properties, in: directory, log, password: password, looks: looks, body)
@@ -25,6 +25,11 @@ import Testing
 
     private func leaf(_ credentials: RotatingCredentials) -> X509Certificate {
         credentials.current.identity.certificate
+    }
+
+    private func put(_ identity: Identity) throws {
+        try directory.write(identity.chainPEM, to: "tls.crt")
+        try directory.write(try identity.keyPEM, to: "tls.key")
     }
 
     private func pem(_ certificate: String) -> [String] {
@@ -36,10 +41,8 @@ import Testing
     )
     func byRename() async throws {
         let identities = try ["one", "two", "three"].map { try authority.issue($0) }
-        try directory.write(identities[0].chainPEM, to: "tls.crt")
-        try directory.write(try identities[0].keyPEM, to: "tls.key")
-        let lines = pem(directory.path)
-        try await service(lines[0], lines[1]) { _, credentials in
+        try put(identities[0])
+        try await service(pem(directory.path)) { _, credentials in
             #expect(leaf(credentials) == identities[0].certificate)
             for (index, identity) in identities.enumerated().dropFirst() {
                 // By turns the key first, and the certificate first.
@@ -66,8 +69,7 @@ import Testing
         }
         try directory.link("volume/..data", to: "..0")
         for name in ["tls.crt", "tls.key", "ca.crt"] { try directory.link("volume/\(name)", to: "..data/\(name)") }
-        let lines = pem(directory["volume"])
-        try await service(lines[0], lines[1]) { logon, credentials in
+        try await service(pem(directory["volume"])) { logon, credentials in
             #expect(credentials.current.identity.trust == TrustBundle([authority.root]))
             try directory.link("volume/..data", to: "..1")
             try await eventually { leaf(credentials) == versions[1].0.certificate }
@@ -96,8 +98,7 @@ import Testing
             }
         }
         try link(0)
-        let lines = pem(directory["live"])
-        try await service(lines[0], lines[1]) { _, credentials in
+        try await service(pem(directory["live"])) { _, credentials in
             try link(1)
             try await eventually { leaf(credentials) == identities[1].certificate }
             try directory.write(try identities[2].keyPEM, to: "archive/privkey1.pem")
@@ -114,10 +115,8 @@ import Testing
     @Test("A pair that never fits is logged, the last good one stays, and a pair that fits is taken at once then")
     func aPairThatNeverFits() async throws {
         let identities = try ["one", "two", "three"].map { try authority.issue($0) }
-        try directory.write(identities[0].chainPEM, to: "tls.crt")
-        try directory.write(try identities[0].keyPEM, to: "tls.key")
-        let lines = pem(directory.path)
-        try await service(lines[0], lines[1]) { _, credentials in
+        try put(identities[0])
+        try await service(pem(directory.path)) { _, credentials in
             try directory.rename(try identities[1].keyPEM, to: "tls.key")
             try await eventually { log.text.contains("does not fit") }
             #expect(leaf(credentials) == identities[0].certificate)
@@ -132,10 +131,8 @@ import Testing
         let (good, next) = (try authority.issue("good"), try authority.issue("next"))
         let expired = try authority.issue("expired", notAfter: Date(timeIntervalSinceNow: -60))
         let alone = try authority.issue("alone")
-        try directory.write(good.chainPEM, to: "tls.crt")
-        try directory.write(try good.keyPEM, to: "tls.key")
-        let lines = pem(directory.path)
-        try await service(lines[0], lines[1]) { _, credentials in
+        try put(good)
+        try await service(pem(directory.path)) { _, credentials in
             for (identity, chain, words) in [
                 (expired, expired.chainPEM, "it expired on"),
                 (alone, alone.certificate.pemRepresentation, "it comes without its issuer"),
@@ -178,15 +175,14 @@ import Testing
         let year = Date(timeIntervalSinceNow: 31_536_000)
         let identities = try ["one", "two", "three"].map { try authority.issue($0, notAfter: year) }
         try writeP12(identities[0])
-        let lines = pkcs12()
-        try await service(lines[0], lines[1], lines[2]) { logon, credentials in
+        try await service(pkcs12()) { logon, credentials in
             #expect(leaf(credentials) == identities[0].certificate)
             try writeP12(identities[1])
             try await eventually { leaf(credentials) == identities[1].certificate }
             #expect(try await logon.manager.storedIdentity()?.certificate == identities[1].certificate)
         }
         try writeP12(identities[2])
-        try await service(lines[0], lines[1], lines[2]) { logon, credentials in
+        try await service(pkcs12()) { logon, credentials in
             #expect(leaf(credentials) == identities[2].certificate)
             let renewed = try await logon.manager.renewIdentityIfDue(at: Date(), NoUserInteraction())
             #expect(renewed.certificate == identities[2].certificate)
@@ -197,8 +193,8 @@ import Testing
     func aPKCS12FileThatTheCommandReadsFirst() async throws {
         let identities = try ["one", "two", "three"].map { try authority.issue($0) }
         try writeP12(identities[0])
-        let (lines, looks) = (pkcs12(), Looks())
-        try await service(lines[0], lines[1], lines[2], looks: looks) { _, credentials in
+        let looks = Looks()
+        try await service(pkcs12(), looks: looks) { _, credentials in
             for identity in identities.dropFirst() {
                 try await looks.hold {
                     try writeP12(identity)
@@ -218,8 +214,7 @@ import Testing
     func aPKCS12FileThatCannotBeRead() async throws {
         let (one, two) = (try authority.issue("one"), try authority.issue("two"))
         try writeP12(one)
-        let lines = pkcs12()
-        try await service(lines[0], lines[1], lines[2]) { logon, credentials in
+        try await service(pkcs12()) { logon, credentials in
             try writeP12(two, password: "another")
             try await eventually { log.text.contains("wrongPassword") }
             #expect(leaf(credentials) == one.certificate)

@@ -59,8 +59,7 @@ import Testing
         #expect(try tokens.count(.chosen) == 4)
         #expect(try await provider.key(for: chosen.key.publicKey, NoUserInteraction()) == nil)
         try await other.verifyPossession()
-        let found = try await provider.getCertificate(NoUserInteraction())
-        #expect(found.certificate == other.certificate)
+        #expect(try await provider.getCertificate(NoUserInteraction()).certificate == other.certificate)
     }
 
     /// A deletion that was cut short has destroyed the private key first.
@@ -72,8 +71,7 @@ import Testing
             let identity = try await enrol("half", on: .remains)
             let id = try #require(identity.key.uri?.split(separator: ";").first { $0.hasPrefix("id=") })
             let storage = InMemoryStorage()
-            let provider = try tokens.provider(
-                .remains, object: ";\(id)", storage: storage, ["delete-objects": "true"])
+            let provider = try tokens.provider(.remains, object: ";\(id)", storage: storage, ["delete-objects": "true"])
             if isChosen { _ = try await provider.getCertificate(NoUserInteraction()) }
             for type in gone { try tokens.destroy(type, labelled: "half", on: .remains) }
             let announced = try await provider.announcedDeletions()

@@ -10,16 +10,14 @@ import Testing
 /// Tokens that fail in the middle of something must have nothing more on them than before.
 @Suite(.serialized) struct FaultTests {
     let tokens: EmptyTokens
+    let token: Token
     let authority: TestAuthority
 
     init() throws {
         tokens = try EmptyTokens.shared.get()
         authority = try TestAuthority()
         Faults.plan.withLock { $0 = Faults.Plan() }
-    }
-
-    private func token(timeout: Duration = .seconds(20)) throws -> Token {
-        try Faults.token(tokens.module, InMemoryStorage(), timeout: timeout)
+        token = try Faults.token(tokens.module, InMemoryStorage())
     }
 
     @Test(arguments: [
@@ -32,7 +30,6 @@ import Testing
         (CKR_USER_NOT_LOGGED_IN, .rejected),
     ])
     func generationFails(code: CK_RV, expected: ProviderError.Code) async throws {
-        let token = try token()
         Faults.plan.withLock { $0.generation = code }
         let error = await expect(code: expected) {
             _ = try token.generateKey()
@@ -45,7 +42,6 @@ import Testing
     /// that fails for no reason given may have meant the template.
     @Test(arguments: [CKR_DEVICE_ERROR, CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED])
     func aBrokenDeviceIsConnectedToAnew(code: CK_RV) async throws {
-        let token = try token()
         for isAway in [false, true] {
             try token.logIn(pin: nil)
             let connection = try token.withConnection { $0 }
@@ -65,7 +61,6 @@ import Testing
 
     /// The pair is made, and then cannot be read.
     @Test func aPairThatCannotBeReadIsDestroyed() async throws {
-        let token = try token()
         Faults.plan.withLock { $0.readingPoints = CKR_FUNCTION_FAILED }
         await expect(code: .storeWriteFailed) { _ = try token.generateKey() }
         #expect(try tokens.count(.faults) == 0)
@@ -73,7 +68,6 @@ import Testing
 
     /// To a module that ignores what it does not search by, every object has the new key's id.
     @Test func aModuleThatDoesNotSearchByIDKeepsItsObjects() async throws {
-        let token = try token()
         let key = try token.generateKey()
         Faults.plan.withLock { $0.ignoresID = true }
         let second = try token.generateKey()
@@ -89,7 +83,6 @@ import Testing
     /// The pair is made, and the token is away before it says so.
     @Test("A key pair that the token made before it was lost is destroyed")
     func whatAnInterruptedGenerationLeftIsDestroyed() async throws {
-        let token = try token()
         Faults.plan.withLock { $0.lostGeneration = CKR_DEVICE_REMOVED }
         let key = try token.generateKey()
         #expect(try tokens.count(.faults) == 2)
@@ -102,7 +95,6 @@ import Testing
         CKR_ARGUMENTS_BAD, CKR_FUNCTION_NOT_SUPPORTED, 0x8000_0007,
     ])
     func aModuleThatRefusesATemplateIsAskedForLess(code: CK_RV) async throws {
-        let token = try token()
         Faults.plan.withLock { $0.forbidding = code }
         let key = try token.generateKey()
         #expect(try tokens.count(.faults) == 2)
@@ -112,7 +104,6 @@ import Testing
     /// The first attempt makes the pair, and says that it has failed.
     @Test(arguments: [CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED, CKR_ARGUMENTS_BAD])
     func aFailedAttemptLeavesNothingBesideTheKey(code: CK_RV) async throws {
-        let token = try token()
         Faults.plan.withLock { $0.lostGeneration = code }
         let key = try token.generateKey()
         #expect(Faults.plan.withLock { $0.generations } == 2)
@@ -123,7 +114,6 @@ import Testing
     /// Whatever the module says of the other template.
     @Test(arguments: [CKR_GENERAL_ERROR, CKR_TEMPLATE_INCONSISTENT])
     func aBrokenDeviceIsNotAnUnsupportedKey(first: CK_RV) async throws {
-        let token = try token()
         Faults.plan.withLock {
             $0.forbidding = first
             $0.generation = first == CKR_GENERAL_ERROR ? CKR_TEMPLATE_INCONSISTENT : CKR_GENERAL_ERROR
@@ -135,7 +125,6 @@ import Testing
 
     @Test(arguments: [CKR_FUNCTION_CANCELED, CKR_FUNCTION_REJECTED])
     func aPersonWhoCancelsIsNotAskedAgain(code: CK_RV) async throws {
-        let token = try token()
         Faults.plan.withLock { $0.generation = code }
         #expect(throws: ProviderError.self) { try token.generateKey() }
         #expect(Faults.plan.withLock { $0.generations } == 1)
@@ -144,7 +133,6 @@ import Testing
     /// The leaf is written, the intermediate not.
     @Test(arguments: [CKR_DEVICE_MEMORY, CKR_TOKEN_WRITE_PROTECTED])
     func aChainIsWrittenWholeOrNotAtAll(code: CK_RV) async throws {
-        let token = try token()
         let key = try token.generateKey()
         let leaf = try authority.certify(key.publicKey.derRepresentation, as: "leaf")
         for working in 0...1 {
@@ -166,7 +154,6 @@ import Testing
     /// A key that may only decrypt is not an identity, and its certificate does not lead to it. Nor is it a remnant of a
     /// deletion. Mail is read with it.
     @Test func aPairThatMayNotSignIsNoRemains() async throws {
-        let token = try token()
         let id: [UInt8] = [0xd2]
         let made = try #require(KeyPairTemplate.all(.rsa2048, id: id, label: "mail", for: .pkcs1Decryption).first)
         let uses = [Attribute(CKA_SIGN, false), Attribute(CKA_DECRYPT, true)]
@@ -191,7 +178,6 @@ import Testing
 
     /// As pkcs11-tool writes it without an id.
     @Test func aCopyThatWasThereBeforeStays() async throws {
-        let token = try token()
         let key = try token.generateKey()
         let leaf = try authority.certify(key.publicKey.derRepresentation, as: "leaf")
         let file = try TemporaryDirectory()
@@ -209,7 +195,6 @@ import Testing
     /// The leaf is written, the token is away before it says so, and has no room for the rest when it is back.
     @Test("Certificates that were written before a removal are destroyed as well")
     func whatWasWrittenBeforeARemovalGoesToo() async throws {
-        let token = try token()
         let key = try token.generateKey()
         let leaf = try authority.certify(key.publicKey.derRepresentation, as: "leaf")
         Faults.plan.withLock {
@@ -224,7 +209,6 @@ import Testing
 
     @Test("An object that cannot be destroyed is named in the error")
     func whatCannotBeDestroyedIsNamed() async throws {
-        let token = try token()
         let key = try token.generateKey()
         Faults.plan.withLock { $0.destruction = (1, CKR_ACTION_PROHIBITED) }
         let error = await expect(code: .deleteFailed) { try token.keys.discard(key) }
@@ -237,7 +221,6 @@ import Testing
     /// A request could not be signed with it, and neither can anything else.
     @Test(arguments: [CKR_FUNCTION_FAILED, CKR_DEVICE_ERROR, CKR_KEY_FUNCTION_NOT_PERMITTED, CKR_DATA_LEN_RANGE])
     func aKeyThatCannotSignIsTakenBack(code: CK_RV) async throws {
-        let token = try token()
         let made = try token.keys.generate(.p256, label: "x")
         Faults.plan.withLock { $0.signing = code }
         #expect(throws: ProviderError.self) { try token.sign([1], with: made.key, by: made.key.mechanisms) }
@@ -247,7 +230,6 @@ import Testing
 
     @Test("A new key pair that fails and cannot be destroyed is named in the error")
     func whatCannotBeTakenBackIsNamed() async throws {
-        let token = try token()
         let made = try token.keys.generate(.p256, label: "x")
         Faults.plan.withLock {
             $0.signing = CKR_FUNCTION_FAILED
@@ -266,7 +248,6 @@ import Testing
 
     /// SoftHSM finds nothing on a token whose directory was moved away.
     @Test func aTokenThatVanishesHasNotLostItsKeys() async throws {
-        let token = try token()
         let key = try token.generateKey()
         Faults.plan.withLock { $0.hasVanished = true }
         #expect(try token.keys.key(for: key.publicKey) != nil)
@@ -277,7 +258,7 @@ import Testing
 
     /// The key is ready only after its caller has given up.
     @Test func aLateKeyIsDestroyed() async throws {
-        let token = try token(timeout: .milliseconds(300))
+        let token = try Faults.token(tokens.module, InMemoryStorage(), timeout: .milliseconds(300))
         try token.logIn(pin: nil)
         let (release, undone) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
         await expect(code: .timedOut) {

@@ -152,8 +152,7 @@ extension Faults {
             throw EmptyTokens.Failure(description: "no token")
         }
         let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
-        let tried = TriedPINs(
-            storage: InMemoryStorage(), timeout: .seconds(2), now: { Date() }, logger: logger)
+        let tried = TriedPINs(storage: InMemoryStorage(), timeout: .seconds(2), now: { Date() }, logger: logger)
         let supply = PINSupply(
             source: .environment("PIN"), value: nil, secrets: SecretReader { _ in EmptyTokens.pin },
             policy: PINPolicy(tried: tried, logger: logger), isPermitted: true)

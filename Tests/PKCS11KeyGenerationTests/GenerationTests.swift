@@ -27,8 +27,7 @@ import Testing
             #expect(key.publicKey.isValidSignature(signature, for: message, using: scheme), "\(scheme)")
         }
         // Another provider, as after a restart, finds it by its public key.
-        let found = try #require(
-            try await tokens.provider(.types).key(for: key.publicKey, NoUserInteraction()))
+        let found = try #require(try await tokens.provider(.types).key(for: key.publicKey, NoUserInteraction()))
         #expect(found.uri == key.uri && found.publicKey == key.publicKey)
     }
 

@@ -184,10 +184,8 @@ import Testing
     @Test func anIdentityMovesIntoATokenAndBack() async throws {
         let host = try await host()
         let inStore = ["key": "", "key-pin-source": ""]
-        let first = try await host.provider(.estmoved, inStore).getCertificate(NoUserInteraction())
-        #expect(first.key.location == .store)
-        let second = try await host.provider(.estmoved).getCertificate(NoUserInteraction())
-        #expect(second.key.location == .token)
+        #expect(try await host.provider(.estmoved, inStore).getCertificate(NoUserInteraction()).key.location == .store)
+        #expect(try await host.provider(.estmoved).getCertificate(NoUserInteraction()).key.location == .token)
         #expect(try tokens.count(.estmoved) == 4)
         // The PIN is configured no more, so that the old key cannot be had.
         let third = try await host.provider(.estmoved, inStore).getCertificate(NoUserInteraction())
@@ -211,13 +209,8 @@ import Testing
         let host = try await host()
         let first = try await host.provider(.pinone).getCertificate(NoUserInteraction())
         let moved = try host.provider(.otherpin, ["key-pin-source": "env:OTHERPIN"])
-        #expect {
-            _ = try moved.getStoredCertificate()
-        } throws: { error in
-            let error = error as? ProviderError
-            return error?.code == .interactionRequired
-                && error?.message.contains("'key' no longer names") == true
-        }
+        let error = try #require(failure { try moved.getStoredCertificate() })
+        #expect(error.code == .interactionRequired && error.message.contains("'key' no longer names"))
         let second = try await moved.getCertificate(NoUserInteraction())
         #expect(second.key.uri?.contains("token=otherpin") == true)
         #expect(try moved.getStoredCertificate()?.certificate == second.certificate)
@@ -414,9 +407,7 @@ import Testing
                 "'client-certificate'"
             ),
         ] {
-            let error = await #expect(throws: ProviderError.self) {
-                _ = try await host.provider(.listed, settings).getCertificate(NoUserInteraction())
-            }
+            let error = await failure { try await host.provider(.listed, settings).getCertificate(NoUserInteraction()) }
             #expect(error?.message.contains(text) == true, "\(String(describing: error))")
             #expect(error?.message.contains("'uri'") == false, "\(String(describing: error))")
         }

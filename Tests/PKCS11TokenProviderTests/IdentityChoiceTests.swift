@@ -79,8 +79,7 @@ import Testing
         Row("two certificates of a key: the later one", [Candidate(start: 2), Candidate(start: 1)], then: .one(0)),
         Row(
             "two that begin together: the one that ends later", [Candidate(end: 50), Candidate(end: 60)], then: .one(1)),
-        Row(
-            "the later one is not valid", [Candidate(start: 1), Candidate(isValid: false, start: 2)], then: .one(0)),
+        Row("the later one is not valid", [Candidate(start: 1), Candidate(isValid: false, start: 2)], then: .one(0)),
         Row(
             "none is valid: the later one", [Candidate(isValid: false, start: 1), Candidate(isValid: false, start: 2)],
             then: .one(1)),

@@ -81,8 +81,7 @@ import Testing
         Row(
             "one is logged in, and may have the identity: the other gets no PIN", [true, false], holders: [0, 1],
             remembered: [], then: .several([0, 1])),
-        Row(
-            "one is logged in, and was chosen last", [true, false], holders: [0, 1], remembered: [0], then: .none),
+        Row("one is logged in, and was chosen last", [true, false], holders: [0, 1], remembered: [0], then: .none),
         Row(
             "one is logged in, the other was chosen last", [true, false], holders: [], remembered: [1],
             then: .token(1, isMeant: true)),

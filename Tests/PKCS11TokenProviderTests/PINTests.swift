@@ -21,10 +21,9 @@ import Testing
     @Test func theParameterGoesBeforeAPINInTheURI() async throws {
         var setup = try TokenSetup(.softhsm, pin: .none).with("pin-source", "prompt")
         setup.uri += "&pin-value=" + TokenFarm.pin
-        let error = await #expect(throws: ProviderError.self) {
-            try await setup.provider().getCertificate(NoUserInteraction())
-        }
-        #expect(error?.code == .interactionRequired)
+        #expect(
+            await failure { try await setup.provider().getCertificate(NoUserInteraction()) }?.code
+                == .interactionRequired)
     }
 
     /// A listing does without a PIN if none is configured. A configured one that cannot be read is an error.
@@ -80,9 +79,7 @@ import Testing
 
     @Test(arguments: [("login", "perhaps"), ("timeout", "0"), ("delete-objects", "2"), ("pin-source", "1234")])
     func aParameterThatIsRefused(name: String, value: String) throws {
-        let error = #expect(throws: ProviderError.self) {
-            try TokenSetup(.softhsm, pin: .none).with(name, value).provider()
-        }
+        let error = failure { try TokenSetup(.softhsm, pin: .none).with(name, value).provider() }
         #expect(error?.code == .configurationInvalid && error?.message.contains("1234") == false)
     }
 }

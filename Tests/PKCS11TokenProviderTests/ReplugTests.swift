@@ -138,9 +138,7 @@ import Testing
         let directory = try #require(Self.directory)
         let provider = try provider("pkcs11:token=gamma", in: directory)
         for _ in 0..<3 {
-            let error = await #expect(throws: ProviderError.self) {
-                try await provider.getCertificate(NoUserInteraction())
-            }
+            let error = await failure { try await provider.getCertificate(NoUserInteraction()) }
             #expect(error?.code == .rejected && error?.message.contains("no user PIN yet") == true)
         }
         let tool = ["pkcs11-tool", "--module", TestModule.softhsm.library, "--token-label", "gamma"]

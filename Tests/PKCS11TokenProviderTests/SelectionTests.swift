@@ -148,7 +148,7 @@ import Testing
         let path = up + TestModule.softhsm.library.dropFirst()
         try await setup.with("module-path", path).identity().verifyPossession()
         setup.uri += "?module-path=" + path
-        #expect(await failure { _ = try setup.provider() }?.code == .configurationInvalid)
+        #expect(failure { _ = try setup.provider() }?.code == .configurationInvalid)
     }
 
     @Test(arguments: ["module-path parameter", "module-path in the URI"]) func byPath(way: String) async throws {

@@ -3,6 +3,8 @@ import Glibc
 import TestSupport
 import Testing
 
+@testable import PKCS11TokenProvider
+
 /// A service that signs on many threads, and is stopped in the middle of it.
 ///
 /// Libraries take apart at the end of the process what threads inside them are using.
@@ -29,5 +31,20 @@ import Testing
             try #require(
                 status == 0, "round \(round): \(status.map(String.init) ?? "no end"), \(service.readLine() ?? "")")
         }
+    }
+}
+
+/// The libraries that opencryptoki loads in `C_Initialize` crash threads that end after they are unloaded in `C_Finalize`.
+@Suite struct LoadedLibrariesTests {
+    private static let library = "libitm.so.1"
+
+    @Test
+    func aLibraryOutlastsThoseWhoClosedIt() throws {
+        let handle = try #require(dlopen(Self.library, RTLD_LAZY))
+        LoadedLibraries.keep()
+        dlclose(handle)
+        let again = dlopen(Self.library, RTLD_LAZY | RTLD_NOLOAD)
+        #expect(again != nil)
+        again.map { _ = dlclose($0) }
     }
 }

@@ -6,6 +6,10 @@ import Testing
 
 /// A directory as `path`.
 @Suite struct DirectoryTests {
+    private let directory: TemporaryDirectory
+
+    init() throws { directory = try TemporaryDirectory() }
+
     private let builder = PFXBuilder()
 
     private func file(_ identity: Identity, name: String?) throws -> [UInt8] {
@@ -13,7 +17,6 @@ import Testing
     }
 
     @Test func readsItsFilesInOrder() async throws {
-        let directory = try TemporaryDirectory()
         let identities = try (0..<5).map { try Samples.identity("\($0)") }
         try directory.write(try file(identities[1], name: "beta"), to: "b.PFX")
         try directory.write(try file(identities[0], name: "alpha"), to: "a.p12")
@@ -33,7 +36,6 @@ import Testing
     }
 
     @Test func aBrokenFileHidesNoOther() async throws {
-        let directory = try TemporaryDirectory()
         let good = try Samples.identity("good")
         try directory.write(try file(good, name: "good"), to: "b.p12")
         try directory.write([1, 2, 3], to: "a.p12")
@@ -47,12 +49,10 @@ import Testing
         #expect(try await provider.failure().code == .malformedData)
         let named = try PKCS12FileProvider.testing(directory.path, alias: "good")
         #expect(try await named.fetch().certificate == good.certificate)
-        let unknown = try await PKCS12FileProvider.testing(directory.path, alias: "bad").failure()
-        #expect(unknown.code == .malformedData)
+        #expect(try await PKCS12FileProvider.testing(directory.path, alias: "bad").failure().code == .malformedData)
     }
 
     @Test func aNameThatIsNotTextHidesNoOther() async throws {
-        let directory = try TemporaryDirectory()
         let good = try Samples.identity("good")
         try directory.write(try file(good, name: "good"), to: "good.p12")
         let bytes: [CChar] =
@@ -70,7 +70,6 @@ import Testing
 
     @Test("A directory without a PKCS#12 file is notFound")
     func nothingInIt() async throws {
-        let directory = try TemporaryDirectory()
         let provider = try PKCS12FileProvider.testing(directory.path)
         let error = try await provider.failure()
         #expect(error.code == .notFound && error.message.contains("holds no .p12 or .pfx file"))
@@ -78,7 +77,6 @@ import Testing
     }
 
     @Test func theNameOfAFileIsItsAlias() async throws {
-        let directory = try TemporaryDirectory()
         let identities = [try Samples.identity("1"), try Samples.identity("2")]
         try directory.write(try file(identities[0], name: nil), to: "one.p12")
         try directory.write(try file(identities[1], name: nil), to: "two.x.p12")

@@ -56,8 +56,7 @@ import Testing
             PFXBuilder.oid([1, 2, 840, 113549, 1, 5, 12]), builder.sequence(salt, iterations))
         let cipher = builder.sequence(
             PFXBuilder.oid([2, 16, 840, 1, 101, 3, 4, 1, 42]), builder.octets([UInt8](repeating: 1, count: 16)))
-        let new = builder.sequence(
-            PFXBuilder.oid([1, 2, 840, 113549, 1, 5, 13]), builder.sequence(derivation, cipher))
+        let new = builder.sequence(PFXBuilder.oid([1, 2, 840, 113549, 1, 5, 13]), builder.sequence(derivation, cipher))
         for algorithm in [old, new] {
             _ = try await expectRefusal(builder.file(parts: [builder.encrypted(algorithm: algorithm)]))
             let shrouded = builder.bag(
@@ -69,9 +68,7 @@ import Testing
     @Test func manyDerivationsTogether() throws {
         var budget = WorkBudget()
         for _ in 1...30 { try budget.spend(1_000_000) }
-        #expect {
-            try budget.spend(1)
-        } throws: { ($0 as? ProviderError)?.code == .malformedData }
+        #expect(failure { try budget.spend(1) }?.code == .malformedData)
     }
 
     /// Each key looks for its certificate, and each certificate for its issuer.
@@ -169,6 +166,53 @@ import Testing
             #expect(try await provider.failure().code == .fileNotFound)
             #expect(await provider.listIdentities().failures.map(\.code) == [.fileNotFound])
             #expect(try provider.getStoredCertificate() == nil)
+        }
+    }
+}
+
+/// RSA keys that other software makes, and that TLS cannot use here.
+@Suite struct KeyLimitsTests {
+    private let builder = PFXBuilder()
+
+    /// A PKCS#12 file with an RSA key and a certificate for it. Nothing signs with the key.
+    private func file(modulusBits bits: Int, isMultiPrime: Bool) throws -> (FileFixture, X509Certificate) {
+        let modulus = PFXBuilder.element(2, [0, 0x80] + [UInt8](repeating: 0xff, count: bits / 8 - 1))
+        let exponent = PFXBuilder.integer(65537)
+        let algorithm = builder.sequence(PFXBuilder.oid([1, 2, 840, 113549, 1, 1, 1]), [5, 0])
+        let spki = builder.sequence(algorithm, PFXBuilder.element(3, [0] + builder.sequence(modulus, exponent)))
+        let numbers =
+            [PFXBuilder.integer(isMultiPrime ? 1 : 0), modulus, exponent]
+            + [[UInt8]](repeating: PFXBuilder.integer(3), count: 6)
+            + (isMultiPrime ? [builder.sequence(builder.sequence([2, 1, 3], [2, 1, 3], [2, 1, 3]))] : [])
+        let key = builder.sequence(PFXBuilder.integer(0), algorithm, builder.octets(builder.constructed(0x30, numbers)))
+        let certificate = try Samples.identity("rsa").certificate.replacing(.publicKey, with: spki)
+        let bags = [builder.key(key), builder.certificate(certificate)]
+        return (try FileFixture(builder.file(bags)), certificate)
+    }
+
+    @Test("A key with three primes is refused with the reason, and is not listed as an identity")
+    func threePrimes() async throws {
+        let (fixture, _) = try file(modulusBits: 3072, isMultiPrime: true)
+        let provider = try PKCS12FileProvider.testing(fixture.path)
+        let error = try await provider.failure()
+        #expect(error.code == .unsupportedAlgorithm && error.message.contains("more than two primes"), "\(error)")
+        let list = await provider.listIdentities()
+        #expect(list.identities.isEmpty && list.failures.map(\.code) == [.unsupportedAlgorithm], "\(list)")
+    }
+
+    @Test("A key that is too large is refused with the limit, and cannot be chosen")
+    func tooLarge() async throws {
+        let (fixture, certificate) = try file(modulusBits: 16384, isMultiPrime: false)
+        let provider = try PKCS12FileProvider.testing(fixture.path)
+        let error = try await provider.failure()
+        #expect(error.code == .unsupportedAlgorithm, "\(error)")
+        #expect(error.message.contains("has 16384 bits; at most 8192 are supported"), "\(error)")
+        let list = await provider.listIdentities()
+        #expect(list.identities.map(\.certificateChain) == [[certificate]])
+        if case .failure(let error)? = list.choice {
+            #expect(error.code == .unsupportedAlgorithm)
+        } else {
+            Issue.record("\(list)")
         }
     }
 }

@@ -12,8 +12,7 @@ import Testing
     private func encrypted(_ options: [String]) throws -> (algorithm: ASN1Node, ciphertext: [UInt8], key: [UInt8]) {
         let directory = try TemporaryDirectory()
         try directory.write(Array("sécret\n".utf8), to: "password")
-        try Subprocess.openssl(
-            "genpkey", "-algorithm", "ED25519", "-outform", "DER", "-out", "key", in: directory.path)
+        try Subprocess.openssl("genpkey", "-algorithm", "ED25519", "-outform", "DER", "-out", "key", in: directory.path)
         try Subprocess.run(
             ["openssl", "pkcs8", "-topk8", "-inform", "DER", "-in", "key", "-passout", "file:password"]
                 + ["-outform", "DER", "-out", "encrypted"] + options,

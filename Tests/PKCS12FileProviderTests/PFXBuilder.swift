@@ -107,8 +107,7 @@ struct PFXBuilder {
     /// A part that is encrypted as `algorithm`, an `AlgorithmIdentifier`, says.
     func encrypted(algorithm: [UInt8], ciphertext: [UInt8] = [UInt8](repeating: 7, count: 32)) -> [UInt8] {
         let info = sequence(Self.oid([1, 2, 840, 113549, 1, 7, 1]), algorithm, Self.element(0x80, ciphertext))
-        return sequence(
-            Self.oid([1, 2, 840, 113549, 1, 7, 6]), explicit(sequence(Self.integer(0), info)))
+        return sequence(Self.oid([1, 2, 840, 113549, 1, 7, 6]), explicit(sequence(Self.integer(0), info)))
     }
 
     /// - Parameter mac: Makes `MacData` for the content.

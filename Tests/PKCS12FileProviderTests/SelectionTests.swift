@@ -8,12 +8,16 @@ import X509
 /// Which keys and certificates of a file make an identity, and which of several identities is taken.
 @Suite struct SelectionTests {
     private let builder = PFXBuilder()
+    private let directory: TemporaryDirectory
 
+    init() throws { directory = try TemporaryDirectory() }
+
+    /// A provider of a file, which takes the place of the file before.
     private func provider(
         _ bags: [[UInt8]], alias: String? = nil, usage: IdentityUsage = .client
-    ) throws -> (PKCS12FileProvider, FileFixture) {
-        let file = try FileFixture(builder.file(bags))
-        return (try PKCS12FileProvider.testing(file.path, alias: alias, usage: usage), file)
+    ) throws -> PKCS12FileProvider {
+        let path = try directory.write(builder.file(bags), to: "identity.p12")
+        return try PKCS12FileProvider.testing(path, alias: alias, usage: usage)
     }
 
     private func two(_ firstName: String, _ secondName: String) throws -> ([Identity], [[UInt8]]) {
@@ -41,25 +45,22 @@ import X509
     @Test func choosesByAlias() async throws {
         let (identities, bags) = try two("alpha", "beta")
         for (alias, identity) in zip(["alpha", "beta"], identities) {
-            let (provider, _file) = try provider(bags, alias: alias)
+            let provider = try provider(bags, alias: alias)
             #expect(try await provider.fetch().certificateChain == identity.certificateChain)
-            withExtendedLifetime(_file) {}
         }
     }
 
     /// Some tools count the end of a C string as part of the name.
     @Test(arguments: [1, 2]) func anAliasHasNoTrailingNULs(count: Int) async throws {
         let (identities, bags) = try two("alpha" + String(repeating: "\0", count: count), "beta")
-        let (provider, _file) = try provider(bags, alias: "alpha")
+        let provider = try provider(bags, alias: "alpha")
         #expect(try await provider.fetch().certificateChain == identities[0].certificateChain)
         #expect(await provider.listIdentities().identities.map(\.alias) == ["alpha", "beta"])
-        withExtendedLifetime(_file) {}
     }
 
     @Test func aNameOfNULsAloneIsNone() async throws {
-        let (provider, _file) = try provider(builder.bags(of: Samples.identity("first"), name: "\0"))
+        let provider = try provider(builder.bags(of: Samples.identity("first"), name: "\0"))
         #expect(await provider.listIdentities().identities.map(\.alias) == ["identity"])
-        withExtendedLifetime(_file) {}
     }
 
     @Test func choosesByFingerprint() async throws {
@@ -68,52 +69,47 @@ import X509
         let colons = stride(from: 0, to: 64, by: 2).map { hex.uppercased().dropFirst($0).prefix(2) }
             .joined(separator: ":")
         for alias in [hex, hex.uppercased(), colons] {
-            let (provider, _file) = try provider(bags, alias: alias)
+            let provider = try provider(bags, alias: alias)
             #expect(try await provider.fetch().certificateChain == identities[1].certificateChain)
-            withExtendedLifetime(_file) {}
         }
     }
 
     @Test func ambiguityListsTheAliases() async throws {
         let (_, bags) = try two("alpha", "beta")
-        let (provider, _file) = try provider(bags)
+        let provider = try provider(bags)
         let error = try await provider.failure()
         #expect(error.code == .configurationInvalid && error.message.contains("'alpha', 'beta'"), "\(error)")
         #expect(await provider.listIdentities().identities.map(\.alias) == ["alpha", "beta"])
-        withExtendedLifetime(_file) {}
     }
 
     @Test func equalAliasesAreToldApartByFingerprint() async throws {
         let (identities, bags) = try two("same", "same")
         for alias in [nil, "same"] {
-            let (provider, _file) = try provider(bags, alias: alias)
+            let provider = try provider(bags, alias: alias)
             let error = try await provider.failure()
             #expect(error.code == .configurationInvalid)
             for identity in identities {
                 #expect(error.message.contains(identity.certificate.sha256Fingerprint.hexEncoded), "\(error)")
             }
             #expect(error.message.contains(alias == nil ? "There are 2" : "The alias 'same' stands for 2"), "\(error)")
-            withExtendedLifetime(_file) {}
         }
     }
 
     @Test func anUnknownAliasListsWhatThereIs() async throws {
         let (_, bags) = try two("alpha", "be\u{1b}ta")
-        let (provider, _file) = try provider(bags, alias: "gamma")
+        let provider = try provider(bags, alias: "gamma")
         let error = try await provider.failure()
         #expect(error.code == .notFound && error.message.contains("'alpha', 'be\\1bta'"), "\(error)")
-        withExtendedLifetime(_file) {}
     }
 
     @Test func theOneForClientAuthenticationIsTaken() async throws {
         let authority = try Samples.authority.get()
         let (mail, client) = (try authority.issue("mail", isForClients: false), try authority.issue("client"))
         let bags = try builder.bags(of: mail, name: "mail") + builder.bags(of: client, name: "client")
-        let (chosen, _file) = try provider(bags)
+        let chosen = try provider(bags)
         #expect(try await chosen.fetch().certificate == client.certificate)
-        let (named, _other) = try provider(bags, alias: "mail")
+        let named = try provider(bags, alias: "mail")
         #expect(try await named.fetch().certificate == mail.certificate)
-        withExtendedLifetime((_file, _other)) {}
     }
 
     @Test("The identity whose extended key usage permits the usage is taken", arguments: IdentityUsage.sidesOfTLS)
@@ -126,7 +122,7 @@ import X509
         for (name, purposes) in purposes {
             bags += try builder.bags(of: authority.issue(name, for: purposes), name: name)
         }
-        let (chosen, _file) = try provider(bags, usage: usage)
+        let chosen = try provider(bags, usage: usage)
         // None is for both sides, and certprov does not guess.
         if usage == .both {
             #expect(try await chosen.failure().message.contains("There are 3 identities"))
@@ -136,30 +132,26 @@ import X509
             #expect(try chosen.getStoredCertificate()?.usage == usage)
             #expect(await chosen.listIdentities().identities.allSatisfy { $0.usage == usage })
         }
-        withExtendedLifetime(_file) {}
         let all = try bags + builder.bags(of: authority.issue("all", for: [.clientAuth, .serverAuth]), name: "all")
-        let (both, _other) = try provider(all, usage: .both)
+        let both = try provider(all, usage: .both)
         #expect(try await both.fetch().provenance.alias == "all")
-        withExtendedLifetime(_other) {}
     }
 
     @Test func withoutANameTheFileGivesIt() async throws {
-        let (provider, _file) = try provider(try builder.bags(of: try Samples.identity("x")))
+        let provider = try provider(try builder.bags(of: try Samples.identity("x")))
         #expect(try await provider.fetch().provenance.alias == "identity")
-        withExtendedLifetime(_file) {}
     }
 
     // MARK: Pairing
 
     @Test func aKeyWithTheCertificateOfAnother() async throws {
         let (one, other) = (try Samples.identity("one"), try Samples.identity("other"))
-        let (provider, _file) = try provider([
+        let provider = try provider([
             builder.key(try one.pkcs8, name: "one", id: [1]), builder.certificate(other.certificate, id: [1]),
         ])
         let error = try await provider.failure()
         #expect(error.code == .keyMismatch && error.message.contains("'one'"), "\(error)")
         #expect(error.message.contains("identity.p12"))
-        withExtendedLifetime(_file) {}
     }
 
     @Test func halves() async throws {
@@ -175,19 +167,17 @@ import X509
             ),
         ]
         for (bags, text) in cases {
-            let (provider, _file) = try provider(bags)
+            let provider = try provider(bags)
             let error = try await provider.failure()
             #expect(error.code == .notFound && error.message.contains(text), "\(error)")
-            withExtendedLifetime(_file) {}
         }
     }
 
     @Test func theSameKeyTwiceIsOneIdentity() async throws {
         let bags = try builder.bags(of: try Samples.identity("twice"), name: "twice")
-        let (provider, _file) = try provider(bags + bags)
+        let provider = try provider(bags + bags)
         #expect(await provider.listIdentities().identities.count == 1)
         _ = try await provider.fetch()
-        withExtendedLifetime(_file) {}
     }
 
     @Test("The same identity in two files of a directory can be chosen")
@@ -206,12 +196,11 @@ import X509
         let identity = try Samples.identity("original")
         let later = try Samples.authority.get().renew(identity, as: "renewed", notBefore: Date(timeIntervalSinceNow: 0))
         for (id, expected) in [(nil, later), ([7], identity.certificate)] as [([UInt8]?, X509Certificate)] {
-            let (provider, _file) = try provider([
+            let provider = try provider([
                 builder.certificate(identity.certificate, id: [7]), builder.certificate(later),
                 builder.key(try identity.pkcs8, id: id),
             ])
             #expect(try await provider.fetch().certificate == expected)
-            withExtendedLifetime(_file) {}
         }
     }
 
@@ -226,20 +215,17 @@ import X509
             try TestAuthority.certificate(subject: "B", issuer: "A"),
         ]
         let certificates = [authority.root] + decoys + loop + [authority.intermediate, identity.certificate]
-        let (provider, _file) = try provider(
-            certificates.map { builder.certificate($0) } + [builder.key(try identity.pkcs8)])
+        let provider = try provider(certificates.map { builder.certificate($0) } + [builder.key(try identity.pkcs8)])
         // Without the root, which peers have.
         let expected = [identity.certificate, authority.intermediate]
         #expect(try await provider.fetch().certificateChain == expected)
-        withExtendedLifetime(_file) {}
     }
 
     @Test func anUnreadableCertificateIsTheReason() async throws {
         let identity = try Samples.identity("x")
-        let (provider, _file) = try provider([
+        let provider = try provider([
             builder.key(try identity.pkcs8), builder.certificateBag([0x30, 3, 2, 1, 1]),
         ])
         #expect(try await provider.failure().code == .malformedData)
-        withExtendedLifetime(_file) {}
     }
 }

@@ -38,8 +38,7 @@ struct Plot {
         lines.append("<text x='\(left)' y='38'>\(remark)</text>")
         if let shaded {
             let (from, to) = (x(shaded.lowerBound), x(shaded.upperBound))
-            lines.append(
-                "<rect x='\(from)' y='\(top)' width='\(to - from)' height='\(y(0) - top)' class='outage'/>")
+            lines.append("<rect x='\(from)' y='\(top)' width='\(to - from)' height='\(y(0) - top)' class='outage'/>")
             lines.append("<text x='\((from + to) / 2)' y='\(top - 6)' text-anchor='middle'>server down</text>")
         }
         if let (moment, name) = mark {

@@ -18,8 +18,7 @@ import Testing
     }
 
     private func run() async {
-        let service = RenewingIdentity(
-            first, of: provider, executor: BlockingExecutor { $0() }, environment: clock.environment)
+        let service = RenewingIdentity(first, of: provider, clock.environment)
         await service.run(on: clock)
     }
 

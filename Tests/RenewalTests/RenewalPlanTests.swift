@@ -110,11 +110,9 @@ import Testing
             from: Date(timeIntervalSince1970: 0), to: Date(timeIntervalSince1970: 24 * 3600),
             policy: RenewalPolicy(margin: .hours(6)), draw: 0)
         var plan = RenewalPlan(schedule)
-        plan.fail(
-            with: ProviderError(.unavailable, "Later.", retryAfter: .hours(20)), at: moment(16.5), draw: 0)
+        plan.fail(with: ProviderError(.unavailable, "Later.", retryAfter: .hours(20)), at: moment(16.5), draw: 0)
         #expect(abs(plan.delay(at: moment(16.5)) / .hours(1) - 1.875) < 0.001)
-        plan.fail(
-            with: ProviderError(.unavailable, "Later.", retryAfter: .hours(20)), at: moment(16), draw: 0)
+        plan.fail(with: ProviderError(.unavailable, "Later.", retryAfter: .hours(20)), at: moment(16), draw: 0)
         #expect(abs(plan.delay(at: moment(16)) / .hours(1) - 2) < 0.001)
     }
 
@@ -126,5 +124,31 @@ import Testing
         // It has expired already.
         plan.succeed(with: schedule(from: -30), at: moment(0))
         #expect(plan.delay(at: moment(0)) / .hours(1) > 7.9)
+    }
+}
+
+@Suite struct RenewalBackoffTests {
+    /// A retry can't help until the user has repaired the cause.
+    @Test(
+        arguments: [
+            .configurationMissing, .configurationInvalid, .noCertificateProvider, .serverNotTrusted, .wrongPassword,
+            .pinLocked,
+        ] as [ProviderError.Code])
+    func aFailureThatNeedsTheUserIsRetriedRarelyFromTheStart(code: ProviderError.Code) {
+        #expect(delay(code, failures: 1) == delay(code, failures: 20))
+    }
+
+    @Test(
+        "Unavailable, timed-out and pending renewals are first retried within 90 seconds",
+        arguments: [.unavailable, .timedOut, .pending] as [ProviderError.Code])
+    func otherFailuresAreRetriedSoon(code: ProviderError.Code) {
+        #expect(delay(code, failures: 1) == .seconds(90))
+        #expect(delay(code, failures: 20) == .seconds(3630))
+    }
+
+    private func delay(_ code: ProviderError.Code, failures: Int) -> Duration {
+        RenewalBackoff().delay(
+            after: ProviderError(code, "It failed."), failures: failures, window: .days(1),
+            longestDelay: nil, draw: 1)
     }
 }

@@ -78,9 +78,7 @@ import Testing
                 throw ProviderError(.internal, "\(error)")
             }
         }
-        let service = RenewingIdentity(
-            try authority.crossCertified(first, until: end), of: provider, executor: BlockingExecutor { $0() },
-            environment: clock.environment)
+        let service = RenewingIdentity(try authority.crossCertified(first, until: end), of: provider, clock.environment)
         await service.run(on: clock)
         // As often as without it, and before its end at two thirds of the rest.
         #expect((4...(hours < 0 ? 5 : 16)).contains(provider.renewals.count), "\(provider.renewals)")
@@ -169,8 +167,7 @@ import Testing
             pauses.withLock { $0 += 1 }
             try await Task.sleep(for: .seconds(3600))
         }
-        let service = RenewingIdentity(
-            first, of: provider, executor: BlockingExecutor { $0() }, environment: environment)
+        let service = RenewingIdentity(first, of: provider, environment)
         let run = Task { await service.run() }
         while pauses.withLock({ $0 == 0 }) { try await Task.sleep(for: .milliseconds(1)) }
         try await service.renew()
@@ -235,8 +232,7 @@ import Testing
     @Test func aKeyThatDoesNotSignIsRefused() async throws {
         provider.answer { issued, _ throws(ProviderError) in
             let dead = TestKey(issued.key) { _, _ in [1, 2, 3] }
-            return try Identity(
-                certificateChain: issued.certificateChain, key: dead, provenance: issued.provenance)
+            return try Identity(certificateChain: issued.certificateChain, key: dead, provenance: issued.provenance)
         }
         let service = service()
         await service.run(on: clock)
@@ -252,8 +248,7 @@ import Testing
             }
         }
         let service = service()
-        let failure = await #expect(throws: ProviderError.self) { try await service.renew() }
-        #expect(failure?.code == .protocolError)
+        #expect(await failure { try await service.renew() }?.code == .protocolError)
         #expect(service.current.certificate == first.certificate)
     }
 
@@ -333,8 +328,7 @@ import Testing
         let log = TestLog()
         var environment = clock.environment
         (environment.logger, environment.metrics) = (log.logger, metrics)
-        let service = RenewingIdentity(
-            first, of: provider, executor: BlockingExecutor { $0() }, environment: environment)
+        let service = RenewingIdentity(first, of: provider, environment)
         await service.run(on: clock)
         // The margin of a day is a twentieth of it.
         let failures = provider.attempts.filter { $0 < .hours(30) }
@@ -371,8 +365,7 @@ import Testing
         var environment = clock.environment
         environment.metrics = metrics
         environment.sleep = { _ in try await Task.sleep(for: .seconds(3600)) }
-        let service = RenewingIdentity(
-            first, of: provider, executor: BlockingExecutor { $0() }, environment: environment)
+        let service = RenewingIdentity(first, of: provider, environment)
         let run = Task { await service.run() }
         func isFollowed(_ count: Int) async throws -> Bool {
             for _ in 0..<10_000 where provider.followers < count { try await Task.sleep(for: .milliseconds(1)) }
@@ -406,8 +399,7 @@ import Testing
         let first = first
         provider.answer { _, _ in first }
         let service = service()
-        let error = await #expect(throws: ProviderError.self) { try await service.renew() }
-        #expect(error?.code == .pending)
+        #expect(await failure { try await service.renew() }?.code == .pending)
     }
 
     @Test func monitoringSeesExpiryResultsAndTheNextAttempt() async throws {

@@ -29,7 +29,6 @@ extension DecryptionScheme {
         let directory = try TemporaryDirectory()
         try directory.write(key.derRepresentation, to: "key")
         let command = "openssl pkeyutl -encrypt -pubin -keyform DER -inkey key \(options)"
-        return try Subprocess.run(
-            command.split(separator: " ").map(String.init), input: plaintext, in: directory.path)
+        return try Subprocess.run(command.split(separator: " ").map(String.init), input: plaintext, in: directory.path)
     }
 }

@@ -77,8 +77,7 @@ final class Host: Sendable {
             "openssl", "verify", "-purpose", purpose, "-CAfile", directory["root.pem"], "-untrusted",
             directory["out/current/chain.pem"], leaf,
         ])
-        return String(
-            decoding: try Subprocess.run(["openssl", "x509", "-in", leaf, "-noout", "-text"]), as: UTF8.self)
+        return String(decoding: try Subprocess.run(["openssl", "x509", "-in", leaf, "-noout", "-text"]), as: UTF8.self)
     }
 
     /// The serial number of the certificate that was written last, in hexadecimal.

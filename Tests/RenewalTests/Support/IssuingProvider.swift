@@ -1,5 +1,6 @@
 import CertificateProviding
 import FoundationEssentials
+import Renewal
 import Synchronization
 import TestSupport
 
@@ -120,6 +121,13 @@ final class IssuingProvider: CertificateProvider, ReplacedIdentityDiscarding, Up
             if state.stored?.certificate == identity.certificate { state.partings.append(clock.uptime) }
         }
         throw ProviderError(.tokenNotPresent, "Not there.")
+    }
+}
+
+extension RenewingIdentity {
+    /// A service that installs nothing.
+    convenience init(_ identity: Identity, of provider: IssuingProvider, _ environment: RenewalEnvironment) {
+        self.init(identity, of: provider, executor: BlockingExecutor { $0() }, environment: environment)
     }
 }
 
