@@ -142,15 +142,13 @@ import Testing
     @Test func aBadProviderFails() async throws {
         let report = await ProviderConformance(
             badProvider(secret: "hunter2"), ProviderParameters(), secrets: ["hunter2"]
-        ) {
-            .testing()
-        }.run()
+        ) { .testing() }.run()
         let failed = Set(report.failures.map(\.name))
         #expect(
             failed == [
                 "descriptionsShowNoSecret", "synchronousCallsAreBounded", "storedEqualsObtained",
                 "keySignsInEveryScheme",
-                "concurrentUse", "forgettingTwice",
+                "concurrentUse", "forgettingTwice", "abilities",
             ], "\(report)")
     }
 }
@@ -331,7 +329,7 @@ private func mixingProvider(distinguishedBy names: [String]?) -> ProviderDescrip
     }
 }
 
-/// Obtains another identity each time, stores none, and signs with one scheme of two.
+/// Obtains another identity each time, stores none, announces deletions all the same, and signs with one scheme of two.
 private func badProvider(secret: String) -> ProviderDescriptor {
     let provider = ScriptedProvider(ProviderID("bad"), path: secret)
     provider.get { _ throws(ProviderError) in
