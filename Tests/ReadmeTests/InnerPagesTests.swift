@@ -38,7 +38,7 @@ import Testing
             Box(title: "Composition", says: "puts all parts together", modules: ["CertprovComposition"]),
             Box(
                 title: "Signatures", says: "data, CMS, PDF; named keys; requests",
-                modules: ["Signing", "NamedKeys", "SigningRequests", "PDFUpdate"]),
+                modules: ["Signing", "NamedKeys", "SigningRequests", "PDFUpdate", "HostSockets"]),
         ],
         [
             Box(title: "Logon", says: "property file, choice, registration", modules: ["Logon"])
@@ -54,8 +54,8 @@ import Testing
                 title: "Plugins", says: "providers and key stores by others", color: place,
                 modules: ["PluginHost", "PluginProtocol", "certprov-plugin-launcher", "CertificateProviderTesting"]),
             Box(
-                title: "Identity store", says: "sealed; the key store store:", color: place,
-                modules: ["IdentityStore"]),
+                title: "Identity store", says: "sealed; the key store store:; files", color: place,
+                modules: ["IdentityStore", "IdentityFiles", "ProgramRun"]),
         ],
         [
             Box(
