@@ -76,7 +76,7 @@ import Testing
         ],
     ]
 
-    /// What each module imports.
+    /// The imports of each module.
     private static func imports() throws -> [String: Set<String>] {
         var imports: [String: Set<String>] = [:]
         for line in try text("Documentation/Interfaces/graph.txt").split(separator: "\n") {
