@@ -13,7 +13,7 @@ public struct VersionedRecord<Content: Codable & Sendable>: Sendable {
     /// Creates a format.
     ///
     /// - Parameters:
-    ///   - version: The version of what is written. It is raised when older versions cannot read the content.
+    ///   - version: The version of new records. It is raised when older versions cannot read the content.
     ///   - subject: The content in messages, after "The record of".
     ///   - remedy: The next step if a record is damaged.
     ///   - program: The program that writes it.
