@@ -5,41 +5,46 @@ import Testing
 
 @testable import HostSockets
 
-/// Each test has descriptors of the process.
-@Suite(.serialized) struct ServiceManagerTests {
-    private static let first: Int32 = 700
+@Suite struct ServiceManagerTests {
     private let directory: TemporaryDirectory
 
     init() throws { directory = try TemporaryDirectory() }
 
-    /// Sockets at descriptors that follow each other, as the service manager has them; one that does not listen is none.
-    private func pass(_ kinds: [Bool]) throws {
-        for (index, listens) in kinds.enumerated() {
+    /// Sockets at free descriptors that follow each other, as the service manager has them. Returns the first.
+    private func pass(_ kinds: [Bool]) throws -> Int32 {
+        let sockets = try kinds.enumerated().map { index, listens in
             let socket = UnixSocket.make()
-            defer { close(socket) }
             let bound = UnixSocket.withAddress(directory["\(index)"]) { bind(socket, $0, $1) }
             try #require(bound == 0 && (!listens || listen(socket, 1) == 0))
-            try #require(dup2(socket, Self.first + Int32(index)) == Self.first + Int32(index))
+            return socket
+        }
+        defer { for socket in sockets { close(socket) } }
+        while true {
+            var passed: [Int32] = []
+            for socket in sockets { passed.append(fcntl(socket, F_DUPFD, passed.last.map { $0 + 1 } ?? 500)) }
+            try #require(!passed.contains(-1))
+            if passed == Array(passed[0]..<passed[0] + Int32(passed.count)) { return passed[0] }
+            for descriptor in passed { close(descriptor) }
         }
     }
 
     private func sockets(
-        _ count: String, _ names: String?, process: pid_t = getpid()
+        _ count: String, _ names: String?, process: pid_t = getpid(), first: Int32 = 3
     ) throws -> [ServiceManager.PassedSocket] {
         let variables = ["LISTEN_PID": "\(process)", "LISTEN_FDS": count, "LISTEN_FDNAMES": names]
-        return try ServiceManager.sockets({ variables[$0] ?? nil }, first: Self.first)
+        return try ServiceManager.sockets({ variables[$0] ?? nil }, first: first)
     }
 
     @Test("Several sockets come with their names, or as unknown; no program inherits them")
     func names() throws {
         for names in ["pkcs11:credentials:pkcs11", nil] {
-            try pass([true, true, true])
-            let sockets = try sockets("3", names)
+            let first = try pass([true, true, true])
+            let sockets = try sockets("3", names, first: first)
             #expect(
                 sockets.map(\.name) == names?.split(separator: ":").map(String.init) ?? [
                     "unknown", "unknown", "unknown",
                 ])
-            #expect(sockets.map(\.socket.descriptor) == [Self.first, Self.first + 1, Self.first + 2])
+            #expect(sockets.map(\.socket.descriptor) == [first, first + 1, first + 2])
             #expect(sockets.allSatisfy { fcntl($0.socket.descriptor, F_GETFD) == FD_CLOEXEC })
             for index in 0..<3 { #expect(unlink(directory["\(index)"]) == 0) }
         }
@@ -50,8 +55,8 @@ import Testing
         "Another number of names, a number that cannot be, and a socket that does not listen are refused",
         arguments: [("2", "a"), ("2", "a:b:c"), ("-1", nil), ("x", nil), ("2147483647", nil), ("2", "a:b")])
     func refused(count: String, names: String?) throws {
-        try pass([true, false])
-        let error = try #require(throws: ProviderError.self) { try sockets(count, names) }
+        let first = try pass([true, false])
+        let error = try #require(throws: ProviderError.self) { try sockets(count, names, first: first) }
         #expect(error.code == .configurationInvalid, "\(error)")
     }
 }
