@@ -297,7 +297,7 @@ import Testing
         let storage = InMemoryStorage()
         try storage.updateRecord(named: RejectedSecrets.recordName) { _ in SecretBytes(copying: [2, 0, 0]) }
         let error = await failure(try server.provider(storage: storage))
-        #expect(error?.code == .storeReadFailed && error?.message.contains("newer certprov") == true)
+        #expect(error?.code == .storeReadFailed && error?.message.contains("rejected passwords is damaged") == true)
         #expect(server.requests.allSatisfy { $0.authorization == nil })
     }
 }
