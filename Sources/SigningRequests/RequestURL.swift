@@ -91,8 +91,10 @@ public struct RequestURL: Sendable, Equatable {
 
     private static func isLetter(_ byte: UInt8) -> Bool { (0x61...0x7a).contains(byte | 0x20) }
 
-    private static func decoded(_ bytes: some Sequence<UInt8>) -> String? {
-        ByteText.percentDecoded(bytes).map { String(decoding: $0, as: UTF8.self) }
+    private static func decoded(_ bytes: some RandomAccessCollection<UInt8>) -> String? {
+        // A document is mostly base64: it is copied once.
+        guard bytes.contains(UInt8(ascii: "%")) else { return String(decoding: bytes, as: UTF8.self) }
+        return ByteText.percentDecoded(bytes).map { String(decoding: $0, as: UTF8.self) }
     }
 }
 

@@ -195,7 +195,7 @@ public struct ParameterDescriptor: Sendable {
         public init(rawValue: String) { self.rawValue = rawValue }
         public var description: String { rawValue }
 
-        /// A text, whose form the ``ParameterDescriptor/summary`` names.
+        /// A text, whose form the summary of the parameter names.
         public static let string = Self(rawValue: "string")
         /// The path of a file or directory on this host.
         public static let path = Self(rawValue: "path")
