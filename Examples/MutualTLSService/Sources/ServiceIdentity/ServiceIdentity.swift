@@ -20,7 +20,7 @@ public struct ServiceIdentity: Sendable {
     }
 
     /// What the next handshake presents.
-    public var certificate: X509Certificate { tls.credentials.current.identity.certificate }
+    public var certificate: X509Certificate { tls.identity.certificate }
 
     /// Asks the provider for a new identity now.
     public func renew() async throws(ProviderError) { try await renewing.renew() }

@@ -1,4 +1,4 @@
 import CertprovKit
 
 let logon = try CertprovLogon(configuredBy: CommandLine.arguments[1])
-print(try await logon.credentials().current.identity.certificate.subject)
+print(try await logon.tls().identity.certificate.subject)
