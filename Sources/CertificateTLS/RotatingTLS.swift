@@ -419,7 +419,7 @@ public struct TLSServer: Sendable {
     ///
     /// It is called in each full handshake. **BoringSSL does not call it for a client that resumes a session**, for up to seven days after the
     /// client was verified: not when its CA is no longer trusted, nor when its certificate is revoked or expired. Such a connection has
-    /// no validated chain (``NIOSSL/NIOSSLHandler/peerValidatedCertificateChain`` is `nil`): refuse its requests.
+    /// no validated chain (`NIOSSLHandler.peerValidatedCertificateChain` is `nil`): refuse its requests.
     ///
     /// May be called on any thread, and does not block. It never fails the promise.
     public var verificationCallback:
@@ -523,7 +523,7 @@ extension RotatingTLS {
     /// SwiftNIO SSL verifies the server: revocation lists and admitted peers do not count, and one of the anchors must be self-signed.
     /// It accepts more names than RFC 9525: a certificate for the IP address of the connection, even if a DNS name was requested,
     /// and the common name if there are no alternative names. If a holder of another certificate under the anchors must not pass as
-    /// this server, check the leaf with ``/CertificateProviding/X509Certificate/isValid(forServerName:)`` after the handshake. It
+    /// this server, check the leaf with `X509Certificate.isValid(forServerName:)` after the handshake. It
     /// refuses a server that sends an expired CA certificate before a valid one with the same name and key, which OpenSSL and
     /// ``ServerTrust`` trust: have the server send the valid one only.
     ///
