@@ -71,7 +71,7 @@ final class TestClock: Sendable {
         #expect(try queue.contract(whole.id) == whole)
         #expect(try queue.find(whole.id) == whole)
         let version = await failure { try queue.contract(newer.id) }
-        #expect(version?.code == .storeReadFailed && version?.message.contains("format 2") == true)
+        #expect(version?.code == .storeReadFailed && version?.message.contains("newer contracts") == true)
         for id in [newer.id, damaged.id] {
             #expect(await failure { try queue.change(id) { _ in } }?.code == .storeReadFailed)
             #expect(await failure { try queue.remove(id) }?.code == .storeReadFailed)
