@@ -2,15 +2,20 @@ import HTTPTypes
 import NIOCore
 import NIOEmbedded
 import NIOHTTPTypes
+import Synchronization
 import Testing
 
 @testable import ContractServer
 
 @Suite("The limits of a connection")
 struct ConnectionLimitsTests {
-    private let channel = EmbeddedChannel(handler: ConnectionLimits())
+    private let closes = OutputCloses()
+    private let channel: EmbeddedChannel
 
-    init() throws { try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait() }
+    init() throws {
+        channel = EmbeddedChannel(handlers: [closes, ConnectionLimits()])
+        try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
+    }
 
     private func receive(_ part: HTTPRequestPart) throws { try channel.writeInbound(part) }
     private let head = HTTPRequestPart.head(
@@ -62,13 +67,14 @@ struct ConnectionLimitsTests {
         #expect(isOpen(after: 3600))
     }
 
-    @Test("An answer before the end of its request is the last: the rest is passed over, to its end or for ten seconds")
+    @Test("An answer before the end of its request is the last: the rest is passed over for ten seconds")
     func early() throws {
         try receive(head)
         try receive(body(1))
         #expect(try channel.readInbound(as: HTTPRequestPart.self) != nil)
         #expect(try channel.readInbound(as: HTTPRequestPart.self) != nil)
         #expect(try answer()?.headerFields[.connection] == "close")
+        #expect(closes.count == 1)
         try receive(body(100_000_000))
         #expect(try channel.readInbound(as: HTTPRequestPart.self) == nil)
         #expect(isOpen(after: 9))
@@ -76,14 +82,15 @@ struct ConnectionLimitsTests {
         #expect(!isOpen(after: 2))
     }
 
-    @Test("With the end of its request the connection ends, and no other request is taken from it")
+    @Test("After it no other request is taken, and the client closes: a close here would reset what it has not read")
     func rest() throws {
         try receive(head)
         #expect(try channel.readInbound(as: HTTPRequestPart.self) != nil)
         #expect(try answer()?.headerFields[.connection] == "close")
-        try receive(.end(nil))
-        #expect(!channel.isActive)
+        for part in [.end(nil), head, .end(nil)] { try receive(part) }
+        #expect(closes.count == 1 && channel.isActive)
         #expect(try channel.readInbound(as: HTTPRequestPart.self) == nil)
+        #expect(!isOpen(after: 11))
     }
 
     @Test(
@@ -94,5 +101,18 @@ struct ConnectionLimitsTests {
         for _ in 0..<2 { #expect(try answer()?.headerFields[.connection] == nil) }
         #expect(try answer()?.headerFields[.connection] == "close")
         #expect(!isOpen(after: 11))
+    }
+}
+
+/// Counts the ends of the output, at which an embedded channel would close whole.
+private final class OutputCloses: ChannelOutboundHandler, Sendable {
+    typealias OutboundIn = HTTPResponsePart
+    private let closes = Mutex(0)
+    var count: Int { closes.withLock { $0 } }
+
+    func close(context: ChannelHandlerContext, mode: CloseMode, promise: EventLoopPromise<Void>?) {
+        guard mode == .output else { return context.close(mode: mode, promise: promise) }
+        closes.withLock { $0 += 1 }
+        promise?.succeed()
     }
 }

@@ -98,7 +98,10 @@ struct ServeTests {
             printf 'POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n' >&3
             read -r line <&3
             echo "$line"
-            { head -c 100000 /dev/zero; printf 'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'; } >&3
+            head -c 100000 /dev/zero >&3
+            sleep 0.2
+            printf 'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n' >&3
+            sleep 0.2
             cat <&3
             """#
         let (_, answer) = try server.run("bash", ["-c", script.replacing("PORT", with: "\(server.pagePort)")])

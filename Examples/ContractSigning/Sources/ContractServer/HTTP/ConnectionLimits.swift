@@ -15,7 +15,7 @@ final class ConnectionLimits: ChannelDuplexHandler, RemovableChannelHandler {
     static let time = TimeAmount.seconds(30)
     /// The least of a body, in bytes a second.
     static let rate = 16 * 1024
-    /// The rest of a request that is answered is read and dropped for this long: else the client could lose the answer.
+    /// What a client sends after the last answer is read and dropped until it closes, for this long: else it could lose the answer.
     static let lingering = TimeAmount.seconds(10)
 
     /// Counts of requests that are there whole, and of answers: a client may send several requests at once.
@@ -36,10 +36,7 @@ final class ConnectionLimits: ChannelDuplexHandler, RemovableChannelHandler {
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         let part = unwrapInboundIn(data)
-        guard !isLingering else {
-            if case .end = part { context.close(promise: nil) }
-            return
-        }
+        guard !isLingering else { return }
         switch part {
         case .head: allow(Self.time, context)
         case .body(let bytes):
@@ -68,7 +65,8 @@ final class ConnectionLimits: ChannelDuplexHandler, RemovableChannelHandler {
             answers += 1
             guard isLast else { return context.write(data, promise: promise) }
             context.writeAndFlush(data, promise: promise)
-            guard answers > requests else { return context.close(promise: nil) }
+            // Bytes that arrive after a close reset the connection, and the client loses what it has not yet read: so the client closes.
+            context.close(mode: .output, promise: nil)
             isLingering = true
             allow(Self.lingering, context)
             context.read()
