@@ -31,7 +31,7 @@ final class RegistrationHost: Sendable {
 
     init(
         settings: [String: String?] = [:], variables: [String: String] = [:],
-        retryPolicy: RetryPolicy = RetryPolicy(sleep: { _ in }), now: @escaping @Sendable () -> Date = { Date() }
+        retryPolicy: RetryPolicy = .retryingAtOnce, now: @escaping @Sendable () -> Date = { Date() }
     ) async throws {
         directory = try TemporaryDirectory()
         let authority = try TestAuthority()
@@ -50,7 +50,7 @@ final class RegistrationHost: Sendable {
     /// The next process, with other settings.
     func restarted(
         _ more: [String: String?] = [:], variables: [String: String] = [:],
-        retryPolicy: RetryPolicy = RetryPolicy(sleep: { _ in })
+        retryPolicy: RetryPolicy = .retryingAtOnce
     ) throws -> LogonManager {
         let manager = try Self.manager(
             settings.merging(more) { $1 }, self.variables.merging(variables) { $1 }, directory, server, provider,
@@ -103,7 +103,7 @@ final class RegistrationHost: Sendable {
     /// The vault of another process.
     func restartedVault() throws -> DataVault {
         try Self.manager(
-            settings, variables, directory, server, provider, keyStore, RetryPolicy(sleep: { _ in }), now
+            settings, variables, directory, server, provider, keyStore, .retryingAtOnce, now
         ).1
     }
 
@@ -194,4 +194,11 @@ final class Elapsed: Sendable {
             }
         }
     }
+}
+
+extension RetryPolicy {
+    /// For retries, whose delays are short. The timer that locks a vault waits: it would go round and round.
+    fileprivate static let retryingAtOnce = RetryPolicy(sleep: {
+        try await Task.sleep(for: $0 < .seconds(30) ? .zero : $0)
+    })
 }
