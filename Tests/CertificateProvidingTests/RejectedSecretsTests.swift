@@ -4,24 +4,23 @@ import Testing
 
 @Suite struct RejectedSecretsTests {
     private let storage = InMemoryStorage()
-    private var rejected: RejectedSecrets { RejectedSecrets(in: storage) }
+    private var rejected: RejectedSecrets { get throws(ProviderError) { try storage.rejectedSecrets() } }
     private let account = "device@mdm.example.com:443"
 
     @Test func aRejectedPasswordIsKnownAfterwards() throws {
         let secret = SecretBytes(utf8: "wrong")
         #expect(try !rejected.contains(secret, for: account))
-        try rejected.insert(secret, for: account)
-        try rejected.insert(secret, for: account)
-        #expect(try RejectedSecrets(in: storage.afterCrash()).contains(secret, for: account))
+        for _ in 0..<2 { try storage.updateRejectedSecrets { $0.insert(secret, for: account) } }
+        #expect(try storage.afterCrash().rejectedSecrets().contains(secret, for: account))
         // Another password, user or server is another one.
         #expect(try !rejected.contains(SecretBytes(utf8: "wrong "), for: account))
         #expect(try !rejected.contains(secret, for: "device@mdm.example.com:4433"))
-        try rejected.remove(secret, for: account)
+        try storage.updateRejectedSecrets { $0.remove(secret, for: account) }
         #expect(try !rejected.contains(secret, for: account))
     }
 
     @Test func theRecordDoesNotContainThePassword() throws {
-        try rejected.insert(SecretBytes(utf8: "wrong-password"), for: account)
+        try storage.updateRejectedSecrets { $0.insert(SecretBytes(utf8: "wrong-password"), for: account) }
         let record = try #require(try storage.record(named: RejectedSecrets.recordName))
         record.withUnsafeBytes { bytes in
             #expect(!String(decoding: bytes, as: UTF8.self).contains("wrong"))
@@ -30,7 +29,9 @@ import Testing
 
     @Test("The record keeps the last 32 rejected passwords")
     func theLastThirtyTwoAreKept() throws {
-        for number in 0..<40 { try rejected.insert(SecretBytes(utf8: "wrong-\(number)"), for: account) }
+        for number in 0..<40 {
+            try storage.updateRejectedSecrets { $0.insert(SecretBytes(utf8: "wrong-\(number)"), for: account) }
+        }
         for number in 0..<40 {
             #expect(try rejected.contains(SecretBytes(utf8: "wrong-\(number)"), for: account) == (number >= 8))
         }
@@ -38,14 +39,14 @@ import Testing
 
     @Test(
         "An unreadable record of rejected passwords is an error and stays unchanged",
-        arguments: ["", "{}", #"{"version":2,"key":"","hashes":[]}"#])
+        arguments: ["", "{}", #"{"version":2,"key":"","hashes":[],"tries":[]}"#])
     func aRecordThatCannotBeReadSendsNothingAndStays(content: String) throws {
         let record = SecretBytes(utf8: content + " ")
         try storage.updateRecord(named: RejectedSecrets.recordName) { _ in record }
         let secret = SecretBytes(utf8: "wrong")
         for call in [
-            { _ = try rejected.contains(secret, for: account) }, { try rejected.insert(secret, for: account) },
-            { try rejected.remove(secret, for: account) },
+            { _ = try rejected }, { try storage.updateRejectedSecrets { $0.insert(secret, for: account) } },
+            { try storage.updateRejectedSecrets { $0.remove(secret, for: account) } },
         ] {
             let error = #expect(throws: ProviderError.self) { try call() }
             #expect(error?.code == .storeReadFailed && error?.reason == nil)

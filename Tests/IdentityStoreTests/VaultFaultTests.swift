@@ -335,19 +335,25 @@ import Testing
         try vault.unlock(wrong, isAutomatic: true)
     }
 
-    /// It is neither written anew nor taken for an empty one, with which a rejected passcode would be tried again.
-    @Test func aNewerRecordOfRejectedPasscodesIsLeftAlone() throws {
+    /// With an empty one a rejected passcode would be tried again.
+    @Test(
+        "A record of rejected passcodes that is newer or damaged is left alone",
+        arguments: ["update certprov", "damaged"])
+    func anUnreadableRecordOfRejectedPasscodesIsLeftAlone(problem: String) throws {
         let vault = try vault()
         try vault.create(passcode: passcode, values: [:])
         vault.lock()
         #expect(try code { try vault.unlock(wrong, isAutomatic: true) } == .wrongPassword)
         let file = URL(filePath: directory["state/applications/app/rejected"])
-        var content = try Data(contentsOf: file)
-        content[0] += 1
-        try content.write(to: file)
+        let content = String(decoding: try Data(contentsOf: file), as: UTF8.self)
+            .replacing(#""version":1"#, with: problem == "damaged" ? "" : #""version":2"#)
+        try Data(content.utf8).write(to: file)
         let refused = try error { try vault.unlock(passcode, isAutomatic: true) }
-        #expect(refused.code == .storeReadFailed && refused.message.contains("update certprov"), "\(refused)")
-        #expect(try vault.attemptsLeft() == 9 && Data(contentsOf: file) == content)
+        #expect(refused.code == .storeReadFailed && refused.message.contains(problem), "\(refused)")
+        #expect(try vault.attemptsLeft() == 9 && String(contentsOf: file, encoding: .utf8) == content)
+        // A user may try.
         try vault.unlock(passcode, isAutomatic: false)
+        vault.lock()
+        try vault.unlock(passcode, isAutomatic: true)
     }
 }

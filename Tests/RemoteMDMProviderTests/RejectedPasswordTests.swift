@@ -139,8 +139,10 @@ import Testing
     func aPasswordThatIsRightAgainComesBackByHand() async throws {
         let storage = InMemoryStorage()
         let server = try ESTResponder(.basic)
-        try RejectedSecrets(in: storage).insert(
-            SecretBytes(utf8: ESTServer.password), for: "password \(ESTServer.user)@localhost:\(server.port)")
+        try storage.updateRejectedSecrets {
+            $0.insert(
+                SecretBytes(utf8: ESTServer.password), for: "password \(ESTServer.user)@localhost:\(server.port)")
+        }
         #expect(await failure(try server.provider(storage: storage))?.code == .rejected)
         #expect(server.requests.allSatisfy { $0.authorization == nil })
         let user = Person(ESTServer.password)
@@ -170,8 +172,10 @@ import Testing
         let server = try ESTResponder(.basic)
         let storage = InMemoryStorage()
         #expect(await failure(try server.provider(storage: storage)) == nil)
-        try RejectedSecrets(in: storage).insert(
-            SecretBytes(utf8: ESTServer.password), for: "password \(ESTServer.user)@localhost:\(server.port)")
+        try storage.updateRejectedSecrets {
+            $0.insert(
+                SecretBytes(utf8: ESTServer.password), for: "password \(ESTServer.user)@localhost:\(server.port)")
+        }
         let log = TestLog()
         #expect(await failure(try server.provider(storage: storage, log: log)) == nil)
         let last = try #require(server.requests.last)
@@ -185,8 +189,10 @@ import Testing
         let server = try ESTResponder(.basic)
         let storage = InMemoryStorage()
         #expect(await failure(try server.provider(storage: storage)) == nil)
-        try RejectedSecrets(in: storage).insert(
-            SecretBytes(utf8: ESTServer.password), for: "password \(ESTServer.user)@localhost:\(server.port)")
+        try storage.updateRejectedSecrets {
+            $0.insert(
+                SecretBytes(utf8: ESTServer.password), for: "password \(ESTServer.user)@localhost:\(server.port)")
+        }
         let user = Person(ESTServer.password)
         #expect(await failure(try server.provider(storage: storage, Self.typed), user) == nil)
         #expect(user.timesAsked == 1 && server.requests.last?.authorization == nil)
@@ -203,8 +209,10 @@ import Testing
             "client-key-source": "file:\(server.directory["manufacturer.key"])",
         ]
         #expect(await failure(try server.provider(storage: storage, device)) == nil)
-        try RejectedSecrets(in: storage).insert(
-            SecretBytes(utf8: ESTServer.password), for: "password \(ESTServer.user)@localhost:\(server.port)")
+        try storage.updateRejectedSecrets {
+            $0.insert(
+                SecretBytes(utf8: ESTServer.password), for: "password \(ESTServer.user)@localhost:\(server.port)")
+        }
         let error = await failure(try server.provider(storage: storage, device))
         #expect(error?.code == .rejected && error?.message.contains("with the status 401") == true)
         #expect(error?.message.contains("has rejected this password of '\(ESTServer.user)' before") == true)
@@ -285,7 +293,7 @@ import Testing
         #expect(try await attempt(ProxyServer.password) == nil)
         // By hand, a rejected one is sent, and comes back if the proxy accepts it.
         let account = "proxy \(ProxyServer.user)@127.0.0.1:\(proxy.port)"
-        try RejectedSecrets(in: storage).insert(SecretBytes(utf8: ProxyServer.password), for: account)
+        try storage.updateRejectedSecrets { $0.insert(SecretBytes(utf8: ProxyServer.password), for: account) }
         #expect(try await attempt(ProxyServer.password)?.code == .rejected)
         #expect(try await attempt(ProxyServer.password, "prompt") == nil)
         #expect(try await attempt(ProxyServer.password) == nil)
@@ -297,7 +305,7 @@ import Testing
         let storage = InMemoryStorage()
         try storage.updateRecord(named: RejectedSecrets.recordName) { _ in SecretBytes(copying: [2, 0, 0]) }
         let error = await failure(try server.provider(storage: storage))
-        #expect(error?.code == .storeReadFailed && error?.message.contains("rejected passwords is damaged") == true)
+        #expect(error?.code == .storeReadFailed && error?.message.contains("rejected secrets is damaged") == true)
         #expect(server.requests.allSatisfy { $0.authorization == nil })
     }
 }

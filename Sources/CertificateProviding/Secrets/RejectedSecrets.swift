@@ -12,9 +12,9 @@ extension ProviderEnvironment {
     public func isRejected(
         _ secret: SecretBytes, for account: String
     ) async throws(ProviderError) -> Bool {
-        let rejected = RejectedSecrets(in: storage.shared)
+        let storage = storage.shared
         return try await executor.run { () throws(ProviderError) in
-            try rejected.contains(secret, for: account)
+            try storage.rejectedSecrets().contains(secret, for: account)
         }
     }
 
@@ -23,13 +23,11 @@ extension ProviderEnvironment {
     ///
     /// - Parameter account: As for ``isRejected(_:for:)``.
     public func noteOutcome(of secret: SecretBytes, for account: String, isRejected: Bool) async {
-        let rejected = RejectedSecrets(in: storage.shared)
+        let storage = storage.shared
         do throws(ProviderError) {
             try await executor.run { () throws(ProviderError) in
-                if isRejected {
-                    try rejected.insert(secret, for: account)
-                } else {
-                    try rejected.remove(secret, for: account)
+                try storage.updateRejectedSecrets {
+                    if isRejected { $0.insert(secret, for: account) } else { $0.remove(secret, for: account) }
                 }
             }
         } catch {
@@ -40,99 +38,147 @@ extension ProviderEnvironment {
     }
 }
 
-/// The passwords that servers have rejected, as a record of a provider.
-///
-/// The calls read and write small local files: they block for a short, bounded time and may be made from any thread.
-package struct RejectedSecrets: Sendable {
-    package static let recordName = "rejected-secrets"
-    /// More are forgotten, the oldest first.
-    private static let maximumCount = 32
-
-    private let storage: any IdentityStorage
-
-    package init(in storage: any IdentityStorage) { self.storage = storage }
-
-    /// Returns a record of none, to replace one.
-    package static func none() throws(ProviderError) -> SecretBytes { try Content().encoded() }
-
-    /// - Throws: `storeReadFailed` for a record that cannot be read, or that a newer version has written.
-    package func contains(_ secret: SecretBytes, for account: String) throws(ProviderError) -> Bool {
-        try Content(try storage.record(named: Self.recordName)).contains(secret, account)
-    }
-
-    /// - Throws: `storeWriteFailed`, and as ``contains(_:for:)``.
-    package func insert(_ secret: SecretBytes, for account: String) throws(ProviderError) {
-        try storage.updateRecord(named: Self.recordName) { record throws(ProviderError) in
-            var content = try Content(record)
-            guard !content.contains(secret, account) else { return nil }
-            content.hashes = (content.hashes + [content.key.hash(secret, for: account)]).suffix(Self.maximumCount)
-            return try content.encoded()
-        }
-    }
-
-    /// Writes only if the password was noted as rejected.
+extension IdentityStorage {
+    /// Returns the rejected secrets of this storage.
     ///
-    /// - Throws: As ``insert(_:for:)``.
-    package func remove(_ secret: SecretBytes, for account: String) throws(ProviderError) {
-        guard try contains(secret, for: account) else { return }
-        try storage.updateRecord(named: Self.recordName) { record throws(ProviderError) in
-            var content = try Content(record)
-            content.hashes.removeAll { content.key.isHash($0, of: secret, for: account) }
-            return try content.encoded()
-        }
+    /// - Throws: `storeReadFailed` for a record that cannot be read, or that a newer version has written.
+    package func rejectedSecrets() throws(ProviderError) -> RejectedSecrets {
+        try RejectedSecrets(try record(named: RejectedSecrets.recordName))
     }
 
-    private struct Content: Codable {
-        static let format = VersionedRecord<Self>(
-            of: "rejected passwords",
-            ifDamaged: "remove its file from the state directory: records/*/\(RejectedSecrets.recordName)")
-        var key = SecretHashKey()
-        /// The oldest first.
-        var hashes: [Data] = []
-
-        init() {}
-
-        init(_ record: SecretBytes?) throws(ProviderError) {
-            guard let record else { return }
-            do throws(ProviderError) { self = try Self.format.content(of: record) } catch {
-                // Not as damage, after which a caller might go on.
-                throw ProviderError(.storeReadFailed, "No configured password is sent. \(error.message)")
-            }
+    /// Changes the rejected secrets of this storage, and writes them if that makes a difference.
+    ///
+    /// - Parameter change: May be called twice: first on a copy that was read without a lock, which works on a read-only disk.
+    /// - Returns: What `change` has returned last.
+    /// - Throws: `storeWriteFailed`, and as ``rejectedSecrets()``.
+    @discardableResult
+    package func updateRejectedSecrets<Result>(
+        _ change: (inout RejectedSecrets) -> Result
+    ) throws(ProviderError) -> Result {
+        let before = try rejectedSecrets()
+        var after = before
+        var result = change(&after)
+        guard after != before else { return result }
+        try updateRecord(named: RejectedSecrets.recordName) { record throws(ProviderError) in
+            let before = try RejectedSecrets(record)
+            var after = before
+            result = change(&after)
+            return after == before ? nil : try after.record()
         }
-
-        func encoded() throws(ProviderError) -> SecretBytes { try Self.format.record(of: self) }
-
-        func contains(_ secret: SecretBytes, _ account: String) -> Bool {
-            hashes.contains { key.isHash($0, of: secret, for: account) }
-        }
+        return result
     }
 }
 
-/// Recognises secrets that a record has not: a random key and HMAC-SHA256.
+/// The secrets that were rejected, or sent without an answer, each with what it is for: so that none is sent again by itself.
 ///
-/// A slow hash is not needed: the seal around the record keeps the hashes secret, and a reader with its key can read this user's
-/// files, where the right password is.
-package struct SecretHashKey: Codable, Sendable {
-    private let key: Data
+/// They are recognised by a random key and HMAC-SHA256. A slow hash is not needed where the record is sealed: a reader with the key of
+/// the seal can read this user's files, where the right secret is.
+package struct RejectedSecrets: Codable, Equatable, Sendable {
+    package static let recordName = "rejected-secrets"
+    private static let maximumTries = 4
+
+    /// How often a secret was sent that was neither accepted nor rejected: the connection was closed, a gateway answered, or the
+    /// process was killed. It may be wrong, and each time may have counted.
+    package struct Tries: Codable, Equatable, Sendable {
+        fileprivate let hash: Data
+        package let count: Int
+        /// When it was sent the last time.
+        fileprivate(set) var last: Date
+
+        /// When it may be sent again: once more at once, then after an hour, then once a day.
+        package var next: Date {
+            switch count {
+            case ...1: last
+            case 2: last + 3600
+            default: last + 86400
+            }
+        }
+    }
+
+    /// Random. It is a salt for those who derive what they note from the secret.
+    package let key: Data
+    /// Of the rejected ones, the oldest first.
+    private var hashes: [Data] = []
+    private var tries: [Tries] = []
 
     package init() { key = SymmetricKey(size: .bits256).withUnsafeBytes { Data($0) } }
 
-    package init(from decoder: any Decoder) throws { key = try decoder.singleValueContainer().decode(Data.self) }
-
-    package func encode(to encoder: any Encoder) throws {
-        var container = encoder.singleValueContainer()
-        try container.encode(key)
+    /// Reads a record; `nil` has none.
+    ///
+    /// - Parameter remedy: The next step if it is damaged.
+    /// - Throws: `storeReadFailed` for a record that is damaged, or that a newer version has written.
+    package init(
+        _ record: SecretBytes?,
+        ifDamaged remedy: String = "remove its file from the state directory: records/*/\(RejectedSecrets.recordName)"
+    ) throws(ProviderError) {
+        guard let record else {
+            self.init()
+            return
+        }
+        do throws(ProviderError) { self = try Self.format(remedy).content(of: record) } catch {
+            // Not as damage, after which a caller might go on.
+            throw ProviderError(.storeReadFailed, "No configured secret is used. \(error.message)")
+        }
     }
 
+    package func record() throws(ProviderError) -> SecretBytes { try Self.format("").record(of: self) }
+
+    private static func format(_ remedy: String) -> VersionedRecord<Self> {
+        VersionedRecord(of: "rejected secrets", ifDamaged: remedy)
+    }
+
+    /// Whether none was rejected.
+    package var isEmpty: Bool { hashes.isEmpty }
+
+    /// Whether it was rejected. Compares in constant time, as all below.
+    ///
     /// - Parameter account: What the secret is for.
-    package func hash(_ secret: SecretBytes, for account: String) -> Data { Data(code(secret, account)) }
-
-    /// Compares in constant time.
-    package func isHash(_ hash: Data, of secret: SecretBytes, for account: String) -> Bool {
-        code(secret, account) == hash
+    package func contains(_ secret: SecretBytes, for account: String) -> Bool {
+        let hash = hash(secret, account)
+        return hashes.contains { hash == $0 }
     }
 
-    private func code(_ secret: SecretBytes, _ account: String) -> HMAC<SHA256>.MAC {
+    /// Notes that it was rejected, which is an answer.
+    ///
+    /// - Parameter maximum: More are forgotten, the oldest first.
+    package mutating func insert(_ secret: SecretBytes, for account: String, keeping maximum: Int = 32) {
+        removeTries(secret, for: account)
+        guard !contains(secret, for: account) else { return }
+        hashes = (hashes + [Data(hash(secret, account))]).suffix(maximum)
+    }
+
+    /// Forgets all of it: it was accepted.
+    package mutating func remove(_ secret: SecretBytes, for account: String) {
+        removeTries(secret, for: account)
+        let hash = hash(secret, account)
+        hashes.removeAll { hash == $0 }
+    }
+
+    /// Counts that a secret is sent now, unless it is too early. One that was changed begins anew. A fifth one takes the place of the
+    /// one that was sent longest ago, and has its tries: else secrets that are sent by turns would be sent without a limit.
+    ///
+    /// - Returns: The tries so far if it is too early; `nil` if it may be sent.
+    package mutating func addTry(_ secret: SecretBytes, for account: String, at now: Date) -> Tries? {
+        // The clock was set back.
+        for index in tries.indices { tries[index].last = min(tries[index].last, now) }
+        let hash = hash(secret, account)
+        var index = tries.firstIndex { hash == $0.hash }
+        if index == nil, tries.count >= Self.maximumTries {
+            index = tries.indices.min { tries[$0].last < tries[$1].last }
+        }
+        if let index, tries[index].next > now { return tries[index] }
+        let count = index.map { tries.remove(at: $0).count } ?? 0
+        tries.append(Tries(hash: Data(hash), count: count + 1, last: now))
+        return nil
+    }
+
+    /// Forgets its tries: there is an answer, or a user has typed it.
+    package mutating func removeTries(_ secret: SecretBytes, for account: String) {
+        let hash = hash(secret, account)
+        tries.removeAll { hash == $0.hash }
+    }
+
+    private func hash(_ secret: SecretBytes, _ account: String) -> HMAC<SHA256>.MAC {
         var hmac = HMAC<SHA256>(key: SymmetricKey(data: key))
         hmac.update(data: Array(account.utf8) + [0])
         secret.withUnsafeBytes { hmac.update(data: $0) }

@@ -1,4 +1,5 @@
 package import CertificateProviding
+import Crypto
 import FoundationEssentials
 
 // The passcode: what a new one must be, and what an attempt with one costs.
@@ -36,48 +37,48 @@ extension DataVault {
         guard let passcode = secrets.passcode, let stored = try files.storedKey() else {
             return try attempt(secrets, in: directory)
         }
-        let count: Int
-        do {
-            if let rejected = try files.rejected(in: directory),
-                try RejectedPasscodes.contains(passcode, for: stored.digest, rejected)
-            {
-                throw ProviderError(
-                    .wrongPassword,
-                    "The passcode was rejected before, and is not tried again; correct it, or run: certprov unlock --ask"
-                )
-            }
-            let limit = max(0, policy(stored).maximumAttempts)
-            count = try files.attempts(in: directory).count
-            if limit > 0, count + 1 >= limit {
-                throw ProviderError(
-                    .wrongPassword,
-                    "A wrong passcode would now destroy the vault, so none is tried without a user; run: certprov unlock --ask"
-                )
-            }
-        } catch let error as ProviderError { throw error } catch let refusal as SafeDirectory.Refusal {
-            throw files.unreadable(refusal)
-        } catch { throw ProviderError(.internal, "The passcode cannot be compared.", underlying: error) }
+        var rejected = try files.rejected(in: directory) ?? RejectedSecrets()
+        let object = DisplayText.hexadecimal(stored.digest)
+        if !rejected.isEmpty, rejected.contains(try stretched(passcode, rejected, stored), for: object) {
+            throw ProviderError(
+                .wrongPassword,
+                "The passcode was rejected before, and is not tried again; correct it, or run: certprov unlock --ask")
+        }
+        let limit = max(0, policy(stored).maximumAttempts)
+        let count = try files.attempts(in: directory).count
+        if limit > 0, count + 1 >= limit {
+            throw ProviderError(
+                .wrongPassword,
+                "A wrong passcode would now destroy the vault, so none is tried without a user; run: certprov unlock --ask"
+            )
+        }
         // After a wrong one, which may be this one: without a place for the note, it would be tried again and again.
         if count > 0 {
-            do throws(SafeDirectory.Refusal) {
-                try files.setRejected(try files.rejected(in: directory) ?? RejectedPasscodes.none, in: directory)
-            } catch {
+            do throws(ProviderError) { try files.setRejected(rejected, in: directory) } catch {
                 throw ProviderError(
                     .storeWriteFailed,
-                    "The passcode is not tried: if it is wrong, that cannot be noted (\(error.reason)). Make room on the disk, or run: "
+                    "The passcode is not tried: if it is wrong, that cannot be noted. \(error.message) Make room on the disk, or run: "
                         + "certprov unlock --ask")
             }
         }
         do throws(ProviderError) { return try attempt(secrets, in: directory) } catch {
-            if error.code == .wrongPassword,
-                let rejected = try? RejectedPasscodes.content(
-                    passcode, for: stored.digest, parameters, after: try files.rejected(in: directory))
-            {
+            if error.code == .wrongPassword, let wrong = try? stretched(passcode, rejected, stored) {
+                rejected.insert(wrong, for: object, keeping: 4)
                 // If it fails, no passcode of a source is tried until it can be written.
                 try? files.setRejected(rejected, in: directory)
             }
             throw error
         }
+    }
+
+    /// Returns what a wrong passcode is noted as: it costs as much to guess from as the vault's key.
+    private func stretched(
+        _ passcode: SecretBytes, _ rejected: RejectedSecrets, _ stored: VaultKeyFile
+    ) throws(ProviderError) -> SecretBytes {
+        do {
+            return try VaultKeyFile.derive(passcode, salt: Array(rejected.key), stored.parameters)
+                .withUnsafeBytes { SecretBytes(copying: $0) }
+        } catch { throw ProviderError(.internal, "The passcode cannot be compared.", underlying: error) }
     }
 
     private func attempt(

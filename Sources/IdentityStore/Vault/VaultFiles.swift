@@ -10,6 +10,8 @@ struct VaultFiles: Sendable {
     let lockTimeout: Duration
 
     static let keyFile = "key"
+    private static let rejectedFile = "rejected"
+    private static let rejectedSize = 512
     /// Marks a vault that is being created or destroyed: its files without a key are useless. Without this mark, the key is
     /// lost, and may be restored.
     private static let incomplete = ".incomplete"
@@ -124,22 +126,30 @@ struct VaultFiles: Sendable {
     /// After the right passcode.
     func resetAttempts(in directory: SafeDirectory) throws(ProviderError) {
         try setAttempts(VaultAttempts(), in: directory)
-        do throws(SafeDirectory.Refusal) {
-            guard (try? rejected(in: directory)) != RejectedPasscodes.none else { return }
-            try setRejected(RejectedPasscodes.none, in: directory)
-        } catch { throw unwritable(error) }
+        guard (try? rejected(in: directory))?.isEmpty != true else { return }
+        try setRejected(RejectedSecrets(), in: directory)
     }
 
     /// Returns the record of the wrong passcodes of a source; `nil` if there is no such file.
-    func rejected(in directory: SafeDirectory) throws(SafeDirectory.Refusal) -> [UInt8]? {
-        try directory.read(RejectedPasscodes.file, atMost: 256)
+    func rejected(in directory: SafeDirectory) throws(ProviderError) -> RejectedSecrets? {
+        let record: [UInt8]?
+        do throws(SafeDirectory.Refusal) {
+            record = try directory.read(Self.rejectedFile, atMost: Self.rejectedSize)
+        } catch { throw unreadable(error) }
+        return try record.map { record throws(ProviderError) in
+            try RejectedSecrets(SecretBytes(copying: record), ifDamaged: "run: certprov unlock --ask")
+        }
     }
 
     /// A file that exists is changed in place, which needs no room, as for the attempts: on a full disk, a wrong passcode of a source
-    /// must not be tried again and again.
-    func setRejected(_ content: [UInt8], in directory: SafeDirectory) throws(SafeDirectory.Refusal) {
-        guard try !directory.overwrite(RejectedPasscodes.file, with: content, files) else { return }
-        try directory.write(content, to: RejectedPasscodes.file, replacing: true, files)
+    /// must not be tried again and again. So all files have the same size, that of a sector.
+    func setRejected(_ rejected: RejectedSecrets, in directory: SafeDirectory) throws(ProviderError) {
+        var content = try rejected.record().withUnsafeBytes(Array.init)
+        content += [UInt8](repeating: UInt8(ascii: " "), count: max(0, Self.rejectedSize - content.count))
+        do throws(SafeDirectory.Refusal) {
+            guard try !directory.overwrite(Self.rejectedFile, with: content, files) else { return }
+            try directory.write(content, to: Self.rejectedFile, replacing: true, files)
+        } catch { throw unwritable(error) }
     }
 
     /// Removes the remains of an interrupted creation or destruction. There is no key.
@@ -180,7 +190,7 @@ struct VaultFiles: Sendable {
                 try remove(inner, store, from: directory)
             }
             try directory.remove(VaultAttempts.file, files)
-            try directory.remove(RejectedPasscodes.file, files)
+            try directory.remove(Self.rejectedFile, files)
             try directory.flush(files)
         } catch {
             throw error.error(

@@ -42,7 +42,7 @@ struct ConnectionRecord: Codable, Sendable {
     /// - Throws: `storeReadFailed`, also for a record that a newer version has written; `vaultLocked`.
     static func read(from vault: DataVault) throws(ProviderError) -> ConnectionRecord? {
         do throws(ProviderError) {
-            return try decoded(try vault.storage(for: provider).record(named: name))
+            return try decoded(try storage(of: vault).record(named: name))
         } catch {
             var error = error
             if error.reason == .damaged { error.message += " " + withoutBackup }
@@ -61,7 +61,7 @@ struct ConnectionRecord: Codable, Sendable {
     /// Replaces the record. It is on disk when the function returns.
     func write(to vault: DataVault) throws(ProviderError) {
         let content = try encoded()
-        try vault.storage(for: Self.provider).updateRecord(named: Self.name) { _ in content }
+        try Self.storage(of: vault).updateRecord(named: Self.name) { _ in content }
     }
 
     /// Creates the vault with this record and the password in it and nowhere else.
@@ -70,17 +70,17 @@ struct ConnectionRecord: Codable, Sendable {
     ) throws(ProviderError) {
         var records = [Self.name: try encoded()]
         records[Self.password] = password
-        if try vault.storage(for: Self.provider).record(named: Self.rejected) != nil {
+        if try Self.storage(of: vault).record(named: RejectedSecrets.recordName) != nil {
             // Without one of its own, the vault would take that in.
-            records[Self.rejected] = try RejectedSecrets.none()
+            records[RejectedSecrets.recordName] = try RejectedSecrets().record()
         }
         try vault.create(passcode: passcode, records: records, of: Self.provider, terms: terms, factor: factor)
     }
 
     /// Removes what an attempt to register has left.
     static func forget(in vault: DataVault) throws(ProviderError) {
-        let storage = vault.storage(for: provider)
-        for name in [name, password, rejected, unanswered] {
+        let storage = storage(of: vault)
+        for name in [name, password, RejectedSecrets.recordName] {
             guard try storage.record(named: name) != nil else { continue }
             try storage.updateRecord(named: name) { _ in SecretBytes(copying: []) }
         }
@@ -91,20 +91,18 @@ struct ConnectionRecord: Codable, Sendable {
     // MARK: - Passwords
 
     private static let password = "password"
-    private static let rejected = RejectedSecrets.recordName
 
-    /// The passwords that the server has rejected, each with what it was sent for.
-    static func rejectedPasswords(in vault: DataVault) -> RejectedSecrets {
-        RejectedSecrets(in: vault.storage(for: provider))
-    }
+    /// The part of the vault, or before the registration of the application's store, with the passwords that the server has rejected or
+    /// not answered, each with what it was sent for.
+    static func storage(of vault: DataVault) -> any IdentityStorage { vault.storage(for: provider) }
 
     /// Returns the password of the registered user; `nil` for a registration with a certificate.
     static func password(in vault: DataVault) throws(ProviderError) -> SecretBytes? {
-        try vault.storage(for: provider).record(named: password)
+        try storage(of: vault).record(named: password)
     }
 
     static func write(password new: SecretBytes, to vault: DataVault) throws(ProviderError) {
-        try vault.storage(for: provider).updateRecord(named: password) { _ in new }
+        try storage(of: vault).updateRecord(named: password) { _ in new }
     }
 
     /// Notes whether the server has rejected a password, unless the vault has another one by now. In one step: requests and
@@ -112,46 +110,10 @@ struct ConnectionRecord: Codable, Sendable {
     static func write(
         isRejected: Bool, _ secret: SecretBytes, to vault: DataVault
     ) throws(ProviderError) {
-        try vault.storage(for: provider).updateRecord(named: name) { content throws(ProviderError) in
+        try storage(of: vault).updateRecord(named: name) { content throws(ProviderError) in
             guard var record = try decoded(content), try password(in: vault) == secret else { return nil }
             record.isPasswordRejected = isRejected ? true : nil
             return try record.encoded()
         }
-    }
-
-    private static let unanswered = "unanswered"
-
-    /// Notes that a password is sent now. It is on disk when the function returns.
-    ///
-    /// - Throws: What `check` throws about the tries so far; `storeWriteFailed`. Send nothing then.
-    static func noteSending(
-        _ secret: SecretBytes, at time: Date, in vault: DataVault,
-        _ check: (UnansweredPasswords.Tries) throws(ProviderError) -> Void
-    ) throws(ProviderError) {
-        var refusal: ProviderError?
-        try vault.storage(for: provider).updateRecord(named: unanswered) { former throws(ProviderError) in
-            var passwords = try UnansweredPasswords(former, now: time)
-            do throws(ProviderError) { try passwords.add(secret, at: time, check) } catch {
-                refusal = error
-            }
-            // After a refusal it is another one only if the clock was set back.
-            let content = try passwords.encoded()
-            return content == former ? nil : content
-        }
-        if let refusal { throw refusal }
-    }
-
-    /// Forgets the tries of a password without an answer: there is one, or a user has typed it.
-    static func forget(unanswered secret: SecretBytes, in vault: DataVault) throws(ProviderError) {
-        let storage = vault.storage(for: provider)
-        guard try storage.record(named: unanswered) != nil else { return }
-        var isEmpty = false
-        try storage.updateRecord(named: unanswered) { former throws(ProviderError) in
-            var passwords = try UnansweredPasswords(former)
-            passwords.remove(secret)
-            isEmpty = passwords.isEmpty
-            return try passwords.encoded()
-        }
-        if isEmpty { try storage.removeRecord(named: unanswered) }
     }
 }

@@ -72,8 +72,7 @@ struct ServerPassword: Sendable {
         registrar.forgetConnections()
         let trial = onTrial(
             password, of: name, Self.credentials(record, password), isAutomatic: isAutomatic,
-            toTryEarlier: "certprov password"
-        ) { await note(rejected: password) }
+            toTryEarlier: "certprov password")
         try await client.confirm(id, from: .user(name, trial))
         try await registrar.executor.run { () throws(ProviderError) in
             // The password first: with the former one, it would be marked as right.
@@ -84,7 +83,7 @@ struct ServerPassword: Sendable {
 
     private func isRejected(_ credentials: SecretBytes) async throws(ProviderError) -> Bool {
         try await registrar.executor.run { () throws(ProviderError) in
-            try ConnectionRecord.rejectedPasswords(in: registrar.vault).contains(credentials, for: "")
+            try ConnectionRecord.storage(of: registrar.vault).rejectedSecrets().contains(credentials, for: "")
         }
     }
 
@@ -93,7 +92,7 @@ struct ServerPassword: Sendable {
         try? await registrar.executor.run { () throws(ProviderError) in
             guard let record = try ConnectionRecord.read(from: registrar.vault) else { return }
             let credentials = Self.credentials(record, password)
-            try ConnectionRecord.rejectedPasswords(in: registrar.vault).insert(credentials, for: "")
+            try ConnectionRecord.storage(of: registrar.vault).updateRejectedSecrets { $0.insert(credentials, for: "") }
             try ConnectionRecord.write(isRejected: true, password, to: registrar.vault)
         }
     }
@@ -103,53 +102,49 @@ struct ServerPassword: Sendable {
     /// A password that is written down before it is sent, unless a user has just typed it: its answer may be lost, and be a refusal.
     private func onTrial(
         _ password: SecretBytes, of user: String, _ credentials: SecretBytes, isAutomatic: Bool,
-        toTryEarlier command: String, whenRejected note: @escaping @Sendable () async -> Void
+        toTryEarlier command: String
     ) -> SentPassword {
         let (vault, now, server) = (registrar.vault, registrar.now, configuration.host ?? "the server")
+        let storage = ConnectionRecord.storage(of: vault)
         let beforeSending: @Sendable () async throws(ProviderError) -> Void = {
             () async throws(ProviderError) in
             try await registrar.executor.run { () throws(ProviderError) in
                 let time = now()
                 // A password that a user types begins anew.
                 guard isAutomatic else {
-                    try? ConnectionRecord.forget(unanswered: credentials, in: vault)
+                    try? storage.updateRejectedSecrets { $0.removeTries(credentials, for: "") }
                     return
                 }
-                try ConnectionRecord.noteSending(credentials, at: time, in: vault) {
-                    tries throws(ProviderError) in
-                    guard tries.nextTry > time else { return }
-                    throw ProviderError(
-                        .operationNotAllowed,
-                        "A password of '\(user)' was sent to \(server) \(tries.count) times without an answer, so it is not known "
-                            + "whether it is right. The next try may be at \(tries.nextTry.formatted(.iso8601)); to try earlier, type it: "
-                            + command,
-                        retryAfter: .seconds(tries.nextTry.timeIntervalSince(time)))
-                }
+                let tries = try storage.updateRejectedSecrets { $0.addTry(credentials, for: "", at: time) }
+                guard let tries else { return }
+                throw ProviderError(
+                    .operationNotAllowed,
+                    "A password of '\(user)' was sent to \(server) \(tries.count) times without an answer, so it is not known "
+                        + "whether it is right. The next try may be at \(tries.next.formatted(.iso8601)); to try earlier, type it: "
+                        + command,
+                    retryAfter: .seconds(tries.next.timeIntervalSince(time)))
             }
         }
         return SentPassword(secret: password, beforeSending: beforeSending) { verdict in
-            if verdict == .rejected { await note() }
             // If it cannot be written down, the password waits for its next try.
             try? await registrar.executor.run { () throws(ProviderError) in
-                if verdict == .accepted {
-                    try ConnectionRecord.rejectedPasswords(in: vault).remove(credentials, for: "")
+                try storage.updateRejectedSecrets {
+                    switch verdict {
+                    case .accepted: $0.remove(credentials, for: "")
+                    case .rejected: $0.insert(credentials, for: "")
+                    case .errorOfServer: $0.removeTries(credentials, for: "")
+                    }
                 }
-                try ConnectionRecord.forget(unanswered: credentials, in: vault)
+                if verdict == .rejected { try ConnectionRecord.write(isRejected: true, password, to: vault) }
             }
         }
     }
 
     /// The password of an attempt to register.
     func onTrial(_ password: SecretBytes, of run: RegistrationRun, at place: String) -> SentPassword {
-        let (vault, credentials) = (registrar.vault, Self.credentials(of: run, at: place))
-        return onTrial(
-            password, of: run.username ?? "", credentials, isAutomatic: run.isPasswordAutomatic,
-            toTryEarlier: "certprov register --ask"
-        ) {
-            try? await registrar.executor.run { () throws(ProviderError) in
-                try ConnectionRecord.rejectedPasswords(in: vault).insert(credentials, for: "")
-            }
-        }
+        onTrial(
+            password, of: run.username ?? "", Self.credentials(of: run, at: place),
+            isAutomatic: run.isPasswordAutomatic, toTryEarlier: "certprov register --ask")
     }
 
     /// - Throws: `rejected` for what the server has rejected before.
