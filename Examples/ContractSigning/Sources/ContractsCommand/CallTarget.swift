@@ -51,19 +51,7 @@ enum CallTarget {
     }
 
     private static func decoded(_ text: Substring) -> String? {
-        var bytes: [UInt8] = []
-        var rest = Array(text.utf8)[...]
-        while let byte = rest.popFirst() {
-            guard byte == UInt8(ascii: "%") else {
-                bytes.append(byte)
-                continue
-            }
-            guard let value = UInt8(String(decoding: rest.prefix(2), as: UTF8.self), radix: 16), rest.count >= 2,
-                rest.first != UInt8(ascii: "+"), value != 0
-            else { return nil }
-            bytes.append(value)
-            rest = rest.dropFirst(2)
-        }
+        guard let bytes = ByteText.percentDecoded(text.utf8), !bytes.contains(0) else { return nil }
         return String(validating: bytes, as: UTF8.self)
     }
 }

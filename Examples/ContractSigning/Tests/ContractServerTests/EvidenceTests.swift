@@ -89,7 +89,7 @@ struct EvidenceTests {
         let written = Array(range(start, end, pdf.count - end).utf8)
         pdf.replaceSubrange(place..<(place + written.count), with: written)
         let content = Array(pdf[..<start]) + pdf[end...]
-        let hex = try (sign?(content) ?? cms(content)).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+        let hex = DisplayText.hexadecimal(try sign?(content) ?? cms(content))
         pdf.replaceSubrange((gap + 1)..<(gap + 1 + hex.utf8.count), with: Array(hex.utf8))
         return pdf
     }

@@ -39,7 +39,7 @@ public struct Callback: Equatable, Sendable {
     public func failure(_ message: String) -> String {
         let end = text.firstIndex(of: "#") ?? text.endIndex
         let separator = text[..<end].contains("?") ? "&" : "?"
-        let parameter = "\(separator)message=\(Self.percentEncoded(Self.shortened(message)))"
+        let parameter = "\(separator)message=\(ByteText.percentEncoded(Self.shortened(message).utf8))"
         return Self.encoded(text[..<end]) + parameter + Self.encoded(text[end...])
     }
 
@@ -56,27 +56,8 @@ public struct Callback: Equatable, Sendable {
         return short + "…"
     }
 
-    /// A value of a query: letters, digits, `-`, `.`, `_` and `~` stay (RFC 3986, section 2.3).
-    public static func percentEncoded(_ text: String) -> String {
-        encoded(text) { byte in
-            (48...57).contains(byte) || (65...90).contains(byte) || (97...122).contains(byte)
-                || [0x2D, 0x2E, 0x5F, 0x7E].contains(byte)
-        }
-    }
-
     /// A URL in ASCII (RFC 3987, section 3.1).
-    private static func encoded(_ text: some StringProtocol) -> String { encoded(text) { $0 < 0x80 } }
-
-    private static func encoded(_ text: some StringProtocol, keeping isKept: (UInt8) -> Bool) -> String {
-        var bytes: [UInt8] = []
-        let digits = Array("0123456789ABCDEF".utf8)
-        for byte in text.utf8 {
-            if isKept(byte) {
-                bytes.append(byte)
-            } else {
-                bytes += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
-            }
-        }
-        return String(decoding: bytes, as: UTF8.self)
+    private static func encoded(_ text: some StringProtocol) -> String {
+        ByteText.percentEncoded(text.utf8) { $0 < 0x80 }
     }
 }

@@ -113,18 +113,8 @@ public struct SellSignURL: Sendable {
     private static func decoded(
         _ bytes: ArraySlice<UInt8>, isToken: Bool = false
     ) throws(PercentProblem) -> String {
-        var result: [UInt8] = []
-        result.reserveCapacity(bytes.count)
-        var rest = bytes
-        while let byte = rest.popFirst() {
-            guard byte == UInt8(ascii: "%") else {
-                result.append(byte)
-                continue
-            }
-            guard let high = digit(rest.popFirst()), let low = digit(rest.popFirst()) else {
-                throw PercentProblem(meaning: "has a % that is not followed by two hexadecimal digits")
-            }
-            result.append(high << 4 | low)
+        guard var result = ByteText.percentDecoded(bytes) else {
+            throw PercentProblem(meaning: "has a % that is not followed by two hexadecimal digits")
         }
         if isToken {
             let isSpace: (UInt8) -> Bool = { $0 == 0x20 || (0x09...0x0d).contains($0) }
@@ -138,15 +128,6 @@ public struct SellSignURL: Sendable {
             throw PercentProblem(meaning: "has a control character when it is decoded")
         }
         return text
-    }
-
-    private static func digit(_ byte: UInt8?) -> UInt8? {
-        switch byte {
-        case .some(let byte) where (48...57).contains(byte): byte - 48
-        case .some(let byte) where (65...70).contains(byte): byte - 55
-        case .some(let byte) where (97...102).contains(byte): byte - 87
-        default: nil
-        }
     }
 
     private static func wrong(_ reason: String) -> ProviderError {

@@ -1,4 +1,5 @@
 public import CertificateProviding
+import FoundationEssentials
 import Glibc
 
 /// Documents in files of mode 0600, by their digests, in a directory of mode 0700.
@@ -103,30 +104,14 @@ public struct DocumentDirectory: DocumentKeeping {
     }
 
     public func all() throws(ProviderError) -> [String] {
-        guard let directory = try openedIfThere() else { return [] }
-        return try names(in: directory).filter(DocumentReference.isDigest).sorted()
+        guard try openedIfThere() != nil else { return [] }
+        return try names().filter(DocumentReference.isDigest).sorted()
     }
 
-    private func names(in directory: Descriptor) throws(ProviderError) -> [String] {
-        defer { withExtendedLifetime(directory) {} }
-        let copy = openat(directory.descriptor, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard copy >= 0 else { throw readFailure(path, errno) }
-        guard let stream = fdopendir(copy) else {
-            defer { close(copy) }
+    private func names() throws(ProviderError) -> [String] {
+        do { return try FileManager.default.contentsOfDirectory(atPath: path) } catch {
             throw readFailure(path, errno)
         }
-        defer { closedir(stream) }
-        var names: [String] = []
-        errno = 0
-        while let entry = readdir(stream) {
-            names.append(
-                withUnsafeBytes(of: &entry.pointee.d_name) {
-                    String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
-                })
-            errno = 0
-        }
-        guard errno == 0 else { throw readFailure(path, errno) }
-        return names
     }
 
     // MARK: - Locks
@@ -179,7 +164,7 @@ public struct DocumentDirectory: DocumentKeeping {
     private func removeAbandonedFiles() throws(ProviderError) {
         guard let directory = try openedIfThere() else { return }
         defer { withExtendedLifetime(directory) {} }
-        for name in try names(in: directory) where name.hasPrefix(Self.temporaryPrefix) {
+        for name in try names() where name.hasPrefix(Self.temporaryPrefix) {
             unlinkat(directory.descriptor, name, 0)
         }
     }

@@ -79,7 +79,7 @@ public struct HTTPContractServer: ContractServing {
     }
 
     private func page(after cursor: String?, limit: Int) async throws(ProviderError) -> ContractChanges? {
-        let after = cursor.map { "&after=" + Self.escaped($0) } ?? ""
+        let after = cursor.map { "&after=" + ByteText.percentEncoded($0.utf8) } ?? ""
         let response = try await response(to: .get, "/contracts?limit=\(limit)\(after)", expecting: [200, 410])
         guard response.status == 200 else { return nil }
         do throws(ProviderError) { return try ContractChanges(json: try json(response)) } catch {
@@ -222,11 +222,4 @@ public struct HTTPContractServer: ContractServing {
     }
 
     private static func path(_ document: DocumentReference) -> String { "/documents/\(document.sha256)" }
-
-    private static func escaped(_ text: String) -> String {
-        text.utf8.map { byte in
-            let isPlain = (48...57).contains(byte) || (65...90).contains(byte) || (97...122).contains(byte)
-            return isPlain ? String(UnicodeScalar(byte)) : "%" + DisplayText.hexadecimal([byte])
-        }.joined()
-    }
 }

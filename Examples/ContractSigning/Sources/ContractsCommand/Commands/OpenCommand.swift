@@ -88,7 +88,7 @@ extension SellSignURL {
         guard case .auth(let token) = kind else { return error }
         let text = token.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
         var error = error
-        for form in [text, DisplayText.visible(text), Callback.percentEncoded(text)] {
+        for form in [text, DisplayText.visible(text), ByteText.percentEncoded(text.utf8)] {
             error.message = error.message.replacing(form, with: "…")
         }
         error.underlying = nil
