@@ -158,7 +158,7 @@ final class ScriptedServer: Sendable {
         guard request.headers[.authorization] == "Basic \(credentials)" else {
             return Self.answer(#"{"error":"invalid_client"}"#, 401)
         }
-        let challenge = Data(SHA256.hash(data: Data((form["code_verifier"] ?? "").utf8))).base64URL
+        let challenge = ByteText.base64URL(SHA256.hash(data: Data((form["code_verifier"] ?? "").utf8)))
         guard let query = state.withLock({ $0.codes.removeValue(forKey: form["code"] ?? "") }),
             form["grant_type"] == "authorization_code", query["redirect_uri"] == form["redirect_uri"],
             query["code_challenge"] == challenge, query["code_challenge_method"] == "S256"

@@ -188,12 +188,6 @@ extension BoundKeys {
     }
 }
 
-extension Data {
-    var base64URL: String {
-        base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing("=", with: "")
-    }
-}
-
 /// The folder of the package.
 var packageDirectory: String {
     URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path

@@ -1,3 +1,4 @@
+import CertificateProviding
 import Crypto
 import Foundation
 import JWTKit
@@ -29,11 +30,8 @@ struct TokenMaker: Sendable {
         publicKey = try fixtures.text("one.pub")
         let text = try await Program.run(
             ["openssl", "rsa", "-in", "one.pem", "-noout", "-modulus"], in: fixtures.directory.path)
-        let digits = Array(text.split(separator: "=")[1].filter(\.isHexDigit))
-        modulus =
-            Data(
-                stride(from: 0, to: digits.count, by: 2).compactMap { UInt8(String(digits[$0...($0 + 1)]), radix: 16) }
-            ).base64URL
+        let digits = text.split(separator: "=")[1].filter(\.isHexDigit)
+        modulus = ByteText.base64URL(ByteText.bytes(hexadecimal: digits) ?? [])
     }
 
     /// A key set, with keys of other kinds.
@@ -52,7 +50,7 @@ struct TokenMaker: Sendable {
         case .critical: header["crit"] = ["b64"]
         default: break
         }
-        let text = try [header, claims].map { try JSONSerialization.data(withJSONObject: $0).base64URL }
+        let text = try [header, claims].map { ByteText.base64URL(try JSONSerialization.data(withJSONObject: $0)) }
             .joined(separator: ".")
         let data = Data(text.utf8)
         let bytes: Data =
@@ -64,6 +62,6 @@ struct TokenMaker: Sendable {
             case .cut: Data(try one.sign(data)).dropLast()
             default: Data(try one.sign(data))
             }
-        return text + "." + bytes.base64URL
+        return text + "." + ByteText.base64URL(bytes)
     }
 }

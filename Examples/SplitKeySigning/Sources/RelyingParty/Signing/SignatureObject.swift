@@ -17,8 +17,7 @@ struct SignatureObject: Codable, Sendable, Equatable {
         let members = try decoder.container(keyedBy: Name.self)
         func hexadecimal(_ name: Name, _ lengths: ClosedRange<Int>) throws -> String {
             let text = try members.decode(String.self, forKey: name).lowercased()
-            guard lengths.contains(text.utf8.count), text.utf8.count % 2 == 0, text.utf8.allSatisfy(\.isHexadecimal)
-            else {
+            guard lengths.contains(text.utf8.count), ByteText.bytes(hexadecimal: text) != nil else {
                 throw HTTPError(
                     .badRequest, message: "The member \(name.stringValue) of the signature is not valid hexadecimal.")
             }
@@ -53,9 +52,8 @@ struct SignatureObject: Codable, Sendable, Equatable {
     ///
     /// - Throws: `HTTPError`: 400 for an mpinId that is not the JSON of a user, and for other issuers than it names.
     func user() throws -> String {
-        let digits = Array(mpinId.utf8)
-        let bytes = stride(from: 0, to: digits.count, by: 2).map { digits[$0].nibble << 4 | digits[$0 + 1].nibble }
-        let identity = try HTTPError.json(Identity.self, Data(bytes), "The mpinId of the signature")
+        let bytes = Data(ByteText.bytes(hexadecimal: mpinId) ?? [])
+        let identity = try HTTPError.json(Identity.self, bytes, "The mpinId of the signature")
         let issuers = Data(base64Encoded: dtas).flatMap { try? JSONDecoder().decode([String].self, from: $0) }
         guard let issuers, issuers == identity.dtas ?? issuers else {
             throw HTTPError(
@@ -63,13 +61,4 @@ struct SignatureObject: Codable, Sendable, Equatable {
         }
         return identity.userID
     }
-}
-
-extension UInt8 {
-    fileprivate var isHexadecimal: Bool {
-        (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(self) || (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(self)
-    }
-
-    /// Of a digit in lower case.
-    fileprivate var nibble: UInt8 { self <= UInt8(ascii: "9") ? self - 48 : self - 87 }
 }

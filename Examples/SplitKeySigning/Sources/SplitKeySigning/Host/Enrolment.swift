@@ -44,7 +44,7 @@ struct Enrolment: Sendable {
     }
 
     private func share(_ text: String, _ name: String) throws(ProviderError) -> G1Point {
-        guard let bytes = Hexadecimal.bytes(text) else {
+        guard let bytes = ByteText.bytes(hexadecimal: text) else {
             throw ProviderError(.malformedData, "\(name) is not hexadecimal; it is not used.")
         }
         return try group.point(bytes, named: name)

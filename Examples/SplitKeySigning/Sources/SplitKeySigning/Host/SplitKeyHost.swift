@@ -297,7 +297,7 @@ public struct SplitKeyHost: Sendable {
         let answer = try await ask(relyingParty, of: userID, with: &access) { token throws(ProviderError) in
             try await relyingParty.document(document, access: token)
         }
-        guard Hexadecimal.bytes(answer.hash) == digest, answer.timestamp > 0 else {
+        guard ByteText.bytes(hexadecimal: answer.hash) == digest, answer.timestamp > 0 else {
             throw ProviderError(
                 .protocolError,
                 "\(relyingParty.server.authority) answers with the digest of another document, or without a time. Nothing is signed; look for the reason there."

@@ -46,7 +46,7 @@ public struct MPinID: Sendable, Equatable {
 
     /// Reads the hexadecimal digits of an identity.
     public init(hexadecimal: String) throws(ProviderError) {
-        guard let bytes = Hexadecimal.bytes(hexadecimal) else { throw Self.malformed("is not hexadecimal") }
+        guard let bytes = ByteText.bytes(hexadecimal: hexadecimal) else { throw Self.malformed("is not hexadecimal") }
         try self.init(bytes)
     }
 

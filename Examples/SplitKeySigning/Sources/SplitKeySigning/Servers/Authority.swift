@@ -108,7 +108,7 @@ public struct Authority: Sendable {
                 [404: (.notFound, "\(server.authority) does not know this login key; enrol again: dvs enrol")])
         }
         let text = try response.json(Challenge.self, from: server).challenge
-        guard let challenge = Hexadecimal.bytes(text), challenge.count == 32 else {
+        guard let challenge = ByteText.bytes(hexadecimal: text), challenge.count == 32 else {
             throw ProviderError(
                 .protocolError, "The challenge of \(server.authority) is not one of 32 bytes.")
         }

@@ -31,7 +31,7 @@ public struct PairingHelper: PairingComputing {
         defer { digits.withUnsafeMutableBytes { if let base = $0.baseAddress { explicit_bzero(base, $0.count) } } }
         let (status, output) = try await answer(to: Array("{\"multiply\": \"".utf8) + digits + Array("\"}\n".utf8))
         let answer = try? JSONDecoder().decode(Answer.self, from: Data(output))
-        guard status.isSuccess, let point = answer?.point.flatMap(Hexadecimal.bytes),
+        guard status.isSuccess, let point = answer?.point.flatMap { ByteText.bytes(hexadecimal: $0) },
             point.count == SplitKey.publicKeySize
         else {
             let problem = status.isSuccess ? "has not answered with a point" : "has failed (\(status))"

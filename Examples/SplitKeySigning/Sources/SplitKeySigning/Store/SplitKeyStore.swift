@@ -84,7 +84,8 @@ public struct SplitKeyStore: Sendable {
         guard stored.curve == G1Curve.bls12381.name else {
             throw ProviderError(unsupportedCurve: stored.curve)
         }
-        guard let publicKey = Hexadecimal.bytes(stored.publicKey), let token = Hexadecimal.bytes(stored.token),
+        guard let publicKey = ByteText.bytes(hexadecimal: stored.publicKey),
+            let token = ByteText.bytes(hexadecimal: stored.token),
             PIN.lengths.contains(stored.pinLength)
         else { throw Self.damaged("a member is not what it must be") }
         return try SplitKey(

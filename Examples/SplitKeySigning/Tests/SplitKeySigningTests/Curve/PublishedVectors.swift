@@ -1,3 +1,4 @@
+import CertificateProviding
 import FoundationEssentials
 import Testing
 
@@ -35,4 +36,4 @@ extension G1Curve {
 }
 
 /// The bytes of hexadecimal digits.
-func hex(_ text: String) throws -> [UInt8] { try #require(Hexadecimal.bytes(text)) }
+func hex(_ text: String) throws -> [UInt8] { try #require(ByteText.bytes(hexadecimal: text)) }

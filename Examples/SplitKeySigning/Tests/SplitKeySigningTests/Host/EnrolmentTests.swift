@@ -313,7 +313,7 @@ struct EnrolmentTests {
                 guard recorded.path == "/rps/v2/dvsregister" else { return nil }
                 if round.isMultiple(of: 2) {
                     let text = try servers.registration(recorded)
-                    var share = Hexadecimal.bytes(String(text.dropFirst(25).prefix(194))) ?? []
+                    var share = ByteText.bytes(hexadecimal: String(text.dropFirst(25).prefix(194))) ?? []
                     share[Int.random(in: 0..<97)] ^= 1 << UInt8.random(in: 0..<8)
                     return (200, try servers.registration(recorded, share: DisplayText.hexadecimal(share)))
                 }

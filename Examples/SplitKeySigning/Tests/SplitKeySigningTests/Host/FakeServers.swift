@@ -116,7 +116,7 @@ final class FakeServers: Exchange {
         let content = try Self.members(recorded.body)
         let scope = content["token"] == "code" ? "auth" : "dvs-auth"
         let identity = Array((identity ?? Self.identity(userID, scope)).utf8)
-        let a = try self.a(identity, Hexadecimal.bytes(content["publicKey"] ?? "") ?? [])
+        let a = try self.a(identity, ByteText.bytes(hexadecimal: content["publicKey"] ?? "") ?? [])
         var first = DisplayText.hexadecimal(try a.times(s1).bytes())
         if let share { first = share }
         let second = DisplayText.hexadecimal(try a.times(s2).bytes())
@@ -185,10 +185,11 @@ final class FakeServers: Exchange {
     /// V = −z·(s₁ + s₂)·(U + y·A): what the pairing says, to one who knows z.
     func isValid(_ signature: SignatureObject, at timestamp: UInt32) throws(ProviderError) -> Bool {
         let group = try G1Group.bls12381.get()
-        guard let identity = Hexadecimal.bytes(signature.mpinId),
-            let publicKey = Hexadecimal.bytes(signature.publicKey),
-            let u = Hexadecimal.bytes(signature.u), let v = Hexadecimal.bytes(signature.v),
-            let digest = Hexadecimal.bytes(signature.hash), let z = pairing.factors.withLock({ $0[publicKey] })
+        guard let identity = ByteText.bytes(hexadecimal: signature.mpinId),
+            let publicKey = ByteText.bytes(hexadecimal: signature.publicKey),
+            let u = ByteText.bytes(hexadecimal: signature.u), let v = ByteText.bytes(hexadecimal: signature.v),
+            let digest = ByteText.bytes(hexadecimal: signature.hash),
+            let z = pairing.factors.withLock({ $0[publicKey] })
         else { return false }
         let y = try SplitKeyScheme(group).challenge(u, digest, at: timestamp)
         let sum = try group.point(u, named: "u").plus(try a(identity, publicKey).times(y))
