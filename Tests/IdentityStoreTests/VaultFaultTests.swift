@@ -173,12 +173,15 @@ import Testing
         }
     }
 
-    @Test("On a full disk, a wrong passcode of a source is tried once, and the right one unlocks")
+    @Test("On a full disk, four wrong passcodes of a source are tried once each, and the right one unlocks")
     func aFullDiskDoesNotForgetAWrongPasscode() throws {
         try vault().create(passcode: passcode)
         disk.fill()
-        for _ in 0..<5 { #expect(try code { try vault().unlock(wrong, isAutomatic: true) } == .wrongPassword) }
-        #expect(try vault().attemptsLeft() == 9)
+        for number in 0..<12 {
+            let wrong = SecretBytes(utf8: "wrong \(number % 4)")
+            #expect(try code { try vault().unlock(wrong, isAutomatic: true) } == .wrongPassword)
+        }
+        #expect(try vault().attemptsLeft() == 6)
         try vault().unlock(passcode, isAutomatic: true)
         #expect(try vault().attemptsLeft() == 10)
     }
