@@ -22,15 +22,24 @@ extension LogonManager {
     /// - Throws: As ``storedIdentity()`` and ``obtainIdentity(_:)``; `expired` if the provider has only one that is over. Then
     ///   also in place of `pending`, `timedOut` and `operationNotAllowed` of the provider.
     public func identity(_ interaction: any UserInteraction) async throws(ProviderError) -> Identity {
+        try await identity(interaction) { _ in }
+    }
+
+    /// As ``identity(_:)``.
+    ///
+    /// - Parameter check: Looks at a provider without a usable stored identity before it is asked for one, and so before a person is.
+    package func identity(
+        _ interaction: any UserInteraction, checking check: ProviderCheck
+    ) async throws(ProviderError) -> Identity {
         try await exclusively { log throws(ProviderError) in
             let now = self.now()
             let identity: Identity
             if let stored = try await self.stored(&log) {
                 guard stored.hasExpired(at: now) else { return try await self.refreshed(stored, interaction, &log) }
                 identity = try await self.replacement(
-                    of: stored, because: "the stored identity has expired", at: now, interaction, &log)
+                    of: stored, because: "the stored identity has expired", at: now, interaction, &log, checking: check)
             } else {
-                identity = try await self.obtain(interaction, &log)
+                identity = try await self.obtain(interaction, &log, checking: check)
             }
             try identity.requireUnexpired(at: now)
             return identity

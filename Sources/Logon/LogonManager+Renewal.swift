@@ -52,7 +52,7 @@ extension LogonManager {
     /// Asks the provider of the stored identity, which the last decision is about, for another one.
     func replacement(
         of stored: Identity, because reason: String, at now: Date, _ interaction: any UserInteraction,
-        _ log: inout DecisionLog
+        _ log: inout DecisionLog, checking check: ProviderCheck = { _ in }
     ) async throws(ProviderError) -> Identity {
         guard let id = log.decisions.first(where: { $0.outcome == .identity })?.provider,
             let provider = providers.first(where: { $0.id == id })
@@ -60,6 +60,7 @@ extension LogonManager {
         do throws(ProviderError) {
             return try await sequence.obtain(from: provider, because: reason, &log) {
                 () throws(ProviderError) in
+                try await check(provider)
                 let identity = try await provider.getCertificate(interaction)
                 try identity.requireSuccession(to: stored, at: now)
                 return identity

@@ -169,8 +169,8 @@ extension LogonManager {
     }
 
     func obtain(
-        _ interaction: any UserInteraction, _ log: inout DecisionLog
+        _ interaction: any UserInteraction, _ log: inout DecisionLog, checking check: ProviderCheck = { _ in }
     ) async throws(ProviderError) -> Identity {
-        try await sequence.obtain(from: try await candidates(), interaction, &log)
+        try await sequence.obtain(from: try await candidates(), interaction, &log, checking: check)
     }
 }

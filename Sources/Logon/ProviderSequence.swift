@@ -1,4 +1,7 @@
-import CertificateProviding
+package import CertificateProviding
+
+/// Looks at a provider before it is asked for an identity. Throws if it is not to be asked.
+package typealias ProviderCheck = (any CertificateProvider) async throws(ProviderError) -> Void
 
 /// The configured providers, in the order in which they are asked. Each function asks them one thing, and records the results.
 struct ProviderSequence: Sendable {
@@ -91,8 +94,11 @@ struct ProviderSequence: Sendable {
     }
 
     /// Returns the identity of the first of these providers that obtains one.
+    ///
+    /// - Parameter check: Looks at each provider before it is asked. Its errors count as the provider's.
     func obtain(
-        from providers: [any CertificateProvider], _ interaction: any UserInteraction, _ log: inout DecisionLog
+        from providers: [any CertificateProvider], _ interaction: any UserInteraction, _ log: inout DecisionLog,
+        checking check: ProviderCheck = { _ in }
     ) async throws(ProviderError) -> Identity {
         var failures: [ProviderError] = []
         for (index, provider) in providers.enumerated() {
@@ -104,6 +110,7 @@ struct ProviderSequence: Sendable {
             }
             let start = uptime()
             do throws(ProviderError) {
+                try await check(provider)
                 let identity = try await provider.getCertificate(interaction)
                 log.append(provider.id, .get, .identity, since: start)
                 log.appendNotAsked(rest, .get, because: "'\(provider.id)' was chosen before")

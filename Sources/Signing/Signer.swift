@@ -32,7 +32,9 @@ public struct Signer: Sendable {
         _ identity: Identity, scheme: SignatureScheme? = nil, timeStamps: TimeStampServer? = nil,
         now: @escaping @Sendable () -> Date = { Date() }, executor: BlockingExecutor = .threads(maximum: 1)
     ) throws(ProviderError) {
-        try Self.requireUsable(identity.certificate, at: now())
+        do throws(ProviderError) { try Self.requireUsable(identity.certificate, at: now()) } catch {
+            throw error.attributed(to: identity.provenance.provider)
+        }
         // The certificate of an RSA key may permit one digest only.
         let library = OpenSSLLibrary()
         let schemes = identity.key.signatureSchemes.filter {

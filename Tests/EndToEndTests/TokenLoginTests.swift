@@ -155,6 +155,17 @@ import Testing
         #expect(try count("C_Initialize") == 1 && count("C_Finalize") == 1)
     }
 
+    @Test(
+        "For a signature with a configured PIN the token is looked at once, and logged in to once",
+        .enabled(if: !BuiltCommand.isPlugged))
+    func aSignatureLooksOnce() throws {
+        var signing = try arguments("sign", module: spy())
+        signing.insert(contentsOf: ["raw", "--out", sandbox.path + "/signature", sandbox.path + "/pin"], at: 2)
+        try sandbox.run(signing, with: variables(spied)).expect()
+        // Private keys with their public ones, certificates and issuers, and the key once more for the probe.
+        #expect(try [count("C_FindObjectsInit"), count("C_Login"), count("C_Sign")] == [6, 1, 2])
+    }
+
     @Test("After a signal the command closes its sessions", arguments: [SIGTERM, SIGINT, SIGHUP])
     func whatIsOpenAtASignalIsClosed(signal: Int32) throws {
         let process = try sandbox.start(

@@ -114,6 +114,23 @@ import Testing
         #expect(Set(manager.decisions.map(\.provider)) == Set(providers.map(\.id)))
     }
 
+    @Test("A provider is checked before it is asked for an identity, and not for one that it has stored")
+    func checks() async throws {
+        let providers = providers(3)
+        providers[1].stored(.success(try authority.issue("two", provider: Self.ids[1])))
+        let manager = try manager(providers)
+        let refusal = ProviderError(.certificateNotUsable, "Not usable.")
+        _ = try await manager.identity(NoUserInteraction()) { _ throws(ProviderError) in throw refusal }
+        providers[1].stored(.success(nil))
+        let error = await failure {
+            try await manager.identity(NoUserInteraction()) { provider throws(ProviderError) in
+                if provider.id == Self.ids[1] { throw refusal }
+            }
+        }
+        #expect(error?.code == .certificateNotUsable && error?.provider == Self.ids[1])
+        #expect(providers.map { $0.calls.contains("get") } == [true, false, false])
+    }
+
     @Test("If no provider has an identity, the error lists the reason of each")
     func listsWhatEveryProviderSaid() async throws {
         let providers = providers(2)

@@ -55,27 +55,24 @@ extension CommandContext {
         let interaction = self.interaction
         let manager = try await manager(try configuration(), unlocking: interaction)
         defer { log(manager.decisions) }
-        try await requireUsableOnTokens(of: manager)
-        return try Signer(try await manager.identity(interaction), scheme: scheme, timeStamps: timeStamps)
+        let identity = try await manager.identity(interaction, checking: requireUsableCertificate)
+        return try Signer(identity, scheme: scheme, timeStamps: timeStamps)
     }
 
     /// Throws if the certificate that a provider would choose cannot sign: before the PIN of its token is asked for. If the
     /// choice depends on the PIN, throws if none of the certificates can sign.
-    private func requireUsableOnTokens(of manager: LogonManager) async throws(ProviderError) {
-        for provider in try await manager.activeProviders() {
-            guard let list = await provider.listing?.listIdentities() else { continue }
-            let candidates = (try? list.choice?.get()).map { [$0] } ?? list.identities
-            // An identity of the store may be replaced by one that can sign.
-            let leaves = candidates.filter { $0.keyLocation != .store }.compactMap(\.certificateChain.first)
-            let refusals = leaves.compactMap { leaf in
-                let result = Result { () throws(ProviderError) in try Signer.requireUsable(leaf, at: Date())
-                }
-                if case .failure(let error) = result { return error } else { return nil as ProviderError? }
-            }
-            if let refusal = refusals.first, refusals.count == leaves.count {
-                throw refusal.attributed(to: provider.id)
+    private func requireUsableCertificate(of provider: any CertificateProvider) async throws(ProviderError) {
+        guard let list = await provider.listing?.listIdentities() else { return }
+        let candidates = (try? list.choice?.get()).map { [$0] } ?? list.identities
+        // An identity of the store may be replaced by one that can sign.
+        let leaves = candidates.filter { $0.keyLocation != .store }.compactMap(\.certificateChain.first)
+        var refusal: ProviderError?
+        for leaf in leaves {
+            do throws(ProviderError) { return try Signer.requireUsable(leaf, at: Date()) } catch {
+                refusal = refusal ?? error
             }
         }
+        if let refusal { throw refusal }
     }
 }
 
