@@ -47,6 +47,19 @@ import Testing
         #expect(try await key.signsDigestValidly())
     }
 
+    @Test("A key that is looked for by its public key signs one probe, and is not looked for again")
+    func aKeyIsLookedForOnce() async throws {
+        let identity = try FaultyModule.authority.get().issue("client")
+        let module = try FaultyModule.withIdentity(identity, asksEachTime: true)
+        let reference = KeyReference(publicKey: identity.key.publicKey, uri: "pkcs11:token=alpha;id=%01")
+        let store = try #require(module.provider().keyStore)
+        let key = try #require(try await store.key(for: reference, NoUserInteraction()))
+        let searches = module.calls("C_FindObjectsInit")
+        #expect(try await key.signsDigestValidly())
+        #expect(module.calls("C_FindObjectsInit") == searches)
+        #expect(module.calls("C_Sign") == 2 && module.control.confirmations() == 2)
+    }
+
     @Test func aKeyThatShowsItsModulusSignsNoProbe() async throws {
         let module = try FaultyModule.withIdentity(FaultyModule.rsaIdentity.get())
         #expect(try module.provider().getStoredCertificate() != nil)

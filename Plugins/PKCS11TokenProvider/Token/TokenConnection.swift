@@ -167,6 +167,11 @@ final class TokenConnection: Sendable {
         replace(key, for: publicKey, by: Key(key.found, others: key.others, isProven: true))
     }
 
+    /// Notes a key that was found by a signature, so that it is not looked for again.
+    func hasProven(_ found: TokenReader.PrivateKey, for publicKey: PublicKeyInfo) {
+        state.withLock { $0.keys[publicKey] = Key(found, others: [], isProven: true) }
+    }
+
     /// Passes on to the next key that may be the one that was looked for, since `key` is not. After the last one they
     /// are looked for anew: it may have been a bad signature only.
     /// - Returns: Whether there is another one.

@@ -50,6 +50,7 @@ struct TokenKeys: Sendable {
                         return try isPrivateHalf(key, of: publicKey, connection, session)
                     }.first
                     guard let privateKey else { return [] }
+                    connection.hasProven(privateKey, for: publicKey)
                     return [try tokenKey(privateKey, publicKey, connection, session)]
                 }
             }
