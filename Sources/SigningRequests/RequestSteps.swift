@@ -178,10 +178,10 @@ package struct RequestSteps: Sendable {
     static let repetition = "the data was signed in the last day, and no person approves it again"
 
     /// Whether a reply with these items can be opened, if it must be.
-    package func fits(_ items: [RequestURL.Item], _ address: ReplyAddress, room: Int = 0) -> Bool {
+    package func fits(_ items: @autoclosure () -> [RequestURL.Item], _ address: ReplyAddress, room: Int = 0) -> Bool {
         guard isHandler else { return true }
         let reply = RequestURL(
-            scheme: address.scheme, host: address.host, items: [.init("status", "success")] + items)
+            scheme: address.scheme, host: address.host, items: [.init("status", "success")] + items())
         return reply.text.utf8.count + room <= ReplyOpener.longestURL
     }
 
