@@ -1,13 +1,11 @@
 package import CertificateProviding
 import Glibc
 import PDFUpdate
-import Synchronization
 
 /// A temporary file without a name that holds content until its signature is there: the size of the content is written before it.
 package final class ContentSpool: Sendable {
     private let descriptor: Int32
     private let directory: String
-    private let written = Mutex(0)
 
     /// Creates the file. No other process can open it.
     ///
@@ -25,7 +23,7 @@ package final class ContentSpool: Sendable {
     deinit { close(descriptor) }
 
     /// The number of bytes.
-    package var count: Int { written.withLock(\.self) }
+    package var count: Int { lseek(descriptor, 0, SEEK_END) }
 
     /// Adds bytes. Blocks.
     ///
@@ -37,7 +35,6 @@ package final class ContentSpool: Sendable {
             if count < 0, errno == EINTR { continue }
             guard count > 0 else { throw Self.failure(directory) }
             rest = UnsafeRawBufferPointer(rebasing: rest.dropFirst(count))
-            written.withLock { $0 += count }
         }
     }
 

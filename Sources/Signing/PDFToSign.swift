@@ -17,36 +17,43 @@ public struct PDFSignatureDetails: Sendable {
 }
 
 /// A PDF whose structure has been read: it can be signed. No key was needed for that.
+///
+/// It has the bytes that were read. A file that changes later is not signed unseen.
 public struct PDFToSign: Sendable {
-    let content: SigningContent
-    let request: PDFSignatureRequest
-    /// How many pages the document says that it has; `nil` if it does not say so in a usual way.
-    package let claimedPages: Int?
-    /// The bytes that came from a pipe, for as long as `content` is read.
+    let document: SignableDocument
+    private let memory: SigningContent
+    /// The bytes of a file or pipe.
     private let spool: ContentSpool?
 
-    /// Reads what a signature needs of a document. Blocks.
+    /// Reads a document, and what a signature needs of it. Blocks.
     ///
     /// - Parameters:
+    ///   - content: A copy of a file or pipe is made, in a temporary file without a name.
     ///   - details: Of the signature.
     ///   - hasTimeStamp: Whether it will have a time stamp; a field of the document may require one.
-    ///   - directory: For a temporary file that holds content from a pipe.
+    ///   - directory: For the temporary file.
     /// - Throws: `documentNotSignable` with the reason; `malformedData` for a document that other programs would have to repair;
     ///   `storeReadFailed` and `storeWriteFailed`.
     public init(
         _ content: SigningContent, _ details: PDFSignatureDetails = .init(), hasTimeStamp: Bool,
         directory: String = "/tmp"
     ) throws(ProviderError) {
-        request = PDFSignatureRequest(
+        let request = PDFSignatureRequest(
             field: details.field, reason: details.reason, location: details.location, hasTimeStamp: hasTimeStamp)
-        if let source = try content.pdfSource() {
-            (self.content, spool) = (content, nil)
-            claimedPages = try SignableDocument(source, request).claimedPages
+        if let bytes = content.memory {
+            (memory, spool) = (content, nil)
+            document = try SignableDocument(PDFSource(bytes), request)
         } else {
             let spool = try ContentSpool(in: directory)
             try content.read { piece throws(ProviderError) in try spool.append(piece) }
-            (self.content, self.spool) = (spool.content(), spool)
-            claimedPages = try SignableDocument(try spool.pdfSource(), request).claimedPages
+            (memory, self.spool) = (SigningContent([]), spool)
+            document = try SignableDocument(try spool.pdfSource(), request)
         }
     }
+
+    /// The bytes, from their start. Valid as long as this.
+    var content: SigningContent { spool?.content() ?? memory }
+
+    /// How many pages the document says that it has; `nil` if it does not say so in a usual way.
+    package var claimedPages: Int? { document.claimedPages }
 }

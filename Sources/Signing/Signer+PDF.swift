@@ -17,32 +17,24 @@ extension Signer {
         of document: [UInt8], _ details: PDFSignatureDetails = .init()
     ) async throws(ProviderError) -> [UInt8] {
         let pdf = try PDFToSign(SigningContent(document), details, hasTimeStamp: timeStamps != nil)
-        return document + (try await pdfUpdate(of: pdf, hold: { _ in }, source: { PDFSource(document) }))
+        return document + (try await pdfUpdate(of: pdf))
     }
 
-    /// Writes a PDF with a signature. The document is copied into a temporary file without a name until the signature is there.
+    /// Writes a PDF with a signature.
     ///
-    /// - Parameters:
-    ///   - spool: Holds the document, so that the bytes that are signed are written, even if the file changes.
-    ///   - write: Writes bytes to the result, after all that can fail.
+    /// - Parameter write: Writes bytes to the result, after all that can fail.
     package func signPDF(
-        _ pdf: PDFToSign, spool: ContentSpool,
-        write: @escaping @Sendable (UnsafeRawBufferPointer) throws(ProviderError) -> Void
+        _ pdf: PDFToSign, write: @escaping @Sendable (UnsafeRawBufferPointer) throws(ProviderError) -> Void
     ) async throws(ProviderError) {
-        let update = try await pdfUpdate(
-            of: pdf, hold: { (piece) throws(ProviderError) in try spool.append(piece) },
-            source: { () throws(ProviderError) in try spool.pdfSource() })
+        let update = try await pdfUpdate(of: pdf)
         try await executor.run { () throws(ProviderError) in
-            try spool.content().read(write)
+            try pdf.content.read(write)
             try SigningContent(update).read(write)
         }
     }
 
-    /// Reads the document once, signs it, and returns what follows it.
-    private func pdfUpdate(
-        of pdf: PDFToSign, hold: @escaping @Sendable (UnsafeRawBufferPointer) throws(ProviderError) -> Void,
-        source: @escaping @Sendable () throws(ProviderError) -> PDFSource
-    ) async throws(ProviderError) -> [UInt8] {
+    /// Signs a document, and returns what follows it.
+    private func pdfUpdate(of pdf: PDFToSign) async throws(ProviderError) -> [UInt8] {
         guard scheme != .ed25519 else {
             throw ProviderError(
                 .unsupportedAlgorithm,
@@ -56,15 +48,9 @@ extension Signer {
         let (algorithm, date) = (signer.digestAlgorithm, now())
         let (update, digest) = try await executor.run {
             () throws(ProviderError) -> (PDFSignatureUpdate, [UInt8]) in
-            var update: PDFSignatureUpdate?
-            let digest = try pdf.content.digest(by: algorithm, copy: hold) { () throws(ProviderError) in
-                let new = try PDFSignatureUpdate(
-                    of: try SignableDocument(try source(), pdf.request), date: date, room: room)
-                update = new
-                return Array(new.bytes[..<new.contents.lowerBound]) + new.bytes[new.contents.upperBound...]
-            }
-            guard let update else { throw ProviderError(.internal, "The PDF has no update. Report this.") }
-            return (update, digest)
+            let update = try PDFSignatureUpdate(of: pdf.document, date: date, room: room)
+            let rest = update.bytes[..<update.contents.lowerBound] + update.bytes[update.contents.upperBound...]
+            return (update, try pdf.content.digest(by: algorithm, rest: Array(rest)))
         }
         return try update.filled(
             with: try await signature(by: signer, ofDigest: digest, attributes: attributes).derRepresentation())

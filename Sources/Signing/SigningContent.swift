@@ -1,7 +1,6 @@
 package import CertificateProviding
 import Crypto
 import Glibc
-import PDFUpdate
 
 /// Content to sign. It is read once, from the start to the end, in pieces: it need not fit into memory, and may come from a pipe.
 public struct SigningContent: Sendable {
@@ -57,12 +56,11 @@ public struct SigningContent: Sendable {
     ///
     /// - Parameters:
     ///   - copy: Gets each piece too.
-    ///   - rest: Bytes that follow the content, once it has been read.
+    ///   - rest: Bytes that follow the content.
     /// - Throws: As ``read(_:)``.
     package func digest(
         by algorithm: DigestAlgorithm,
-        copy: (UnsafeRawBufferPointer) throws(ProviderError) -> Void = { _ in },
-        rest: () throws(ProviderError) -> [UInt8] = { [] }
+        copy: (UnsafeRawBufferPointer) throws(ProviderError) -> Void = { _ in }, rest: [UInt8] = []
     ) throws(ProviderError) -> [UInt8] {
         switch algorithm {
         case .sha256: try digest(SHA256(), copy, rest)
@@ -73,27 +71,19 @@ public struct SigningContent: Sendable {
 
     private func digest(
         _ function: some HashFunction, _ copy: (UnsafeRawBufferPointer) throws(ProviderError) -> Void,
-        _ rest: () throws(ProviderError) -> [UInt8]
+        _ rest: [UInt8]
     ) throws(ProviderError) -> [UInt8] {
         var function = function
         try read { piece throws(ProviderError) in
             function.update(bufferPointer: piece)
             try copy(piece)
         }
-        function.update(data: try rest())
+        function.update(data: rest)
         return Array(function.finalize())
     }
 
-    /// The content as a document that is read in any order; `nil` for content from a pipe.
-    ///
-    /// - Throws: `malformedData`.
-    func pdfSource() throws(ProviderError) -> PDFSource? {
-        switch source {
-        case .bytes(let bytes): return PDFSource(bytes)
-        case .descriptor(let descriptor, _):
-            return lseek(descriptor, 0, SEEK_CUR) == 0 ? try PDFSource(fileDescriptor: descriptor) : nil
-        }
-    }
+    /// The bytes of content that is in memory.
+    var memory: [UInt8]? { if case .bytes(let bytes) = source { bytes } else { nil } }
 
     /// The most that is read of content that must be in memory, in bytes: for keys that take no digest.
     package static let maximumInMemory = 64 << 20
@@ -102,7 +92,7 @@ public struct SigningContent: Sendable {
     ///
     /// - Throws: `unsupportedAlgorithm` for more than ``maximumInMemory``; as ``read(_:)``.
     package func bytes() throws(ProviderError) -> [UInt8] {
-        if case .bytes(let bytes) = source { return bytes }
+        if let memory { return memory }
         var all: [UInt8] = []
         try read { piece throws(ProviderError) in
             guard all.count + piece.count <= Self.maximumInMemory else {

@@ -1,7 +1,7 @@
 public import CertificateProviding
 import Glibc
 
-/// A file that the user has named for input, or stdin, which is read whole.
+/// A file that the user has named for input, or stdin.
 public struct InputFile: Sendable {
     private let path: String?
     /// Its name, for messages.
@@ -32,9 +32,7 @@ public struct InputFile: Sendable {
     ///
     /// - Throws: `fileNotFound`, `storeReadFailed`.
     package func prefix(_ count: Int) throws(ProviderError) -> [UInt8] {
-        let descriptor =
-            path.map { open($0, O_RDONLY | O_CLOEXEC | O_NOCTTY) } ?? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
-        guard descriptor >= 0 else { throw failure(errno) }
+        let descriptor = try open()
         defer { close(descriptor) }
         var bytes: [UInt8] = []
         let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 16, alignment: 16)
@@ -47,6 +45,16 @@ public struct InputFile: Sendable {
             bytes.append(contentsOf: buffer[..<size])
         }
         return bytes
+    }
+
+    /// Opens the file. The caller closes the descriptor.
+    ///
+    /// - Throws: `fileNotFound`, `storeReadFailed`.
+    package func open() throws(ProviderError) -> Int32 {
+        let descriptor =
+            path.map { Glibc.open($0, O_RDONLY | O_CLOEXEC | O_NOCTTY) } ?? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
+        guard descriptor >= 0 else { throw failure(errno) }
+        return descriptor
     }
 
     private func failure(_ code: Int32) -> ProviderError {

@@ -59,6 +59,19 @@ import Testing
         try expectValid("piped.pdf", from: "contract.pdf")
     }
 
+    @Test("Each of several documents takes one descriptor")
+    func manyDocuments() throws {
+        try sandbox.shell(
+            #"""
+            cd "$1" && mkdir many signed && for number in $(seq 100); do cp contract.pdf "many/$number.pdf"; done
+            # Without the descriptors of the tests beside this one.
+            python3 -c 'import os, resource, sys; os.closerange(3, 65536); resource.setrlimit(resource.RLIMIT_NOFILE, (150, 150))
+            os.execv(sys.argv[1], sys.argv[1:])' "$CERTPROV" sign pdf many/*.pdf --out-dir signed \
+                --provider pkcs12 --set "path=$2" --set password-source=env:P12_PASSWORD
+            """#, sandbox.path, Fixtures.path("ec.p12")
+        ).expect(stdout: "signed/100.pdf")
+    }
+
     @Test("A document that cannot be signed is refused before a password is asked for, and there is no output")
     func refusals() throws {
         let path = sandbox.path

@@ -1,5 +1,6 @@
 import CertificateProviding
 import Foundation
+import PDFUpdate
 import SignedData
 import Synchronization
 import TestSupport
@@ -215,6 +216,22 @@ import Testing
         }
         let refused = try Signer(authority.issue("signer"), timeStamps: stamps.server("other-nonce"))
         #expect(await code { try await refused.signedPDF(of: TestPDF.bytes) } == .protocolError)
+    }
+
+    @Test("A PDF is signed as it was checked, whatever happens to its file before the signature")
+    func aPDFThatChanges() async throws {
+        let folder = try TemporaryDirectory()
+        let path = try folder.write(TestPDF.bytes, to: "contract.pdf")
+        let file = open(path, O_RDONLY | O_CLOEXEC)
+        defer { close(file) }
+        let content = SigningContent(descriptor: file, name: path)
+        let pdf = try PDFToSign(content, hasTimeStamp: false, directory: folder.path)
+        try #require(truncate(path, 0) == 0)
+        let signed = Mutex<[UInt8]>([])
+        try await Signer(authority.issue("signer")).signPDF(pdf) { bytes in signed.withLock { $0 += bytes } }
+        let result = signed.withLock(\.self)
+        #expect(result.starts(with: TestPDF.bytes))
+        #expect(PDFSignature(ofWhole: result, after: TestPDF.bytes.count) != nil)
     }
 
     @Test("Content that cannot be read is an error; too much for a key that takes no digest as well")

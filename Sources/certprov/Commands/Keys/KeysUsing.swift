@@ -1,7 +1,6 @@
 import ArgumentParser
 import CertificateProviding
 import FoundationEssentials
-import Glibc
 import NamedKeys
 import Signing
 import Terminal
@@ -129,25 +128,15 @@ struct KeysSign: AsyncParsableCommand {
             let found = try await keys.pair(named: name)
             let algorithm = hash.flatMap { Self.hashes[$0] }
             let scheme = try found.scheme(algorithm)
-            let path = file == "-" ? nil : file
-            let descriptor = try path.map { path throws(ProviderError) in try Self.open(path) }
-            defer { if let descriptor { close(descriptor) } }
-            let content = SigningContent(descriptor: descriptor ?? STDIN_FILENO, name: path ?? "stdin")
-            let signature = try await keys.sign(content, with: name, hash: algorithm, context.interaction)
+            let input = try SignedInput(file)
+            defer { withExtendedLifetime(input) {} }
+            let signature = try await keys.sign(input.content, with: name, hash: algorithm, context.interaction)
             let base64 = Data(signature).base64EncodedString()
             let document = SignatureDocument(
                 name: name.description, scheme: scheme.description, signature: base64)
             try context.show(document) { base64 + "\n" }
             return .done
         }
-    }
-
-    private static func open(_ path: String) throws(ProviderError) -> Int32 {
-        let descriptor = Glibc.open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY)
-        if descriptor >= 0 { return descriptor }
-        throw ProviderError(
-            errno == ENOENT ? .fileNotFound : .storeReadFailed,
-            "\(path.withVisibleControls) cannot be read: \(errorText(errno)).")
     }
 }
 

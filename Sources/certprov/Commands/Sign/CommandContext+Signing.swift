@@ -10,11 +10,11 @@ extension CommandContext {
     ///
     /// - Parameters:
     ///   - extension: Of the results in `--out-dir`.
-    ///   - prepare: Looks at one file, and gets a directory for temporary files.
+    ///   - prepare: Reads one file as far as that is possible without the key. Gets a directory for temporary files.
     ///   - sign: Writes the signature of one file. The bytes that it has written become the output when it returns.
     func sign<Prepared>(
         _ files: SignedFiles, _ scheme: SchemeOption, timeStamps: TimeStampServer?, extension: String,
-        prepare: (SigningContent, String) throws(ProviderError) -> Prepared,
+        prepare: (SignedInput, String) throws(ProviderError) -> Prepared,
         _ sign: (Signer, Prepared, SignedOutput) async throws(ProviderError) -> Void
     ) async throws(ProviderError) -> ExitStatus {
         // Whatever is wrong with these is found before a person is asked.
@@ -26,15 +26,17 @@ extension CommandContext {
                 throw jobs.count > 1 ? error.about(job.name) : error
             }
         }
-        var prepared: [Prepared] = []
+        var waiting: [(job: SigningJob, prepared: Prepared)] = []
         for job in jobs {
-            prepared.append(
-                try await about(job) { () throws(ProviderError) in
-                    try prepare(job.content, job.directory)
-                })
+            let input = try SignedInput(job.path)
+            try input.check(job.file)
+            let prepared = try await about(job) { () throws(ProviderError) in try prepare(input, job.directory) }
+            waiting.append((job, prepared))
         }
         let signer = try await signer(scheme.value, timeStamps)
-        for (job, prepared) in zip(jobs, prepared) {
+        // A temporary copy goes with its signature.
+        waiting.reverse()
+        while let (job, prepared) = waiting.popLast() {
             try await about(job) { () async throws(ProviderError) in
                 let output = try job.output()
                 try await sign(signer, prepared, output)
@@ -85,20 +87,52 @@ extension ProviderError {
     }
 }
 
-/// A file to sign, open, and the place for its signature.
-private final class SigningJob {
-    let name: String
-    let file: OutputFile?
+/// A file to sign, or stdin, open. Closed with the last reference.
+final class SignedInput: Sendable {
     private let descriptor: Int32
+    private let name: String
 
-    /// Opens the inputs and checks the outputs.
+    init(_ path: String?) throws(ProviderError) {
+        let file = InputFile(path)
+        (descriptor, name) = (try file.open(), file.name)
+    }
+
+    deinit { close(descriptor) }
+
+    /// Valid as long as this.
+    var content: SigningContent { SigningContent(descriptor: descriptor, name: name) }
+
+    fileprivate func check(_ output: OutputFile?) throws(ProviderError) {
+        var (own, other) = (stat(), stat())
+        guard fstat(descriptor, &own) == 0, own.st_mode & S_IFMT != S_IFDIR else {
+            throw ProviderError(.storeReadFailed, "\(name) is a directory; name the files in it.")
+        }
+        guard let output else { return }
+        if stat(output.path, &other) == 0, own.st_dev == other.st_dev, own.st_ino == other.st_ino {
+            throw ProviderError(
+                .usage,
+                "\(output.path.withVisibleControls) is the file to sign, which is not replaced; name another one with --out."
+            )
+        }
+        try output.check()
+    }
+}
+
+/// A file to sign, and the place for its signature.
+private struct SigningJob {
+    /// `nil` for stdin.
+    let path: String?
+    let file: OutputFile?
+
+    private init(_ input: String?, _ file: OutputFile?) { (path, self.file) = (input == "-" ? nil : input, file) }
+
     static func all(_ files: SignedFiles, extension: String) throws(ProviderError) -> [SigningJob] {
         if files.out == nil, files.outDir == nil, Console.isOutputWatched {
             throw ProviderError(
                 .usage, "The signature is binary, and stdout is a terminal; name a file with --out.")
         }
         guard let directory = files.outDir else {
-            return [try SigningJob(files.inputs.first, files.out.map { OutputFile(path: $0, replacing: files.force) })]
+            return [SigningJob(files.inputs.first, files.out.map { OutputFile(path: $0, replacing: files.force) })]
         }
         var paths: Set<String> = []
         return try files.inputs.map { input throws(ProviderError) in
@@ -110,43 +144,11 @@ private final class SigningJob {
                     "Two files would be written to \(path.withVisibleControls); sign them one after the other, with --out."
                 )
             }
-            return try SigningJob(input, OutputFile(path: path, replacing: files.force))
+            return SigningJob(input, OutputFile(path: path, replacing: files.force))
         }
     }
 
-    private init(_ input: String?, _ file: OutputFile?) throws(ProviderError) {
-        self.file = file
-        if let input, input != "-" {
-            name = input
-            descriptor = open(input, O_RDONLY | O_CLOEXEC)
-        } else {
-            name = "stdin"
-            descriptor = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
-        }
-        guard descriptor >= 0 else {
-            let code = errno
-            throw ProviderError(
-                code == ENOENT ? .fileNotFound : .storeReadFailed,
-                "\(name.withVisibleControls) cannot be read: \(errorText(code)).")
-        }
-        var (own, other) = (stat(), stat())
-        guard fstat(descriptor, &own) == 0, own.st_mode & S_IFMT != S_IFDIR else {
-            throw ProviderError(
-                .storeReadFailed, "\(name.withVisibleControls) is a directory; name the files in it.")
-        }
-        guard let file else { return }
-        if stat(file.path, &other) == 0, own.st_dev == other.st_dev, own.st_ino == other.st_ino {
-            throw ProviderError(
-                .usage,
-                "\(file.path.withVisibleControls) is the file to sign, which is not replaced; name another one with --out."
-            )
-        }
-        try file.check()
-    }
-
-    deinit { if descriptor >= 0 { close(descriptor) } }
-
-    var content: SigningContent { SigningContent(descriptor: descriptor, name: name) }
+    var name: String { path ?? "stdin" }
 
     /// A directory on the output's file system.
     var directory: String { file?.directory ?? getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp" }
@@ -172,12 +174,7 @@ struct SignedOutput: Sendable {
     /// Adds bytes.
     ///
     /// - Throws: `storeWriteFailed`.
-    func write(_ bytes: [UInt8]) throws(ProviderError) {
-        let result = bytes.withUnsafeBytes { bytes in
-            Result { () throws(ProviderError) in try append(bytes) }
-        }
-        try result.get()
-    }
+    func write(_ bytes: [UInt8]) throws(ProviderError) { try SigningContent(bytes).read(append) }
 
     fileprivate func finish() throws(ProviderError) { try file?.finish() }
 }

@@ -26,12 +26,12 @@ struct SignCMS: AsyncParsableCommand {
             let server = try timeStamps.server(context)
             return try await context.sign(
                 files, scheme, timeStamps: server, extension: attached ? "p7m" : "p7s",
-                prepare: { content, _ in content }
+                prepare: { input, _ in input }
             ) {
-                signer, content, output throws(ProviderError) in
-                guard attached else { return try output.write(try await signer.detachedCMS(of: content)) }
+                signer, input, output throws(ProviderError) in
+                guard attached else { return try output.write(try await signer.detachedCMS(of: input.content)) }
                 let spool = try ContentSpool(in: output.directory)
-                try await signer.attachedCMS(of: content, spool: spool, write: output.append)
+                try await signer.attachedCMS(of: input.content, spool: spool, write: output.append)
             }
         }
     }

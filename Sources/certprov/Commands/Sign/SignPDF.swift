@@ -37,11 +37,11 @@ struct SignPDF: AsyncParsableCommand {
             let details = PDFSignatureDetails(field: field, reason: reason, location: location)
             return try await context.sign(
                 files, scheme, timeStamps: server, extension: "",
-                prepare: { content, directory throws(ProviderError) in
-                    try PDFToSign(content, details, hasTimeStamp: server != nil, directory: directory)
+                prepare: { input, directory throws(ProviderError) in
+                    try PDFToSign(input.content, details, hasTimeStamp: server != nil, directory: directory)
                 }
             ) { signer, pdf, output throws(ProviderError) in
-                try await signer.signPDF(pdf, spool: try ContentSpool(in: output.directory), write: output.append)
+                try await signer.signPDF(pdf, write: output.append)
             }
         }
     }

@@ -19,10 +19,9 @@ struct SignRaw: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(ProviderError) in
-            try await context.sign(files, scheme, timeStamps: nil, extension: "sig", prepare: { content, _ in content })
-            {
-                signer, content, output throws(ProviderError) in
-                try output.write(try await signer.rawSignature(of: content))
+            try await context.sign(files, scheme, timeStamps: nil, extension: "sig", prepare: { input, _ in input }) {
+                signer, input, output throws(ProviderError) in
+                try output.write(try await signer.rawSignature(of: input.content))
             }
         }
     }
