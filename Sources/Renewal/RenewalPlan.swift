@@ -28,7 +28,7 @@ package struct RenewalPlan: Sendable {
 
     /// The minimum time between two updates that a provider announces.
     static let updateInterval = Duration.seconds(60)
-    /// The same for a source on this host.
+    /// The same for a source on this host, and the time between two looks at the store.
     static let localInterval = Duration.seconds(2)
 
     package init(_ schedule: RenewalSchedule, backoff: RenewalBackoff = RenewalBackoff()) {

@@ -64,11 +64,13 @@ public final class RenewingIdentity: Service {
         _ identity: Identity, of manager: LogonManager, backoff: RenewalBackoff = RenewalBackoff(),
         environment: RenewalEnvironment = RenewalEnvironment(), install: @escaping Install = { _ in }
     ) {
-        self.init(identity, .manager({ manager }) { await manager.shutdown() }, backoff, environment, install)
+        self.init(
+            identity, .manager({ manager }) { await manager.shutdown() }, backoff, environment, Self.probing(install))
     }
 
     /// - Parameters:
     ///   - manager: Returns the manager to use now: after a new configuration it is another one.
+    ///   - install: As for the others. It lets the key sign.
     ///   - shutdown: Shuts down all that there are.
     package convenience init(
         _ identity: Identity, managedBy manager: @escaping @Sendable () -> LogonManager,
@@ -86,7 +88,15 @@ public final class RenewingIdentity: Service {
         policy: RenewalPolicy = RenewalPolicy(), backoff: RenewalBackoff = RenewalBackoff(),
         environment: RenewalEnvironment = RenewalEnvironment(), install: @escaping Install = { _ in }
     ) {
-        self.init(identity, .provider(provider, policy, executor), backoff, environment, install)
+        self.init(identity, .provider(provider, policy, executor), backoff, environment, Self.probing(install))
+    }
+
+    /// Lets the key sign before `install` gets the identity, which need not do so.
+    private static func probing(_ install: @escaping Install) -> Install {
+        { identity throws(ProviderError) in
+            try await identity.verifyPossession()
+            try await install(identity)
+        }
     }
 
     private init(
@@ -167,7 +177,7 @@ public final class RenewingIdentity: Service {
         inForce = inForce.map { _ in nil }
         var watch = FileWatch<[FileStamp?]>()
         while !Task.isCancelled {
-            do { try await environment.look(SourceWatch.interval) } catch { return }
+            do { try await environment.look(RenewalPlan.localInterval) } catch { return }
             let seen = await source.lookAtStore()
             guard watch.isDue(seen, inForce: inForce) else { continue }
             do throws(ProviderError) {
@@ -186,23 +196,20 @@ public final class RenewingIdentity: Service {
 
     /// Takes the stored identity, if it is another one.
     private func takeStored() async throws(ProviderError) {
-        func other() async throws(ProviderError) -> Identity? {
-            let stored = try await source.stored()
-            return stored?.isSame(as: current, withChain: true) == false ? stored : nil
-        }
         // Most changes are the service's own, or of another identity: they must not refuse a renewal.
-        guard try await other() != nil else { return }
+        let former = current
+        guard let stored = try await source.stored(), !stored.isSame(as: former, withChain: true) else { return }
         try begin()
         defer { end() }
-        guard let identity = try await other() else { return }
-        try await take(identity, "identity taken from the store")
+        // A renewal that has ended since may have stored a newer one.
+        guard current.isSame(as: former, withChain: true) else { throw Self.isBusy }
+        try await take(stored, "identity taken from the store")
         metrics.count(.renewed)
     }
 
     /// Puts an identity into use. Its plan begins with it.
     private func take(_ identity: Identity, _ event: Logger.Message) async throws(ProviderError) {
         try checkValidity(of: identity)
-        try await identity.verifyPossession()
         try await install(identity)
         let schedule = source.schedule(identity)
         let taken = environment.moment
@@ -312,11 +319,11 @@ public final class RenewingIdentity: Service {
             defer { state.isBusy = true }
             return !state.isBusy
         }
-        guard isFree else {
-            throw ProviderError(
-                .operationNotAllowed, "A renewal is in progress; wait until it has finished.")
-        }
+        guard isFree else { throw Self.isBusy }
     }
+
+    private static let isBusy = ProviderError(
+        .operationNotAllowed, "A renewal is in progress; wait until it has finished.")
 
     private func end() {
         state.withLock { $0.isBusy = false }

@@ -272,6 +272,24 @@ import Testing
         await host.end()
     }
 
+    @Test("The key of a new identity signs one probe before it is in use")
+    func aNewKeySignsOnce() async throws {
+        let host = try await ReloadHost(.properties, ["ApplicationId": nil])
+        let renewal = try await host.logon.renewingIdentity()
+        let signatures = BlockingMutex(0)
+        let issued = try host.authority.issue("next")
+        let next = try issued.with(
+            TestKey(issued.key) { message, scheme throws(ProviderError) in
+                signatures.withLock { $0 += 1 }
+                return try await issued.key.signature(for: message, using: scheme)
+            })
+        host.maker.state.withLock { $0.identities["a"] = next }
+        try await renewal.renew()
+        #expect(try await host.logon.credentials().current.identity.certificate == next.certificate)
+        #expect(signatures.withLock(\.self) == 1)
+        await host.end()
+    }
+
     /// The announcements of the provider that counts now, and the end of all of them with the service.
     @Test func theRenewalFollowsTheNewProvider() async throws {
         let host = try await ReloadHost(.properties, ["ApplicationId": nil])
