@@ -17,7 +17,12 @@ package final class PEMFileProvider: CertificateProvider {
     private let usage: IdentityUsage
     /// The name of the record.
     private let recordName: String
-    private let watch: SourceWatch
+
+    /// The files, with the pair that they have, unless the key is in a key store.
+    private typealias Loaded = (contents: PEMContents, pair: PEMContents.Pair?)
+    /// Reads the files without a prompt.
+    private let load: @Sendable () throws(ProviderError) -> Loaded
+    private let watch: SourceWatch<Loaded>
 
     /// Creates a provider. Reads no file yet.
     ///
@@ -46,19 +51,15 @@ package final class PEMFileProvider: CertificateProvider {
         self.usage = usage
         recordName = StoredIdentity.name(
             distinguishedBy: [certificate, parameters.text(Parameter.key) ?? ""] + usage.distinguishingProperties)
-        watch = SourceWatch(environment) {
-            source.stamps()
-        } read: {
-            do throws(ProviderError) {
-                let contents = try source.read()
-                guard contents.keys != nil else { return .ready }
-                let password = try Self.password(contents, passwordSource, environment.secrets)
-                _ = try contents.pair(password, for: usage, at: environment.now())
-                return .ready
-            } catch {
-                return .unreadable
-            }
+        let load = { @Sendable () throws(ProviderError) -> Loaded in
+            let contents = try source.read()
+            guard contents.keys != nil else { return (contents, nil) }
+            var password: SecretBytes?
+            if contents.needsPassword, let passwordSource { password = try environment.secrets.read(passwordSource) }
+            return (contents, try contents.pair(password, for: usage, at: environment.now()))
         }
+        self.load = load
+        watch = SourceWatch(environment, stamps: { source.stamps() }, read: load)
     }
 
     /// Announces changes of the files.
@@ -102,7 +103,8 @@ package final class PEMFileProvider: CertificateProvider {
                         interaction: interaction)
                 }
                 identity = try await environment.executor.run { [self, password] () throws(ProviderError) in
-                    try fileIdentity(contents, password)
+                    let pair = try contents.pair(password, for: usage, at: environment.now())
+                    return try self.identity(contents, pair.key, pair.chain)
                 }
             }
             try await identity.verifyPossession()
@@ -129,9 +131,9 @@ package final class PEMFileProvider: CertificateProvider {
         do throws(ProviderError) {
             guard let record = try environment.storage.record(named: recordName) else { return nil }
             _ = try InUseRecord.format.content(of: record)
-            let contents = try source.read()
-            let identity = try unattended(contents)
-            watch.use(contents.stamps)
+            let loaded = if let taken = watch.take(source.stamps()) { taken } else { try load() }
+            let identity = try unattended(loaded)
+            watch.use(loaded.contents.stamps)
             return identity
         } catch {
             throw named(onItsWay(error)).attributed(to: id)
@@ -141,9 +143,9 @@ package final class PEMFileProvider: CertificateProvider {
     /// Returns the identity of the files without a prompt, in use or not, and remarks about the files.
     func look() throws(ProviderError) -> (Identity, remarks: [String]) {
         do throws(ProviderError) {
-            let contents = try source.read()
-            let identity = try unattended(contents)
-            return (identity, [contents.warning, source.remark(about: identity)].compactMap(\.self))
+            let loaded = try load()
+            let identity = try unattended(loaded)
+            return (identity, [loaded.contents.warning, source.remark(about: identity)].compactMap(\.self))
         } catch {
             throw named((try? isInUse()) == true ? onItsWay(error) : error)
         }
@@ -169,13 +171,6 @@ package final class PEMFileProvider: CertificateProvider {
     /// - Throws: `storeReadFailed`.
     func isInUse() throws(ProviderError) -> Bool { try environment.storage.record(named: recordName) != nil }
 
-    private func fileIdentity(
-        _ contents: PEMContents, _ password: SecretBytes?
-    ) throws(ProviderError) -> Identity {
-        let pair = try contents.pair(password, for: usage, at: environment.now())
-        return try identity(contents, pair.key, pair.chain)
-    }
-
     private func identity(
         _ contents: PEMContents, _ key: any IdentityKey, _ chain: [X509Certificate]
     ) throws(ProviderError) -> Identity {
@@ -185,10 +180,10 @@ package final class PEMFileProvider: CertificateProvider {
     }
 
     /// Returns the identity without a prompt.
-    private func unattended(_ contents: PEMContents) throws(ProviderError) -> Identity {
-        guard case .keyStore(let uri, let store)? = source.key else {
-            return try fileIdentity(contents, try Self.password(contents, passwordSource, environment.secrets))
-        }
+    private func unattended(_ loaded: Loaded) throws(ProviderError) -> Identity {
+        let contents = loaded.contents
+        if let pair = loaded.pair { return try identity(contents, pair.key, pair.chain) }
+        guard case .keyStore(let uri, let store)? = source.key else { throw noKey(contents) }
         for chain in contents.chains(for: usage, at: environment.now()) {
             if let key = try store.storedKey(for: KeyReference(publicKey: chain[0].publicKey, uri: uri)) {
                 return try identity(contents, key, chain)
@@ -212,13 +207,6 @@ package final class PEMFileProvider: CertificateProvider {
             .pending,
             "\(error.message) The files were replaced less than a minute ago, perhaps in part; try again a minute later.",
             retryAfter: .seconds(5), underlying: error)
-    }
-
-    private static func password(
-        _ contents: PEMContents, _ source: SecretSource?, _ secrets: SecretReader
-    ) throws(ProviderError) -> SecretBytes? {
-        guard contents.needsPassword, let source else { return nil }
-        return try secrets.read(source)
     }
 
     /// The error with the parameter to set.

@@ -264,6 +264,8 @@ struct PEMContents: Sendable {
     /// How the files were before they were read.
     let stamps: [FileStamp?]
 
+    typealias Pair = (key: SoftwareKey, chain: [X509Certificate])
+
     /// Whether a password is needed.
     var needsPassword: Bool { keys?.blocks.contains(where: \.isEncrypted) ?? false }
 
@@ -296,7 +298,7 @@ struct PEMContents: Sendable {
     /// - Throws: `keyMismatch` if none fits, and as ``OpenSSLLibrary/privateKey(of:in:password:)``.
     func pair(
         _ password: SecretBytes?, for usage: IdentityUsage, at now: Date
-    ) throws(ProviderError) -> (key: SoftwareKey, chain: [X509Certificate]) {
+    ) throws(ProviderError) -> Pair {
         guard let keys else { throw ProviderError(.internal, "The key of \(path) is not in a file.") }
         let library = OpenSSLLibrary()
         var failure: ProviderError?

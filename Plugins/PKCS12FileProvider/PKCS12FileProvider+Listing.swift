@@ -29,7 +29,7 @@ extension PKCS12FileProvider: IdentityListing {
             return list
         }
         do throws(ProviderError) {
-            let reading = try PKCS12Reading(settings.source, password: password, library: openSSL())
+            let reading = try PKCS12Reading(settings.source, password: password)
             list.failures += reading.failures.map { $0.attributed(to: id) }
             list.identities += reading.found.map(available).filter {
                 $0.certificateChain[0] != stored?.certificateChain[0]

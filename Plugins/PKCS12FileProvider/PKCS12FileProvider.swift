@@ -3,8 +3,6 @@ import CertificateTLS
 import FoundationEssentials
 import Glibc
 import Logging
-import OpenSSLSupport
-import Synchronization
 
 /// An identity from a PKCS#12 file (RFC 7292), or from a directory of such files.
 ///
@@ -18,22 +16,8 @@ package final class PKCS12FileProvider: CertificateProvider {
     package var id: ProviderID { Self.id }
 
     let environment: ProviderEnvironment
-    private let library = Library()
     let settings: Settings
-    private let watch: SourceWatch
-
-    /// The OpenSSL library, loaded at first use: reading from the identity store does not need it.
-    private final class Library: Sendable {
-        private let state = Mutex<OpenSSLLibrary?>(nil)
-
-        var opened: OpenSSLLibrary {
-            state.withLock { library in
-                let opened = library ?? OpenSSLLibrary()
-                library = opened
-                return opened
-            }
-        }
-    }
+    private let watch: SourceWatch<PKCS12Reading>
 
     /// The parameters, checked.
     struct Settings: Sendable {
@@ -88,33 +72,22 @@ package final class PKCS12FileProvider: CertificateProvider {
             passwordSource: parameters[Parameter.passwordSource], alias: parameters[Parameter.alias],
             usage: parameters[IdentityUsage.parameter])
         self.settings = settings
-        let hasWarned = Mutex(false)
         watch = SourceWatch(environment) {
             settings.source.stamps()
-        } read: { [library] in
-            guard settings.isChanged(in: environment) else { return .unchanged }
+        } read: { () throws(ProviderError) in
+            guard settings.isChanged(in: environment) else { return nil }
             if settings.passwordSource == .prompt {
-                let isFirst = hasWarned.withLock { warned in
-                    defer { warned = true }
-                    return !warned
-                }
-                if isFirst {
-                    environment.logger.warning(
-                        "the PKCS#12 file has changed, and its password can only be asked for; run 'certprov fetch'",
-                        metadata: ["path": "\(DisplayText.visible(settings.source.path))"])
-                }
-                return .unchanged
+                environment.logger.warning(
+                    "the PKCS#12 file has changed, and its password can only be asked for; run 'certprov fetch'",
+                    metadata: ["path": "\(DisplayText.visible(settings.source.path))"])
+                return nil
             }
-            do throws(ProviderError) {
-                let password = try settings.passwordSource.map { source throws(ProviderError) in
-                    try environment.secrets.read(source)
-                }
-                _ = try PKCS12Reading(settings.source, password: password, library: library.opened)
-                    .choose(alias: settings.alias, for: settings.usage)
-                return .ready
-            } catch {
-                return .unreadable
+            let password = try settings.passwordSource.map { source throws(ProviderError) in
+                try environment.secrets.read(source)
             }
+            let reading = try PKCS12Reading(settings.source, password: password)
+            _ = try reading.choose(alias: settings.alias, for: settings.usage)
+            return reading
         } isChanged: {
             settings.isChanged(in: environment)
         }
@@ -140,15 +113,14 @@ package final class PKCS12FileProvider: CertificateProvider {
             let stamps = try await environment.executor.run { [settings] () throws(ProviderError) in
                 settings.source.stamps()
             }
-            let password: SecretBytes?
-            if let source = settings.passwordSource {
+            let loaded = watch.take(stamps)
+            var password: SecretBytes?
+            if loaded == nil, let source = settings.passwordSource {
                 let prompt = "Password for \(DisplayText.visible(settings.source.path))"
                 password = try await environment.secret(from: source, prompt: prompt, interaction: interaction)
-            } else {
-                password = nil
             }
-            let chosen = try await environment.executor.run { [self, settings] () throws(ProviderError) in
-                let reading = try PKCS12Reading(settings.source, password: password, library: openSSL())
+            let chosen = try await environment.executor.run { [self, settings, password] () throws(ProviderError) in
+                let reading = if let loaded { loaded } else { try PKCS12Reading(settings.source, password: password) }
                 let chosen = try reading.choose(alias: settings.alias, for: settings.usage)
                 if settings.alias == nil {
                     // It may have been meant, so that the choice of another one must not go unnoticed.
@@ -214,8 +186,6 @@ package final class PKCS12FileProvider: CertificateProvider {
 }
 
 extension PKCS12FileProvider {
-    func openSSL() -> OpenSSLLibrary { library.opened }
-
     private func identity(of entry: StoredIdentity) throws(ProviderError) -> Identity {
         guard let leaf = entry.certificateChain.first, let privateKey = entry.privateKey else {
             throw ProviderError(

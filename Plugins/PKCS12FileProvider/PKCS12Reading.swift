@@ -18,9 +18,8 @@ struct PKCS12Reading {
 
     /// Reads all files. Blocks while their keys are derived.
     /// - Throws: An error of the path: it does not exist or cannot be used.
-    init(
-        _ source: PKCS12Source, password: SecretBytes?, library: OpenSSLLibrary
-    ) throws(ProviderError) {
+    init(_ source: PKCS12Source, password: SecretBytes?) throws(ProviderError) {
+        let library = OpenSSLLibrary()
         let files = try source.files()
         (failures, unreadableFiles) = (files.failures, files.failures)
         for file in files.paths {

@@ -74,10 +74,13 @@ func eventually(
 final class Looks: Sendable {
     private let areHeld = BlockingMutex(false)
 
+    func hold() { areHeld.withLock { $0 = true } }
+    func goOn() { areHeld.withLock { $0 = false } }
+
     func hold(_ body: () async throws -> Void) async throws {
-        areHeld.withLock { $0 = true }
+        hold()
         try await body()
-        areHeld.withLock { $0 = false }
+        goOn()
     }
 
     @Sendable func pass(_ time: Duration) async throws {
@@ -87,15 +90,14 @@ final class Looks: Sendable {
 
 /// Runs a service with the identity of a property file while `body` runs. It looks for changed files all the time.
 func withService(
-    _ properties: [String], in directory: TemporaryDirectory, _ log: TestLog, password: String = "s3cret",
-    looks: Looks = Looks(), _ body: (CertprovLogon, RotatingCredentials) async throws -> Void
+    _ properties: [String], in directory: TemporaryDirectory, _ log: TestLog, looks: Looks = Looks(),
+    password: @escaping @Sendable () -> String = { "s3cret" },
+    _ body: (CertprovLogon, RotatingCredentials) async throws -> Void
 ) async throws {
     let path = try directory.write(properties.joined(separator: "\n") + "\n", to: "service.properties")
     let logon = try CertprovLogon(
-        configuredBy: path, logger: log.logger, secrets: SecretReader { $0 == "PASSWORD" ? password : nil },
-        store: IdentityStore(path: directory["state"]),
-        looking: looks.pass,
-        vaults: nil)
+        configuredBy: path, logger: log.logger, secrets: SecretReader { $0 == "PASSWORD" ? password() : nil },
+        store: IdentityStore(path: directory["state"]), looking: looks.pass, vaults: nil)
     let credentials = try await logon.credentials()
     let renewal = Task { try await logon.renewal.run() }
     defer { renewal.cancel() }

@@ -17,10 +17,10 @@ import Testing
     init() throws { (directory, authority) = (try TemporaryDirectory(), try TestAuthority()) }
 
     private func service(
-        _ properties: [String], password: String = "s3cret", looks: Looks = Looks(),
+        _ properties: [String], looks: Looks = Looks(),
         _ body: (CertprovLogon, RotatingCredentials) async throws -> Void
     ) async throws {
-        try await withService(properties, in: directory, log, password: password, looks: looks, body)
+        try await withService(properties, in: directory, log, looks: looks, body)
     }
 
     private func leaf(_ credentials: RotatingCredentials) -> X509Certificate {
@@ -186,6 +186,38 @@ import Testing
             #expect(leaf(credentials) == identities[2].certificate)
             let renewed = try await logon.manager.renewIdentityIfDue(at: Date(), NoUserInteraction())
             #expect(renewed.certificate == identities[2].certificate)
+        }
+    }
+
+    private func writeEncryptedPEM(_ identity: Identity) throws {
+        try directory.write(try identity.keyPEM, to: "key.pem")
+        try Subprocess.run(
+            ["openssl", "pkcs8", "-topk8", "-in", "key.pem", "-passout", "pass:s3cret", "-out", "encrypted.pem"],
+            in: directory.path)
+        let key = String(decoding: try directory.read("encrypted.pem"), as: UTF8.self)
+        try directory.rename(identity.chainPEM + key, to: "tls.pem")
+    }
+
+    /// The password is read each time that a key is decrypted. Looks then stop until the pair is in use: none finds it half taken.
+    @Test("From the file to the next handshake, a pair is read once", arguments: [true, false])
+    func aPairIsReadOnce(isPEM: Bool) async throws {
+        let write = isPEM ? writeEncryptedPEM : { try writeP12($0) }
+        let properties =
+            isPEM
+            ? pem(directory["tls.pem"]) + ["CertificateProvider.pem.key-password-source = env:PASSWORD"] : pkcs12()
+        let (looks, reads) = (Looks(), BlockingMutex(0))
+        let (first, next) = (try authority.issue("first"), try authority.issue("next"))
+        try write(first)
+        try await withService(properties, in: directory, log, looks: looks) {
+            looks.hold()
+            reads.withLock { $0 += 1 }
+            return "s3cret"
+        } _: { _, credentials in
+            #expect(leaf(credentials) == first.certificate && reads.withLock(\.self) == 1)
+            try write(next)
+            looks.goOn()
+            try await eventually { leaf(credentials) == next.certificate }
+            #expect(reads.withLock(\.self) == 2)
         }
     }
 
