@@ -41,6 +41,8 @@ public final class CertprovLogon: Sendable {
         var starting: Task<Result<Started, ProviderError>, Never>?
         var started: Started?
         var tls: RotatingTLS?
+        /// Gets an element when there is another configuration.
+        var change: AsyncStream<Void>.Continuation?
         /// Managers whose providers may still be needed for handshakes.
         var replaced: [UInt64: LogonManager] = [:]
         var lastReplaced: UInt64 = 0
@@ -190,6 +192,7 @@ public final class CertprovLogon: Sendable {
         func run() async throws {
             let renewal = try await logon.start().renewal
             let writer = logon.filesWriter
+            logon.state.withLock { $0.change = writer.changes.continuation }
             // The end does not wait for it: a program that is notified may take two minutes. The next start notifies it again.
             let files = Task { await writer.run(renewal) }
             defer { files.cancel() }
@@ -378,6 +381,7 @@ extension CertprovLogon {
         guard let new else { return false }
         for warning in new.configuration.warnings { logger.warning("\(warning)") }
         keepForHandshakes(old)
+        _ = state.withLock(\.change)?.yield()
         return true
     }
 

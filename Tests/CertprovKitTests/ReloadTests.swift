@@ -290,6 +290,26 @@ import Testing
         await host.end()
     }
 
+    @Test("Files for other programs follow the configuration and the identity at once")
+    func filesFollowAtOnce() async throws {
+        let host = try await ReloadHost(.properties, ["ApplicationId": nil])
+        let renewal = try await host.logon.renewingIdentity()
+        let service = Task { try await host.logon.renewal.run() }
+        func written() -> X509Certificate? {
+            try? CertificateFile.read(host.directory["files/current/certificate.pem"]).first
+        }
+        try host.configure(["ApplicationId": nil, "Files.directory": host.directory["files"]])
+        #expect(try await host.logon.reload())
+        try await eventually { written() == renewal.current.certificate }
+        let next = try host.authority.issue("next")
+        host.maker.state.withLock { $0.identities["a"] = next }
+        try await renewal.renew()
+        try await eventually { written() == next.certificate }
+        service.cancel()
+        try await service.value
+        await host.server.close()
+    }
+
     /// The announcements of the provider that counts now, and the end of all of them with the service.
     @Test func theRenewalFollowsTheNewProvider() async throws {
         let host = try await ReloadHost(.properties, ["ApplicationId": nil])
