@@ -242,6 +242,18 @@ import Testing
         }
     }
 
+    @Test("A PKCS#12 file whose password can only be asked for is a warning at each change")
+    func aPKCS12FileThatNeedsAPerson() async throws {
+        try writeP12(authority.issue("one"))
+        try await service(pkcs12()) { _, _ in }
+        try await service(pkcs12("prompt")) { _, _ in
+            for count in 1...3 {
+                try writeP12(authority.issue("next"))
+                try await eventually { log.warnings.count { $0.contains("can only be asked for") } == count }
+            }
+        }
+    }
+
     @Test("A PKCS#12 file with another password leaves the stored identity, with a warning")
     func aPKCS12FileThatCannotBeRead() async throws {
         let (one, two) = (try authority.issue("one"), try authority.issue("two"))
