@@ -115,11 +115,7 @@ extension HTTPResponse {
         let problem = problem
         var step = problem?.advice ?? advice
         let isLimited = status == 429 || problem?.kind == "rateLimited"
-        if isLimited || (500...599).contains(status), let told = retryAfter(now: now) {
-            step = "try again after \((now + told / .seconds(1)).formatted(.iso8601))"
-        } else if isLimited {
-            step = "try again later"
-        }
+        if isLimited || (500...599).contains(status) && retryAfter(now: now) != nil { step = adviceToWait(now: now) }
         var error = refusal(of: purpose, by: server, reason: problem?.text, advice: step, at: now)
         // Servers differ in the status.
         if problem?.kind == "rateLimited" { error.code = .unavailable }

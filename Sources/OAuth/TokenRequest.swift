@@ -65,8 +65,10 @@ struct TokenRequest: Sendable {
             case "access_denied": (.rejected, "ask the server's administrator")
             case "invalid_scope": (.configurationInvalid, "check the scope")
             case "unsupported_grant_type": (.configurationInvalid, "choose another grant")
-            case "temporarily_unavailable", "server_error", "slow_down": (.unavailable, "try again later")
-            case _ where response.status >= 500 || response.status == 429: (.unavailable, "try again later")
+            case "temporarily_unavailable", "server_error", "slow_down":
+                (.unavailable, response.adviceToWait(now: endpoint.date()))
+            case _ where response.status >= 500 || response.status == 429:
+                (.unavailable, response.adviceToWait(now: endpoint.date()))
             default: (.rejected, "ask the server's administrator")
             }
         return ProviderError(
@@ -83,7 +85,7 @@ struct TokenRequest: Sendable {
             case 300..<400: (.configurationInvalid, "credentials are sent only to the configured URL")
             case 401, 403, 407: (.rejected, "check the client's identifier and secret")
             case 404, 405, 410: (.configurationInvalid, "check its URL")
-            case 408, 429, 500...599: (.unavailable, "try again later")
+            case 408, 429, 500...599: (.unavailable, response.adviceToWait(now: endpoint.date()))
             default: (.protocolError, "OAuth does not define this status; check its URL")
             }
         return ProviderError(

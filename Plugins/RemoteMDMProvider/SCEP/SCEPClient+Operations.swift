@@ -175,7 +175,8 @@ extension SCEPClient {
                 "\(answer): it has refused the request or failed to process it; check the challenge password.")
         case (408, _), (429, _), (500...599, _):
             ProviderError(
-                .unavailable, "\(answer); try again later.", retryAfter: response.retryAfter(now: now))
+                .unavailable, "\(answer); \(response.adviceToWait(now: now)).",
+                retryAfter: response.retryAfter(now: now))
         case (400...499, _):
             ProviderError(
                 .rejected, "\(answer); look for the reason in the server's log.", nativeCode: status,

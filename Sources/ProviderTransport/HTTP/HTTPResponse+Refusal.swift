@@ -15,6 +15,12 @@ extension HTTPResponse {
         return .seconds(min(max(0, Int64(date.timeIntervalSince(now).rounded(.up))), Self.maximumDelay))
     }
 
+    /// The next step after an answer that says "not now", as part of a message: with the time that the server has named.
+    public func adviceToWait(now: Date) -> String {
+        guard let delay = retryAfter(now: now) else { return "try again later" }
+        return "try again after \((now + delay / .seconds(1)).formatted(.iso8601))"
+    }
+
     /// A month, in seconds.
     private static let maximumDelay: Int64 = 30 * 86_400
 
@@ -39,7 +45,7 @@ extension HTTPResponse {
                 (.rejected, "\(challenge)check the user name and password, the token, or the certificate")
             case 403: (.rejected, adviceForForbidden)
             case 404, 405, 410: (.configurationInvalid, "check \(settingNames.path)")
-            case 408, 429, 500...599: (.unavailable, "try again later")
+            case 408, 429, 500...599: (.unavailable, adviceToWait(now: now))
             case 400...499: (.rejected, "look for the reason in the server's log")
             default: (.protocolError, "the protocol does not define this status")
             }
