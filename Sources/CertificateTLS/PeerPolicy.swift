@@ -68,6 +68,7 @@ public struct PeerPolicy: Sendable {
 /// | `uri:spiffe://example.org/ns/prod/*` | a URI with one more path segment. `**` as the last segment stands for one or more |
 /// | `email:*@example.com` | a mail address; `*` is a whole local part that needs no quotes, and a label of the host as in `dns:` |
 /// | `upn:*@example.com` | a user principal name, in the same way |
+/// | `ip:192.0.2.7`, `ip:2001:db8::7` | an IP address, in any spelling |
 /// | `cn:backup`, `ou:operations` | a common name or organizational unit of the subject, as a whole |
 ///
 /// Compared without regard to the case of ASCII letters are DNS names, hosts, schemes, user principal names and values of the
@@ -85,6 +86,7 @@ package struct PeerPattern: Sendable, Hashable {
         /// A local part, or `nil` for any; and the labels of the host.
         case email(String?, [Label])
         case upn(String?, [Label])
+        case ip(AlternativeName)
         case commonName(String)
         case organizationalUnit(String)
     }
@@ -122,7 +124,7 @@ package struct PeerPattern: Sendable, Hashable {
         switch prefix.lowercased() {
         case "dns":
             guard !ConnectionProbe.isAddress(value) else {
-                throw invalid("it is an IP address, which is not compared; use another name of the certificate")
+                throw invalid("it is an IP address; write ip:\(value)")
             }
             kind = .dns(try Self.host(value, invalid))
         case "uri": kind = try Self.uri(value, invalid)
@@ -132,6 +134,9 @@ package struct PeerPattern: Sendable, Hashable {
         case "upn":
             let (local, host) = try Self.address(value, invalid)
             kind = .upn(local.map(\.asciiLowercased), host)
+        case "ip":
+            guard let address = try? AlternativeName(text) else { throw invalid("write one IPv4 or IPv6 address") }
+            kind = .ip(address)
         case "cn", "ou":
             guard !value.contains("*") else {
                 throw invalid("a common name or unit is compared as a whole; use dns: or uri: for patterns with *")
@@ -139,7 +144,7 @@ package struct PeerPattern: Sendable, Hashable {
             kind =
                 prefix.lowercased() == "cn"
                 ? .commonName(value.asciiLowercased) : .organizationalUnit(value.asciiLowercased)
-        default: throw invalid("its kind is unknown; there are dns, uri, email, upn, cn and ou")
+        default: throw invalid("its kind is unknown; there are dns, uri, email, upn, ip, cn and ou")
         }
         self.text = text
     }
@@ -164,6 +169,7 @@ package struct PeerPattern: Sendable, Hashable {
 
     func matches(_ name: AlternativeName) -> Bool {
         switch (kind, name) {
+        case (.ip(let address), .ip): return address == name
         case (.dns(let pattern), .dns(let name)): return Self.matches(pattern, host: name)
         case (.email(let local, let pattern), .email(let address)):
             guard let parts = Self.parts(ofAddress: address) else { return false }

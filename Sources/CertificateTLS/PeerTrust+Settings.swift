@@ -25,7 +25,7 @@ extension PeerTrust {
         "Peers.allow", .list, absent: .everyVerifiedPeer, defaultValue: "every peer with a certificate of TrustAnchors",
         summary:
             "The peers that are admitted, by a name of their certificates: dns:*.clients.example, uri:spiffe://example.org/ns/prod/*, "
-            + "email:*@example.com, upn:alice@corp.example, cn:backup, ou:operations. * is a label or path segment, ** the rest."
+            + "email:*@example.com, upn:alice@corp.example, ip:192.0.2.7, cn:backup, ou:operations. * is a label or path segment, ** the rest."
     ) { text, _ throws(ParameterProblem) in
         do throws(ProviderError) { return try PeerPolicy(parsing: text) } catch { throw .error(error) }
     }

@@ -39,6 +39,12 @@ import Testing
         Case(
             "dns:**.example", [.dns("a.example"), .dns("a.b.example")],
             not: [.dns("example"), .dns(".example"), .dns("a..example"), .dns("a.b\0.example")]),
+        Case(
+            "ip:192.0.2.7", [.ip([192, 0, 2, 7])],
+            not: [.ip([192, 0, 2, 8]), .ip([192, 0, 2, 7, 0]), .dns("192.0.2.7"), .email("192.0.2.7")]),
+        Case(
+            "IP:2001:0DB8:0:0::7", [.ip([0x20, 1, 0x0d, 0xb8] + [UInt8](repeating: 0, count: 11) + [7])],
+            not: [.ip([0x20, 1, 0x0d, 0xb8]), .uri("ip:2001:db8::7")]),
         Case("dns:a.*.example", [.dns("a.b.example")], not: [.dns("a.example"), .dns("a.b.c.example")]),
         Case(
             "uri:spiffe://example.org/ns/prod/*",
@@ -151,7 +157,8 @@ import Testing
         for text in [
             "", "web.example", "dns:", "dns:web..example", "dns:w*b.example", "dns:a.**.example", "dns:**",
             "dns:web example",
-            "dns:b\u{fc}ro.example", "ip:10.0.0.1", "uri:spiffe", "uri://x", "uri:spiffe://*/x",
+            "dns:b\u{fc}ro.example", "ip:10.0.0", "ip:10.0.0.0/8", "ip:*", "ip:host.example", "uri:spiffe", "uri://x",
+            "uri:spiffe://*/x",
             "uri:spiffe://*.example/x",
             "uri:spiffe://example.org/", "uri:spiffe://example.org//x", "uri:spiffe://example.org/**/x",
             "uri:spiffe://example.org/a*", "uri:https://bob@example.org/x", "uri:spiffe://example.org/../x",
