@@ -30,27 +30,36 @@ extension RevocationLists {
         package let limit: String?
     }
 
-    /// Reads the lists of each file. Blocks on the file system.
-    ///
-    /// - Throws: `fileNotFound`, `configurationInvalid`, `malformedData`.
-    package func contents() throws(ProviderError) -> [(file: String, lists: [Entry])] {
-        try FileGroup(path).files().map { file throws(ProviderError) in
-            let lists = try RevocationCheck.read(file).map { list in
-                Entry(
-                    issuer: DisplayText.name(derEncoded: list.issuerDER), nextUpdate: list.nextUpdate,
-                    thisUpdate: list.thisUpdate,
-                    count: list.count, isPartial: list.isPartial, limit: list.limit)
+    /// Lists that have been read, for a person.
+    package struct Contents: Sendable {
+        package let files: [(file: String, lists: [Entry])]
+        private let check: RevocationCheck
+
+        fileprivate init(_ files: [(file: String, lists: [RevocationList])], _ configured: RevocationLists) {
+            self.files = files.map { file, lists in
+                let entries = lists.map { list in
+                    Entry(
+                        issuer: DisplayText.name(derEncoded: list.issuerDER), nextUpdate: list.nextUpdate,
+                        thisUpdate: list.thisUpdate, count: list.count, isPartial: list.isPartial, limit: list.limit)
+                }
+                return (file, entries)
             }
-            return (file, lists)
+            check = RevocationCheck(files.flatMap(\.lists), configured)
+        }
+
+        /// Returns those of the CAs of which there is no complete list that they have signed.
+        package func authoritiesWithoutList(_ authorities: [X509Certificate]) -> [X509Certificate] {
+            authorities.filter { $0.isAuthority && !check.hasList(of: $0) }
         }
     }
 
-    /// Returns those of the CAs of which there is no complete list that they have signed. Blocks and throws as ``contents()``.
-    package func authoritiesWithoutList(
-        _ authorities: [X509Certificate]
-    ) throws(ProviderError) -> [X509Certificate] {
-        let check = try RevocationCheck(reading: self)
-        return authorities.filter { $0.isAuthority && !check.hasList(of: $0) }
+    /// Reads the lists of each file. Blocks on the file system.
+    ///
+    /// - Throws: `fileNotFound`, `configurationInvalid`, `malformedData`.
+    package func contents() throws(ProviderError) -> Contents {
+        Contents(
+            try FileGroup(path).files().map { file throws(ProviderError) in (file, try RevocationCheck.read(file)) },
+            self)
     }
 }
 
@@ -68,6 +77,10 @@ struct RevocationCheck: Sendable {
     init(reading configured: RevocationLists) throws(ProviderError) {
         var lists: [RevocationList] = []
         for file in try FileGroup(configured.path).files() { lists += try Self.read(file) }
+        self.init(lists, configured)
+    }
+
+    fileprivate init(_ lists: [RevocationList], _ configured: RevocationLists) {
         self.lists = Dictionary(grouping: lists, by: { CanonicalName(derEncoded: $0.issuerDER) }).mapValues {
             $0.sorted {
                 ($0.thisUpdate, $0.nextUpdate ?? .distantFuture) > ($1.thisUpdate, $1.nextUpdate ?? .distantFuture)

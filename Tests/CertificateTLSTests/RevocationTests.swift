@@ -149,7 +149,8 @@ import Testing
         #expect(
             message.contains("the revocation list of 'CN=issuing' in ") && message.contains("does not cover 'CN=good'"))
         #expect(message.contains(words), "\(message)")
-        let entry = try RevocationLists(path: lists["lists"]).contents().flatMap(\.lists).last
+        let contents = try RevocationLists(path: lists["lists"]).contents()
+        let entry = contents.files.flatMap(\.lists).last
         #expect(entry?.limit.map { words.hasPrefix("only " + $0.prefix(10)) } == true)
     }
 
@@ -370,10 +371,14 @@ import Testing
         try authority.openssl("issuing", "crl", "-in", "long.pem", "-outform", "DER", "-out", "long.der")
         let der = try authority.directory.read("long.der")
         for name in ["long.der", "long.pem"] {
-            let entries = try RevocationLists(path: authority.directory[name]).contents().flatMap(\.lists)
+            let entries = try RevocationLists(path: authority.directory[name]).contents().files.flatMap(\.lists)
             #expect(entries.map(\.count) == [100_001] && entries.map(\.issuer) == ["CN=issuing"])
         }
         let directory = try TemporaryDirectory()
+        try directory.write(der, to: "issuing.crl")
+        let contents = try RevocationLists(path: directory.path).contents()
+        unlink(directory["issuing.crl"])
+        #expect(contents.authoritiesWithoutList([authority.root, authority.issuing]).count == 1, "read once")
         try directory.write(der, to: "issuing.crl")
         try directory.write(try authority.list("stranger") + authority.list("root"), to: "others.pem")
         let verifier = PeerVerifier(

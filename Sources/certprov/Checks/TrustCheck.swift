@@ -24,12 +24,13 @@ struct TrustCheck {
         } catch { findings.append(failure("TrustAnchors", error)) }
         guard let lists = trust.revocationLists else { return findings }
         do throws(ProviderError) {
-            for (file, entries) in try lists.contents() {
+            let contents = try lists.contents()
+            for (file, entries) in contents.files {
                 let what = "TrustAnchors.crl" + (file == lists.path ? "" : " \(file.withVisibleControls)")
                 findings += entries.map { finding(what, $0, isLenient: lists.isLenient) }
             }
             guard !lists.isLenient else { return findings }
-            findings += try lists.authoritiesWithoutList(authorities).map {
+            findings += contents.authoritiesWithoutList(authorities).map {
                 .warning(
                     "TrustAnchors.crl",
                     "There is no revocation list that '\($0.subject)' has signed, so that its peers are refused. "
