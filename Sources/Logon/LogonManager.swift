@@ -125,8 +125,8 @@ extension LogonManager {
             .noCertificateProvider,
             policy == .certificate
                 ? "\(place)No certificate provider is configured; set CertificateProvider to one or more ids."
-                : "\(place)UserCreationPolicy is \(policy.rawValue), so certificate providers are not used; "
-                    + "set it to certificate.")
+                : "\(place)UserCreationPolicy is \(policy.rawValue): the application registers by a password, with 'certprov register', and "
+                    + "no provider is asked. For an identity of a provider, set it to certificate.")
     }
 
     /// Returns the providers that count: while the application is registered, the one that registered, and no other.
