@@ -34,7 +34,8 @@ struct FilesWriter {
                 let export = try IdentityExport(manager().configuration.settings, secrets: secrets)
                 if let export {
                     _ = try await executor.run { [logger] () throws(ProviderError) in
-                        try export.write(renewal.current) { logger.warning("\($0)") }
+                        _ = try export.write(renewal.current) { logger.warning("\($0)") }
+                        return try export.notify()
                     }
                 }
                 if export != nil || failure != nil { record(isStale: false) }

@@ -54,14 +54,12 @@ package struct IdentityExport: Sendable {
         }
     }
 
-    /// Writes the files, unless they are there as they should be, and notifies programs of a set that they do not know. Blocks
-    /// for as long as programs take, at most two minutes.
+    /// Writes the files, unless they are there as they should be. Blocks on the file system. ``notify()`` is the next step.
     ///
     /// - Parameter warn: Gets what the files have otherwise than the identity, as a sentence.
     /// - Returns: The paths of the files.
     /// - Throws: `unsupportedAlgorithm` for a key that cannot be exported; `pending`, `unsupportedAlgorithm` or `malformedData` for an
-    ///   identity that peers refuse, in place of one that they accept; `storeWriteFailed`; `unavailable` or `timedOut` if a program could not be
-    ///   notified: the files are there, and the next call tries again.
+    ///   identity that peers refuse, in place of one that they accept; `storeWriteFailed`.
     package func write(
         _ identity: Identity, at now: Date = Date(), warn: (String) -> Void = { _ in }
     ) throws(ProviderError) -> [String] {
@@ -76,10 +74,18 @@ package struct IdentityExport: Sendable {
                 "\(kept.withVisibleControls) keeps the CA certificates of before, since '\(identity.certificate.subject)' comes with "
                     + "none. Check the identity's trust bundle; if no program needs the file, remove it.")
         }
-        if let reload {
-            try directory.notify { () throws(ProviderError) in try reload.run(path) }
-        }
         return paths
+    }
+
+    /// Notifies programs of a set that they do not know. Blocks for as long as they take, at most two minutes.
+    ///
+    /// - Returns: What was told: the units, or the path of the program; `nil` if nothing was to be told.
+    /// - Throws: `unavailable` or `timedOut` if a program could not be notified: the files are there, and the next call tries again;
+    ///   `storeWriteFailed`.
+    package func notify() throws(ProviderError) -> String? {
+        guard let reload, directory.notNotified != nil else { return nil }
+        try directory.notify { () throws(ProviderError) in try reload.run(path) }
+        return reload.told
     }
 
     /// Whether the files are there, of this identity and as they should be.

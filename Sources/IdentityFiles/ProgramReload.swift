@@ -8,6 +8,8 @@ package struct ProgramReload: Sendable, Equatable {
     private static let limit = Duration.seconds(120)
 
     private let command: [String]
+    /// The units, or the path of the program.
+    let told: String
     /// Whether the directory is the last argument.
     private let takesDirectory: Bool
     private let time: Duration
@@ -24,12 +26,13 @@ package struct ProgramReload: Sendable, Equatable {
             let manager = geteuid() == 0 ? [] : ["--user"]
             self.init(
                 command: ["/usr/bin/systemctl"] + manager + ["try-reload-or-restart", "--"] + units,
-                takesDirectory: false)
+                takesDirectory: false, told: units.joined(separator: " "))
         }
     }
 
-    init(command: [String], takesDirectory: Bool, time: Duration = limit) {
+    init(command: [String], takesDirectory: Bool, told: String? = nil, time: Duration = limit) {
         (self.command, self.takesDirectory, self.time) = (command, takesDirectory, time)
+        self.told = told ?? command.first ?? ""
     }
 
     /// The name of a unit (systemd.unit(5)).

@@ -45,8 +45,11 @@ struct Fetch: AsyncParsableCommand {
             var files: [String]?
             for export in exports { files = try export.write(identity) { context.remark($0) } }
             if exports.isEmpty, let remark = identity.remarkOnIssuer(after: []) { context.remark(remark) }
+            let notification = ReloadedPrograms(of: exports)
             // Not before others can have the new one: without it they go on with what it replaces.
-            if force { await context.discardReplaced(by: identity, of: manager, interaction) }
+            if force, notification.failure == nil {
+                await context.discardReplaced(by: identity, of: manager, interaction)
+            }
             let now = Date()
             let listed = ListedIdentity(identity, isStored: true)
             guard let document = IdentityDocument(listed, now: now) else {
@@ -57,12 +60,31 @@ struct Fetch: AsyncParsableCommand {
             } else if let obstacle = identity.obstacle(at: now) {
                 context.remark("peers refuse the certificate: \(obstacle).")
             }
-            try context.show(FetchDocument(identity: document, files: files)) {
+            try context.show(FetchDocument(identity: document, files: files, reloaded: notification.reloaded)) {
                 List.table([listed], now: now) + (files ?? []).map { $0.withVisibleControls + "\n" }.joined()
+                    + notification.text
             }
+            if let failure = notification.failure { throw failure }
             return .done
         }
     }
+}
+
+/// What programs were told of new files. A failure is thrown once the result is shown: identity and files are there.
+struct ReloadedPrograms {
+    private var told: [String] = []
+    private(set) var failure: ProviderError?
+
+    init(of exports: [IdentityExport]) {
+        for export in exports {
+            do throws(ProviderError) { told += try export.notify().map { [$0] } ?? [] } catch { failure = error }
+        }
+    }
+
+    /// `nil` if none was to be told.
+    var reloaded: [String]? { told.isEmpty ? nil : told }
+
+    var text: String { told.map { "reloaded: \($0.withVisibleControls)\n" }.joined() }
 }
 
 /// The files that `fetch` writes.
@@ -164,9 +186,11 @@ struct FetchDocument: CommandDocument {
     let identity: IdentityDocument
     /// The paths of the written files, by file name; without the extension of PEM files.
     let files: [String: String]?
+    /// The units, or the program, of `Files.reload` that were told of the files; `nil` if none was to be told.
+    let reloaded: [String]?
 
-    init(identity: IdentityDocument, files: [String]?) {
-        self.identity = identity
+    init(identity: IdentityDocument, files: [String]?, reloaded: [String]? = nil) {
+        (self.identity, self.reloaded) = (identity, reloaded)
         self.files = files.map(Self.byName)
     }
 

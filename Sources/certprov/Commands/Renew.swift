@@ -40,6 +40,7 @@ struct Renew: AsyncParsableCommand {
             var result: RenewalDocument.Result =
                 manager.renewalSchedule(for: stored).isDue(at: now) ? .due : .notDue
             var files: [String]?
+            var notification = ReloadedPrograms(of: [])
             if !dryRun {
                 let interaction = context.interaction
                 identity = try await manager.renewIdentityIfDue(at: now, interaction)
@@ -49,12 +50,15 @@ struct Renew: AsyncParsableCommand {
                 if export == nil, let remark = identity.remarkOnIssuer(after: stored.certificateChain) {
                     context.remark(remark)
                 }
+                notification = ReloadedPrograms(of: [export].compactMap(\.self))
                 // Also where a file has changed.
                 if result == .due || !identity.isSame(as: stored, withChain: true) {
-                    await context.discardReplaced(by: identity, of: manager, interaction)
+                    if notification.failure == nil {
+                        await context.discardReplaced(by: identity, of: manager, interaction)
+                    }
                     now = Date()  // a server may have taken its time
                     try identity.requireUnexpired(at: now)
-                    result = .renewed
+                    result = manager.updates(for: identity) == nil ? .renewed : .replaced
                 }
             }
             let status = identity.status(at: now)
@@ -65,15 +69,16 @@ struct Renew: AsyncParsableCommand {
             }
             let schedule = manager.renewalSchedule(for: identity)
             if let remark = timer.remark(on: schedule) { context.remark(remark) }
-            let document = try RenewalDocument(result, identity, schedule, files, now: now)
+            let document = try RenewalDocument(result, identity, schedule, files, notification.reloaded, now: now)
             try context.show(document) {
                 var table = TextTable(header: ["PROVIDER", "SUBJECT", "EXPIRES", "RENEWAL", "RULE", "RESULT"])
                 table.append([
                     identity.provenance.provider.rawValue, identity.certificate.subject,
                     identity.expiry.rfc3339, document.renewAt, document.rule, result.words,
                 ])
-                return table.text
+                return table.text + notification.text
             }
+            if let failure = notification.failure { throw failure }
             return .done
         }
     }
@@ -85,6 +90,8 @@ private struct RenewalDocument: CommandDocument {
 
     enum Result: String, Encodable {
         case renewed, notDue
+        /// Another tool has replaced the files of the provider, and the new pair was taken.
+        case replaced
         /// Due, but not renewed: the result of a dry run.
         case due
 
@@ -99,14 +106,17 @@ private struct RenewalDocument: CommandDocument {
     let identity: IdentityDocument
     /// The files for other programs, as `fetch` shows them; `nil` without `Files.directory`.
     let files: [String: String]?
+    /// The units, or the program, of `Files.reload` that were told of the files; `nil` if none was to be told.
+    let reloaded: [String]?
 
     init(
-        _ result: Result, _ identity: Identity, _ schedule: RenewalSchedule, _ files: [String]?, now: Date
+        _ result: Result, _ identity: Identity, _ schedule: RenewalSchedule, _ files: [String]?, _ reloaded: [String]?,
+        now: Date
     ) throws(ProviderError) {
         guard let document = IdentityDocument(ListedIdentity(identity, isStored: true), now: now) else {
             throw ProviderError(.internal, "The identity has no certificate.")
         }
-        self.result = result
+        (self.result, self.reloaded) = (result, reloaded)
         self.renewAt = schedule.due.rfc3339
         self.rule = schedule.rule.rawValue
         self.files = files.map(FetchDocument.byName)
