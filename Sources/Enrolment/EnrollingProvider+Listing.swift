@@ -34,6 +34,11 @@ extension EnrollingProvider: IdentityListing {
                     "\(server.serverName) has issued for the subject '\(leaf.subject)' instead of '\(plan.names.subjectText)'."
                 )
             }
+            if let type = plan.keyType, let key = entry.certificateChain.first?.publicKey, !type.fits(key) {
+                list.remarks.append(
+                    "The key of the stored identity is \(key.displayName), and 'key-type' is \(type.rawValue). It counts at the next "
+                        + "renewal; to have such a key now, run: certprov fetch --force")
+            }
             if let key = entry.key, !keys.isConfigured(key) {
                 list.remarks.append(
                     "The key of the stored identity is in \(key.shownURI), and not in the key store of 'key'. The next renewal "

@@ -37,6 +37,20 @@ import Testing
         #expect(try await !isSaid(of: "vault:"))
     }
 
+    @Test("A listing says that a changed type of key counts at the next renewal")
+    func aListingSaysThatTheTypeHasChanged() async throws {
+        let host = try Host()
+        func isSaid(_ type: KeyType?) async throws -> Bool {
+            try await host.provider { $0.keyType = type }.listIdentities().remarks.contains {
+                $0.contains("'key-type' is \(type?.rawValue ?? "")")
+            }
+        }
+        _ = try await host.provider { $0.keyType = .p256 }.getCertificate(person)
+        #expect(try await isSaid(.p384) && !isSaid(.p256) && !isSaid(nil))
+        _ = try await host.provider { $0.keyType = .p384 }.getCertificate(person)
+        #expect(try await !isSaid(.p384))
+    }
+
     @Test("A changed type of key replaces the key of a pending request")
     func anotherConfigurationWantsAnotherKey() async throws {
         let host = try Host()
