@@ -24,9 +24,10 @@ import Testing
         }
         #expect(error?.message == "The server has used up its time" + advice)
         let server = try #require(ServerURL("https://server.example"))
-        for (isProxy, subject) in [(false, "server.example"), (true, "The proxy server.example")] {
+        let proxy = try #require(HTTPProxy("http://server.example:3128"))
+        for (proxy, subject) in [(nil, "server.example"), (proxy, "The proxy server.example ('proxy')")] {
             for cause: any Error in [ExchangeFailure.timedOut, ChannelError.connectTimeout(.zero)] {
-                let error = ServerConnection.failure(cause, server, names, isConnecting: true, isProxy: isProxy)
+                let error = ServerConnection.failure(cause, server, names, isConnecting: true, proxy: proxy)
                 #expect(error.code == .timedOut && error.message == "\(subject) did not answer in time" + advice)
             }
         }

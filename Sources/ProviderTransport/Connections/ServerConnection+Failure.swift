@@ -11,13 +11,16 @@ extension ServerConnection {
     ///
     /// - Parameters:
     ///   - names: The settings that the message names.
-    ///   - isProxy: Whether the connection is to a proxy. The message then says so, since the user may not know the
-    ///     proxy's name.
+    ///   - proxy: The proxy that the connection is to; `nil` for the server itself. The message then says so and where it is set,
+    ///     since the user may not know its name.
     static func failure(
-        _ error: any Error, _ server: ServerURL, _ names: ServerSettingNames, isConnecting: Bool, isProxy: Bool = false
+        _ error: any Error, _ server: ServerURL, _ names: ServerSettingNames, isConnecting: Bool,
+        proxy: HTTPProxy? = nil
     ) -> ProviderError {
-        let name = isProxy ? "the proxy \(server.authority)" : server.authority
-        let start = isProxy ? "The proxy \(server.authority)" : server.authority
+        let place = proxy.map { "proxy \(server.authority) (\($0.setting))" }
+        let name = place.map { "the " + $0 } ?? server.authority
+        let start = place.map { "The " + $0 } ?? server.authority
+        let address = proxy?.setting ?? names.address
         switch error {
         case let error as ProviderError: return error
         case ChannelError.connectTimeout, ExchangeFailure.timedOut:
@@ -26,7 +29,7 @@ extension ServerConnection {
         case ExchangeFailure.tooLarge(let limit):
             return ProviderError(
                 .protocolError,
-                "The answer of \(name) is larger than the limit of \(limit) bytes; check \(names.address).")
+                "The answer of \(name) is larger than the limit of \(limit) bytes; check \(address).")
         case ExchangeFailure.unanswered where !isConnecting, ChannelError.ioOnClosedChannel where !isConnecting:
             return ProviderError(
                 .unavailable, "\(start) closed the connection without an answer; try again later.", underlying: error)
@@ -42,23 +45,23 @@ extension ServerConnection {
                 underlying: error)
         case is HTTPParserError:
             return ProviderError(
-                .protocolError, "The answer of \(name) is not HTTP, or is cut off; check \(names.address).",
+                .protocolError, "The answer of \(name) is not HTTP, or is cut off; check \(address).",
                 underlying: error)
         case let error as NIOConnectionError:
             guard let last = error.connectionErrors.last?.error else {
                 return ProviderError(
                     .unavailable,
-                    "The \(isProxy ? "proxy's " : "")name '\(server.host)' has no address; check it and the name "
+                    "The \(proxy == nil ? "" : "proxy's ")name '\(server.host)' has no address; check it and the name "
                         + "service.",
                     underlying: error)
             }
-            return failure(last, server, names, isConnecting: isConnecting, isProxy: isProxy)
+            return failure(last, server, names, isConnecting: isConnecting, proxy: proxy)
         case let error as IOError:
             let reason = errorText(error.errnoCode)
             return ProviderError(
                 .unavailable,
                 isConnecting
-                    ? "The connection to \(name) cannot be made: \(reason). Check \(names.address), and that it is up."
+                    ? "The connection to \(name) cannot be made: \(reason). Check \(address), and that it is up."
                     : "The connection to \(name) broke: \(reason). Try again later.",
                 underlying: error)
         default:

@@ -136,7 +136,7 @@ public final class ServerConnection: Sendable {
         }.cascade(to: attempt.connected)
         let channel: any Channel
         do { channel = try await attempt.connected.futureResult.get() } catch {
-            throw failure(error, next, names, isConnecting: true, isProxy: proxy != nil)
+            throw failure(error, next, names, isConnecting: true, proxy: proxy)
         }
         do {
             if let tunnelled {

@@ -51,9 +51,9 @@ struct ProxyTunnel {
                 underlying: error)
         case let error as NIOHTTP1ProxyConnectHandler.Error where error == .httpProxyHandshakeTimeout():
             return ServerConnection.failure(
-                ExchangeFailure.timedOut, proxy.server, names, isConnecting: true, isProxy: true)
+                ExchangeFailure.timedOut, proxy.server, names, isConnecting: true, proxy: proxy)
         case let error as IOError:
-            return ServerConnection.failure(error, proxy.server, names, isConnecting: true, isProxy: true)
+            return ServerConnection.failure(error, proxy.server, names, isConnecting: true, proxy: proxy)
         default:
             return ProviderError(
                 .unavailable,
