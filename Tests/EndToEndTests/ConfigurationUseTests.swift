@@ -73,7 +73,10 @@ import Testing
             let errors = try check.document("CheckReport")["items"].array.filter { $0["severity"].string == "error" }
             messages.insert(errors.first?["detail"].string ?? "")
             // All name the same remedy.
-            let remedy = policy == "none" ? "set CertificateProvider to" : "UserCreationPolicy is \(policy): the application registers by a password"
+            let remedy =
+                policy == "none"
+                ? "set CertificateProvider to"
+                : "UserCreationPolicy is \(policy): the application registers by a password"
             #expect(messages.count == 1 && messages.first?.contains(remedy) == true, "\(messages)")
         }
     }

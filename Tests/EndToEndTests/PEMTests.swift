@@ -213,23 +213,47 @@ import Testing
         #expect(stale.contains("'CN=one', issued by 'CN=ICA', does not lead"), "\(stale)")
     }
 
-    @Test("check warns of trust anchors that no chain leads to")
+    @Test("check fails for trust that is of no use, and judges each anchor by itself")
     func anchorsThatDoNotCount() throws {
         try put("one")
+        func day(_ days: Double) -> Date { Date(timeIntervalSinceNow: days * 86400) }
         let authority = try TestAuthority()
-        let early = try authority.issue("early", notBefore: Date(timeIntervalSinceNow: 3600)).certificate
-        for (certificate, words) in [
-            (early, "does not count before"), (try authority.issue("leaf").certificate, "is not a CA's"),
-        ] {
-            let anchors = try sandbox.write(certificate.pemRepresentation, to: "anchors.pem")
-            let path = try sandbox.write(
-                """
-                CertificateProvider=pem
-                CertificateProvider.pem.certificate=\(sandbox.path)/tls.crt
-                TrustAnchors=\(anchors)
-                """, to: "web.properties")
-            let output = try sandbox.certprov("check", "--config", path)
-            #expect(output.stdout.contains(words), "\(output)")
+        let good = authority.root
+        let early = try authority.issue("early", notBefore: day(1)).certificate
+        let leaf = try authority.issue("leaf").certificate
+        let expired = try TestAuthority("Expired", from: day(-9), until: day(-1)).root
+        let ending = try TestAuthority("Ending", from: day(-9), until: day(3)).root
+        let next = try TestAuthority("Ending", until: day(300)).root
+        for (anchors, options, status, findings) in [
+            ([early], [], 78, [("error", "does not count before")]), ([leaf], [], 78, [("error", "is not a CA's")]),
+            ([expired], [], 66, [("error", "has expired at")]),
+            ([expired, leaf], [], 66, [("error", "has expired at"), ("error", "is not a CA's")]),
+            ([leaf, good, expired], [], 0, [("warning", "is not a CA's"), ("warning", "has expired at")]),
+            (
+                [good, expired, ending], ["--expires-within", "7d"], 66,
+                [("error", "has expired at"), ("error", "within 7d")]
+            ),
+            ([ending], [], 0, [("ok", "one certificate")]),
+            ([ending], ["--expires-within", "1d"], 0, [("ok", "until")]),
+            ([ending], ["--expires-within", "7d"], 66, [("error", " ends at ")]),
+            ([ending, next], ["--expires-within", "7d"], 0, [("ok", "2 certificates")]),
+        ] as [([X509Certificate], [String], Int32, [(String, String)])] {
+            let file = try sandbox.write(anchors.map(\.pemRepresentation).joined(), to: "anchors.pem")
+            for setting in ["TrustAnchors", "CertificateProvider.pem.trust-bundle"] {
+                let path = try sandbox.write(
+                    """
+                    CertificateProvider=pem
+                    CertificateProvider.pem.certificate=\(sandbox.path)/tls.crt
+                    \(setting)=\(file)
+                    """, to: "web.properties")
+                let output = try sandbox.certprov(["check", "--json", "--config", path] + options).expect(status)
+                let what = setting.hasPrefix("C") ? "pem trust-bundle" : setting
+                let items = try output.document("CheckReport")["items"].array.filter { $0["what"].string == what }
+                #expect(items.map { $0["severity"].string } == findings.map(\.0), "\(output)")
+                for (item, finding) in zip(items, findings) {
+                    #expect(item["detail"].string?.contains(finding.1) == true, "\(output)")
+                }
+            }
         }
     }
 

@@ -22,13 +22,14 @@ public struct TestAuthority: Sendable {
     ///   - end: The end of the intermediate.
     ///   - purposes: The extended key usage of the intermediate; `nil` for none.
     public init(
-        _ name: String = "Test", intermediateUntil end: Date = Self.end, for purposes: ExtendedKeyUsage? = nil
+        _ name: String = "Test", from start: Date = Self.start, until rootEnd: Date = Self.end,
+        intermediateUntil end: Date = Self.end, for purposes: ExtendedKeyUsage? = nil
     ) throws {
         rootKey = Certificate.PrivateKey(P256.Signing.PrivateKey())
         rootName = try Self.name("\(name) Root")
         root = try Self.issue(
             rootName, key: rootKey.publicKey, by: rootName, signedWith: rootKey, isAuthority: true,
-            notBefore: Self.start, notAfter: Self.end)
+            notBefore: start, notAfter: rootEnd)
         intermediateKey = Certificate.PrivateKey(P256.Signing.PrivateKey())
         intermediateName = try Self.name("\(name) Intermediate")
         intermediate = try Self.issue(
@@ -37,7 +38,12 @@ public struct TestAuthority: Sendable {
     }
 
     /// The validity of the authority's own certificates: 1980 to 2200.
-    private static let start = Date(timeIntervalSince1970: 315_532_800)
+    /// At most 20 octets (RFC 5280, section 4.1.2.2): one that is made without octets may have 21 in DER.
+    private static func serialNumber() -> Certificate.SerialNumber {
+        .init(bytes: (0..<16).map { _ in UInt8.random(in: 1...127) })
+    }
+
+    public static let start = Date(timeIntervalSince1970: 315_532_800)
     public static let end = Date(timeIntervalSince1970: 7_258_118_400)
 
     /// Issues an identity whose chain is leaf, intermediate.
@@ -166,7 +172,8 @@ public struct TestAuthority: Sendable {
         notBefore: Date = Date(timeIntervalSinceNow: -7200), notAfter: Date = Date(timeIntervalSinceNow: 864_000)
     ) throws -> X509Certificate {
         let certificate = try Certificate(
-            version: .v3, serialNumber: .init(), publicKey: key, notValidBefore: notBefore, notValidAfter: notAfter,
+            version: .v3, serialNumber: Self.serialNumber(), publicKey: key, notValidBefore: notBefore,
+            notValidAfter: notAfter,
             issuer: issuer, subject: subject, signatureAlgorithm: .ecdsaWithSHA256,
             extensions: try Certificate.Extensions {
                 Critical(

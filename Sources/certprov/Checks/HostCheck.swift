@@ -90,12 +90,13 @@ struct HostCheck {
             }
         }
         findings += await unusablePlugins(configuration)
-        findings += await ParameterCheck(sectionsOf: configuration, context, manager.keyStores).run()
+        let anchors = AnchorCheck(now: Date(), limit: limit)
+        findings += await ParameterCheck(sectionsOf: configuration, context, manager.keyStores, anchors).run()
         if vault != nil { findings += await registration(configuration, manager, unlocking) }
         for configured in configuration.providers {
             let challenges = ChallengeCheck(configured, manager)?.run() ?? []
             findings +=
-                await ParameterCheck(context, configured, configuration, manager.keyStores).run()
+                await ParameterCheck(context, configured, configuration, manager.keyStores, anchors).run()
                 .filter { parameter in !challenges.contains { $0.what == parameter.what } } + challenges
         }
         // A needed person is an error if 'fetch' would come to that.
@@ -112,7 +113,7 @@ struct HostCheck {
                 failure = error
             }
         }
-        let trust = TrustCheck(configuration, at: Date())
+        let trust = TrustCheck(configuration, at: Date(), expiresWithin: limit)
         findings += trust.run(stored, failure: failure)
         if let stored { findings += await trust.path(of: stored) }
         findings += await requests(configuration, manager, stored)

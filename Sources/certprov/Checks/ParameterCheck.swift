@@ -1,8 +1,10 @@
 import CertificateProviding
+import CertificateTLS
 import FoundationEssentials
 import Glibc
 import IdentityStore
 import Logon
+import ProviderTransport
 
 /// Checks the files, servers and key stores that the parameters of a provider or the settings of sections name: permissions,
 /// content and reachability.
@@ -10,6 +12,7 @@ struct ParameterCheck {
     private let context: CommandContext
     private let registry: ProviderRegistry
     private let keyStores: KeyStores
+    private let anchors: AnchorCheck
     private let declared: [ParameterDescriptor]
     private let texts: ProviderParameters
     /// The words before the name of a parameter; empty for sections.
@@ -17,10 +20,9 @@ struct ParameterCheck {
 
     init(
         _ context: CommandContext, _ configured: ConfiguredProvider, _ configuration: LogonConfiguration,
-        _ keyStores: KeyStores
+        _ keyStores: KeyStores, _ anchors: AnchorCheck
     ) {
-        self.context = context
-        self.keyStores = keyStores
+        (self.context, self.keyStores, self.anchors) = (context, keyStores, anchors)
         registry = configuration.pluginDirectory.map(context.registry.looking) ?? context.registry
         // An error of a plugin shows where it is made.
         declared = (try? registry.provider(configured.id, configured.parameters))?.parameters ?? []
@@ -29,9 +31,11 @@ struct ParameterCheck {
     }
 
     /// Checks the settings of the sections that the program declares.
-    init(sectionsOf configuration: LogonConfiguration, _ context: CommandContext, _ keyStores: KeyStores) {
-        self.context = context
-        self.keyStores = keyStores
+    init(
+        sectionsOf configuration: LogonConfiguration, _ context: CommandContext, _ keyStores: KeyStores,
+        _ anchors: AnchorCheck
+    ) {
+        (self.context, self.keyStores, self.anchors) = (context, keyStores, anchors)
         registry = context.registry
         declared = configuration.settings.declared
         texts = configuration.settings.texts
@@ -50,12 +54,12 @@ struct ParameterCheck {
             case .path where !prefix.isEmpty: findings.append(Self.path(text, what))
             // A key store's certificates are for the store to look at.
             case .certificate where isKeyStoreURI(text): break
-            case .certificate: findings.append(Self.certificates(text, what, mustBeValid: true))
+            case .certificate: findings.append(Self.certificates(text, what))
             case .trustAnchors where text == "system": findings.append(.ok(what, "the system trust store"))
-            case .certificateFile, .trustAnchors: findings.append(Self.certificates(text, what))
+            case .certificateFile, .trustAnchors: findings += trustAnchors(text, what)
             case .pins: findings.append(Self.pins(text.split(separator: ",").map { String($0).trimmed }, what))
-            case .serverURL where !isBehindProxy: findings.append(server(text, what))
-            case .proxyURL: findings.append(server(text, what))
+            case .serverURL: findings.append(await server(text, parameter.name, what))
+            case .proxyURL: findings.append(port(text, what))
             case .keyStore: findings.append(await keyStore(text, parameter.name))
             default: break
             }
@@ -82,11 +86,17 @@ struct ParameterCheck {
         } ?? false
     }
 
-    /// - Parameter mustBeValid: Whether the first certificate must be valid now, as for client authentication.
-    static func certificates(_ path: String, _ what: String, mustBeValid: Bool = false) -> Finding {
+    private func trustAnchors(_ path: String, _ what: String) -> [Finding] {
+        do throws(ProviderError) { return anchors.run([(nil, try CertificateFile.read(path))], what) } catch {
+            return [Self.failure(what, error)]
+        }
+    }
+
+    /// The first certificate must be valid now, as for client authentication.
+    private static func certificates(_ path: String, _ what: String) -> Finding {
         attempt(what) { () throws(ProviderError) in
             let certificates = try CertificateFile.read(path)
-            if mustBeValid, let leaf = certificates.first, leaf.status(at: Date()) != .valid {
+            if let leaf = certificates.first, leaf.status(at: Date()) != .valid {
                 throw ProviderError(
                     .configurationInvalid,
                     "'\(leaf.subject)' is not valid now, but from \(leaf.notValidBefore.rfc3339) to "
@@ -106,24 +116,44 @@ struct ParameterCheck {
 
     /// Runs `body`, and reports its error with the code that the provider would use for the value.
     private static func attempt(_ what: String, _ body: () throws(ProviderError) -> String) -> Finding {
-        do throws(ProviderError) { return .ok(what, try body()) } catch {
-            var error = error
-            if error.code == .malformedData { error.code = .configurationInvalid }
-            return .error(what, error)
-        }
+        do throws(ProviderError) { return .ok(what, try body()) } catch { return failure(what, error) }
     }
 
-    /// Whether a proxy is configured. Then a server may not be reachable directly, and is not checked.
-    private var isBehindProxy: Bool {
-        let proxies = declared.filter { $0.kind == .proxyURL }.compactMap { texts.string($0.name) }
-        if let proxy = proxies.first { return URLComponents(string: proxy)?.host != nil }
-        return ["https_proxy", "HTTPS_PROXY", "http_proxy"].contains { (name: String) in
-            (getenv(name)?.pointee ?? 0) != 0
-        }
+    static func failure(_ what: String, _ error: ProviderError) -> Finding {
+        var error = error
+        if error.code == .malformedData { error.code = .configurationInvalid }
+        return .error(what, error)
     }
 
-    /// Checks the port of a server; `nil` for an invalid URL, which the provider itself reports.
-    private func server(_ text: String, _ what: String) -> Finding? {
+    /// Checks a server; `nil` for an invalid URL, which the provider itself reports, and behind a proxy that asks for a password.
+    private func server(_ text: String, _ name: String, _ what: String) async -> Finding? {
+        guard let server = ServerURL(text) else { return nil }
+        let proxy = declared.first { $0.kind == .proxyURL }.flatMap { texts.string($0.name) }
+        guard texts.string("proxy-username") == nil else { return nil }
+        let proxies: ProxyChoice =
+            if let proxy { HTTPProxy(proxy).map { .always($0) } ?? .direct } else { .environment(context.secrets) }
+        return await ServerCheck(
+            server: server, proxies: proxies, trust: serverTrust(name.hasPrefix("token-") ? "token-" : ""),
+            isDirectory: name == "directory"
+        ).run(what)
+    }
+
+    /// The trust in a server that the parameters configure; `nil` if they do not say, and for files that show elsewhere.
+    ///
+    /// - Parameter prefix: Of their names, beside those of ``ServerParameter``.
+    private func serverTrust(_ prefix: String) -> ServerTrust? {
+        let (anchors, pins) = (texts.string(prefix + "trust-anchors"), texts.string(prefix + "pin"))
+        guard texts.string("ca-fingerprint") == nil || !prefix.isEmpty, anchors != nil || pins != nil,
+            anchors.map({ $0 == "system" || (try? CertificateFile.read($0)) != nil }) != false,
+            let pins = try? (pins ?? "").split(separator: ",").flatMap({ try CertificatePin.read(String($0).trimmed) })
+        else { return nil }
+        return ServerTrust(
+            trustAnchors: anchors.map { $0 == "system" ? .system : .pemFile($0) } ?? .system, pins: pins,
+            isPinOnly: texts.string(prefix + "pin-mode") == "pin-only")
+    }
+
+    /// Checks the port of a proxy; `nil` for an invalid URL, which the provider itself reports.
+    private func port(_ text: String, _ what: String) -> Finding? {
         guard let url = URLComponents(string: text), let host = url.host, !host.isEmpty,
             let port = UInt16(exactly: url.port ?? (url.scheme?.lowercased() == "http" ? 80 : 443))
         else { return nil }

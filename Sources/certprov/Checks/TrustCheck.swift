@@ -7,10 +7,11 @@ import Logon
 struct TrustCheck {
     private let trust: PeerTrust
     private let now: Date
+    private let limit: SpanOfTime?
 
-    init(_ configuration: LogonConfiguration, at now: Date) {
+    init(_ configuration: LogonConfiguration, at now: Date, expiresWithin limit: SpanOfTime?) {
         trust = PeerTrust(trustAnchors: configuration.trustAnchors, configuration.settings)
-        self.now = now
+        (self.now, self.limit) = (now, limit)
     }
 
     /// - Parameters:
@@ -21,7 +22,7 @@ struct TrustCheck {
         var authorities: [X509Certificate] = []
         do throws(ProviderError) {
             findings += try anchors(identity, unreadable, &authorities)
-        } catch { findings.append(failure("TrustAnchors", error)) }
+        } catch { findings.append(ParameterCheck.failure("TrustAnchors", error)) }
         guard let lists = trust.revocationLists else { return findings }
         do throws(ProviderError) {
             let contents = try lists.contents()
@@ -36,7 +37,7 @@ struct TrustCheck {
                     "There is no revocation list that '\($0.subject)' has signed, so that its peers are refused. "
                         + "Add its current, complete list.")
             }
-        } catch { findings.append(failure("TrustAnchors.crl", error)) }
+        } catch { findings.append(ParameterCheck.failure("TrustAnchors.crl", error)) }
         return findings
     }
 
@@ -73,30 +74,7 @@ struct TrustCheck {
         }
         let contents = try anchors.contents()
         authorities = contents.flatMap(\.certificates)
-        return contents.map { file, certificates in
-            let what = "TrustAnchors" + (file == nil ? "" : " \((file ?? "").withVisibleControls)")
-            let count = certificates.count == 1 ? "one certificate" : "\(certificates.count) certificates"
-            guard let first = certificates.min(by: { $0.notValidAfter < $1.notValidAfter }) else {
-                return .ok(what, count)
-            }
-            let text = "\(count), '\(first.subject)' until \(first.notValidAfter.rfc3339)"
-            if first.status(at: now) == .expired {
-                return .warning(what, text + ". Remove it, or replace it by the CA's new certificate.")
-            }
-            if let early = certificates.first(where: { $0.status(at: now) == .notYetValid }) {
-                return .warning(
-                    what,
-                    "\(text). '\(early.subject)' does not count before \(early.notValidBefore.rfc3339); check this host's clock."
-                )
-            }
-            if let leaf = certificates.first(where: { !$0.isAuthority && !$0.isSelfIssued }) {
-                return .warning(
-                    what,
-                    "\(text). '\(leaf.subject)' is not a CA's, so that no chain leads to it; add the certificate of '\(leaf.issuer)'."
-                )
-            }
-            return .ok(what, text)
-        }
+        return AnchorCheck(now: now, limit: limit).run(contents, "TrustAnchors")
     }
 
     private func finding(_ what: String, _ list: RevocationLists.Entry, isLenient: Bool) -> Finding {
@@ -117,17 +95,18 @@ struct TrustCheck {
                     + ". The list begins at \(list.thisUpdate.rfc3339) and does not count yet; check this host's clock."
             )
         }
-        guard let end = list.nextUpdate, end < now else {
+        guard let end = list.nextUpdate, end < now.addingTimeInterval(notice(of: list)) else {
             return .ok(what, text + (list.limit.map { ". The list covers only \($0)" } ?? ""))
         }
-        let overdue = text + ". The list is overdue; fetch the CA's current one."
-        return isLenient
-            ? .warning(what, overdue) : .error(what, ProviderError(.expired, overdue))
+        let state = end < now ? "is overdue" : "will soon be overdue"
+        let overdue = Finding.error(
+            what, ProviderError(.expired, text + ". The list \(state); fetch the CA's current one."))
+        return isLenient ? overdue.asWarning : overdue
     }
 
-    private func failure(_ what: String, _ error: ProviderError) -> Finding {
-        var error = error
-        if error.code == .malformedData { error.code = .configurationInvalid }
-        return .error(what, error)
+    /// The time before its end at which a list counts as ending: a list that is made each week has the last third.
+    private func notice(of list: RevocationLists.Entry) -> TimeInterval {
+        guard let limit, let end = list.nextUpdate else { return 0 }
+        return min(limit.duration / .seconds(1), end.timeIntervalSince(list.thisUpdate) / 3)
     }
 }
