@@ -35,8 +35,14 @@ package struct FileSetDirectory {
     /// Creates the directory unless it exists, and refuses one that cannot take a set: before an identity is obtained for it.
     ///
     /// - Throws: `storeWriteFailed`.
-    package func prepare() throws(ProviderError) {
-        do throws(SafeDirectory.Refusal) { _ = try target(try open()) } catch { throw notWritten(error) }
+    package func prepare(forAnotherKey: Bool = false) throws(ProviderError) {
+        do throws(SafeDirectory.Refusal) {
+            let directory = try open()
+            guard let current = try target(directory), forAnotherKey, let existing = try directory.directory(current),
+                let name = try nameWithKey(existing)
+            else { return }
+            throw withoutKey(name)
+        } catch { throw notWritten(error) }
     }
 
     /// Writes a set of files and points `current` to it. If `current` already has the same content, nothing is written,
@@ -236,19 +242,25 @@ package struct FileSetDirectory {
     private func keepingKey(
         _ set: FileSet, of existing: SafeDirectory
     ) throws(SafeDirectory.Refusal) -> FileSet {
-        let names = try existing.entries()
-        guard !set.hasKey, let name = FileSet.namesWithKey.first(where: names.contains) else { return set }
+        guard !set.hasKey, let name = try nameWithKey(existing) else { return set }
         if let kept = read(name, in: existing).flatMap({ set.withKey(from: $0.content) }) { return kept }
-        guard name != FileSet.pkcs12Name else {
-            throw SafeDirectory.Refusal(
-                reason:
-                    "\(path)/\(Self.link) has its private key in \(name) alone, whose password is not given; add --export-key "
-                    + "--format pkcs12, or name another directory")
-        }
-        throw SafeDirectory.Refusal(
-            reason:
-                "the programs that read it would be without a private key, since \(path)/\(Self.link) has that of another "
-                + "certificate; add --export-key (Files.key = true), or name another directory")
+        throw withoutKey(name)
+    }
+
+    /// Returns the name of a file with the private key; `nil` if the set has none.
+    private func nameWithKey(_ existing: SafeDirectory) throws(SafeDirectory.Refusal) -> String? {
+        let names = try existing.entries()
+        return FileSet.namesWithKey.first(where: names.contains)
+    }
+
+    /// Returns the refusal of a set without a key in place of one with another key.
+    private func withoutKey(_ name: String) -> SafeDirectory.Refusal {
+        SafeDirectory.Refusal(
+            reason: name == FileSet.pkcs12Name
+                ? "\(path)/\(Self.link) has its private key in \(name) alone, whose password is not given; add --export-key "
+                    + "--format pkcs12, or name another directory"
+                : "the programs that read it would be without a private key, since \(path)/\(Self.link) has that of another "
+                    + "certificate; add --export-key (Files.key = true), or name another directory")
     }
 
     private func isSame(_ set: FileSet, as existing: SafeDirectory) -> Bool {

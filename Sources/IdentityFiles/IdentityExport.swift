@@ -27,12 +27,24 @@ package struct IdentityExport: Sendable {
         (path, self.form, self.reload) = (directory, form, reload)
     }
 
+    /// The key of an identity that is to be obtained.
+    package enum NewKey {
+        case exportable, notExportable
+    }
+
     /// Creates the directory unless it exists, and refuses one that cannot take files: before an identity is obtained for it.
     ///
-    /// - Throws: `storeWriteFailed`.
-    package func prepare() throws(ProviderError) {
+    /// - Parameter newKey: The key that will be made for the identity; `nil` if that is not known.
+    /// - Throws: `storeWriteFailed`; `unsupportedAlgorithm` for a key that cannot be exported.
+    package func prepare(for newKey: NewKey? = nil) throws(ProviderError) {
+        if form.hasKey, newKey == .notExportable {
+            throw ProviderError(
+                .unsupportedAlgorithm,
+                "The private key will stay in its key store; write the files without the key (fetch without --export-key, or "
+                    + "Files.key = false). No certificate was requested.")
+        }
         try checkOwners()
-        try directory.prepare()
+        try directory.prepare(forAnotherKey: !form.hasKey && newKey != nil)
     }
 
     /// Refuses a directory below one of another user, who could put another directory in its place.
@@ -97,6 +109,9 @@ package struct IdentityExport: Sendable {
 
     /// The certificates that the files have now: the chain, or the leaf alone; none without files.
     package var chain: [X509Certificate] { directory.chain().certificates }
+
+    /// The path of the link that points to the files.
+    package var current: String { "\(path)/\(FileSetDirectory.link)" }
 
     /// Checks that files could be written, as far as that shows without writing.
     ///

@@ -29,6 +29,75 @@ import Testing
         #expect(server.issued == 1)
     }
 
+    @Test("fetch --force that the files, or the place of the key, would refuse asks no server")
+    func aRefusalBeforeTheServer() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let configuration = try sandbox.configure(server)
+        func fetch(_ options: String...) throws -> Output {
+            try sandbox.certprov(["fetch", "--force", "--out", sandbox.path + "/out"] + options + configuration)
+        }
+        try fetch("--export-key").expect()
+        try fetch().expect(73, stderr: "would be without a private key")
+        #expect(server.issued == 1)
+        try fetch("--export-key").expect()
+        #expect(server.issued == 2)
+        _ = try sandbox.configure(server, "CertificateProvider.mdm.key = pkcs11:token=none")
+        try fetch("--export-key").expect(65, stderr: "will stay in its key store")
+        #expect(server.issued == 2)
+    }
+
+    @Test("check tries the server with its CA, by the proxy that counts")
+    func theServerIsTried() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let configuration = try sandbox.configure(server)
+        func item(_ more: [String: String] = [:], _ options: [String] = []) throws -> JSON {
+            let output = try sandbox.certprov(["check", "--json"] + configuration + options, with: more)
+            return try #require(
+                try output.document("CheckReport")["items"].array.first {
+                    $0["what"].string?.hasPrefix("mdm url ") == true
+                }, "\(output)")
+        }
+        #expect(try item()["detail"].string == "reachable, and trusted")
+        let other = try sandbox.write(try TestAuthority("Other").root.pemRepresentation, to: "other.pem")
+        #expect(
+            try item([:], ["--provider", "mdm", "--set", "trust-anchors=\(other)"])["code"].string == "serverNotTrusted"
+        )
+        // This host itself is never reached through the proxy of a variable.
+        let dead = ["https_proxy": "http://127.0.0.1:1"]
+        #expect(try item(dead)["severity"].string == "ok")
+        let behind = try item(dead, ["--provider", "mdm", "--set", "url=https://est.example/"])
+        #expect(behind["code"].string == "unavailable", "\(behind)")
+        #expect(behind["detail"].string?.contains("https_proxy") == true, "\(behind)")
+    }
+
+    @Test("check reads the directory of ACME: another page is not one")
+    func theDirectoryIsRead() throws {
+        let port = try ReservedPort()
+        try FileManager.default.createDirectory(atPath: sandbox.path + "/www", withIntermediateDirectories: false)
+        try sandbox.write(#"{"newNonce":"/n","newAccount":"/a","newOrder":"/o"}"#, to: "www/directory")
+        try sandbox.write("Welcome.", to: "www/page")
+        let server = try Subprocess(
+            [
+                "python3", "-u", "-m", "http.server", "--bind", "127.0.0.1", "--directory", sandbox.path + "/www",
+                "\(port)",
+            ],
+            environment: ["PATH": "/usr/bin:/bin"])
+        defer { server.stop() }
+        try #require(server.readLine()?.hasPrefix("Serving HTTP") == true)
+        for (path, code) in [
+            ("directory", nil), ("page", "configurationInvalid"), ("nothing", "configurationInvalid"),
+        ] as [(String, String?)] {
+            let output = try sandbox.certprov(
+                ["check", "--json", "--provider", "acme"]
+                    + ["directory=http://127.0.0.1:\(port)/\(path)", "identifiers=dns:host.example", "challenge=none"]
+                    .flatMap { ["--set", $0] })
+            let items = try output.document("CheckReport")["items"].array
+            let item = try #require(
+                items.first { $0["what"].string?.hasPrefix("acme directory ") == true }, "\(output)")
+            #expect(item["code"].string == code, "\(output)")
+        }
+    }
+
     @Test("The servers of the page start, and the commands of the page enrol with them")
     func theServersOfThePageEnrol() throws {
         let page = try Page("Documentation/Enrolment.md")

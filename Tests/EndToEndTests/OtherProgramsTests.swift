@@ -290,6 +290,8 @@ import Testing
         #expect(try sandbox.certprov(["renew", "--config", file]).status == 0)
         #expect(try lines("told") == 4)
         #expect(try sandbox.certprov(["check", "--config", file]).stdout.contains("has the stored identity"))
+        try sandbox.certprov(["delete", "--yes", "--config", file]).expect(
+            stderr: "the files of \(home)/out/current stay, since programs may read them")
         try FileManager.default.removeItem(atPath: "\(home)/reload")
         let missing = try sandbox.certprov(["check", "--config", file]).stdout
         #expect(missing.contains("\(home)/reload is missing, or cannot be executed"), "\(missing)")

@@ -67,6 +67,8 @@ struct Connect: AsyncParsableCommand {
             var trust = PeerTrust(trustAnchors: configuration.trustAnchors, configuration.settings)
             if let trustAnchors { trust.anchors = .pemFile(trustAnchors) }
             trust.anchors = try trust.anchors.resolved(with: identity)
+            AnchorCheck(now: Date(), limit: nil).run(try trust.anchors.contents(), "trust anchors")
+                .filter { $0.severity != .ok }.forEach { context.remark("\($0.what): \($0.detail)") }
             var probe = ConnectionProbe(
                 host: server.host, port: Int(server.port), presenting: try TLSCredentials(identity),
                 trusting: trust.anchors)
@@ -82,6 +84,11 @@ struct Connect: AsyncParsableCommand {
                 throw ProviderError(.internal, "The identity has no certificate.")
             }
             try context.show(document) { Self.text(server, identity, report) }
+            if let status = report.httpStatus, [400, 401, 403].contains(status) {
+                throw ProviderError(
+                    .rejected, "\(server) answers GET / with the status \(status)\(Self.hint(status)).",
+                    provider: identity.provenance.provider, nativeCode: status)
+            }
             return .done
         }
     }
@@ -95,6 +102,7 @@ struct Connect: AsyncParsableCommand {
             application  \(report.applicationProtocol?.withVisibleControls ?? "no protocol agreed")
             server cert  \(certificate.subject) (\(certificate.publicKey.displayName)), issued by \(certificate.issuer), \
             until \(certificate.notValidAfter.rfc3339)
+            server pin   \(CertificatePin.publicKeyText(of: certificate))
             server names \(names.isEmpty ? "none" : names.map(\.description).joined(separator: " "))
             client cert  \(identity.certificate.subject) (\(identity.certificate.publicKey.displayName))
             result       \(answer(report.clientAuthentication))\(answer(report.httpStatus))
@@ -104,13 +112,13 @@ struct Connect: AsyncParsableCommand {
 
     private static func answer(_ httpStatus: Int?) -> String {
         guard let httpStatus else { return "" }
-        let hint =
-            switch httpStatus {
-            case 400: ": nginx answers so to a client certificate that it does not accept; see the server's log"
-            case 401, 403: ": the server refuses this client, or this path; see the server's log"
-            default: ""
-            }
-        return "\nhttp         GET / is answered with the status \(httpStatus)\(hint)"
+        return "\nhttp         GET / is answered with the status \(httpStatus)"
+    }
+
+    private static func hint(_ httpStatus: Int) -> String {
+        httpStatus == 400
+            ? ": nginx answers so to a client certificate that it does not accept; see the server's log"
+            : ": the server refuses this client, or this path; see the server's log"
     }
 
     private static func answer(_ clientAuthentication: ConnectionReport.ClientAuthentication) -> String {

@@ -1,6 +1,7 @@
 import ArgumentParser
 import CertificateProviding
 import Glibc
+import IdentityFiles
 import Logon
 import Terminal
 
@@ -40,7 +41,8 @@ struct Delete: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(ProviderError) in
-            let manager = try await context.manager(try context.configuration())
+            let configuration = try context.configuration()
+            let manager = try await context.manager(configuration)
             let providers = try await manager.activeProviders()
             if !yes {
                 let names = providers.map(\.id.rawValue).joined(separator: ", ")
@@ -56,6 +58,10 @@ struct Delete: AsyncParsableCommand {
                 }
             }
             defer { context.log(manager.decisions) }
+            var hadNone = false
+            do throws(ProviderError) { hadNone = try await manager.storedIdentity() == nil } catch {
+                // One that cannot be read is deleted all the same.
+            }
             let interaction = context.interaction
             if revoke {
                 try await manager.revokeStoredCertificate(RevocationReason(rawValue: reason ?? 0), interaction)
@@ -66,6 +72,12 @@ struct Delete: AsyncParsableCommand {
                 // The first is thrown; the others are shown as well.
                 manager.decisions.compactMap(\.error).dropFirst().forEach(context.report)
                 throw error
+            }
+            if hadNone { context.remark("no identity was stored, so that none was deleted.") }
+            if let export = try? context.filesExport(configuration), !export.chain.isEmpty {
+                context.remark(
+                    "the files of \(export.current.withVisibleControls) stay, since programs may read them; remove them by hand."
+                )
             }
             if options.json {
                 try context.show(DeletionDocument(providers: providers.map(\.id.rawValue))) { "" }

@@ -33,7 +33,9 @@ struct Fetch: AsyncParsableCommand {
             defer { context.log(manager.decisions) }
             let interaction = context.interaction
             let exports = [try context.filesExport(configuration), try files.export(context.secrets)].compactMap(\.self)
-            for export in exports { try export.prepare() }
+            // Before a server is asked: each order of a certificate counts there.
+            let newKey = force ? Self.newKey(configuration, context.registry) : nil
+            for export in exports { try export.prepare(for: newKey) }
             if exports.count > 1, exports[0].hasDirectory(of: exports[1]) {
                 throw ProviderError(
                     .usage,
@@ -68,9 +70,23 @@ struct Fetch: AsyncParsableCommand {
             return .done
         }
     }
+
+    /// The key that the providers will make for a new identity; `nil` if one of them makes none.
+    private static func newKey(
+        _ configuration: LogonConfiguration, _ registry: ProviderRegistry
+    ) -> IdentityExport.NewKey? {
+        let registry = configuration.pluginDirectory.map(registry.looking) ?? registry
+        let stores = configuration.providers.map { configured in
+            (try? registry.provider(configured.id, configured.parameters))?.parameters
+                .first { $0.kind == .keyStore && $0.name == "key" }
+                .map { configured.parameters.string("key") ?? $0.defaultValue ?? "" }
+        }
+        guard !stores.isEmpty, !stores.contains(nil) else { return nil }
+        return stores.contains { $0 == "store:" || $0 == "store" } ? .exportable : .notExportable
+    }
 }
 
-/// What programs were told of new files. A failure is thrown once the result is shown: identity and files are there.
+/// The programs of `Files.reload` that were told of new files. A failure is thrown once the result is shown: identity and files are there.
 struct ReloadedPrograms {
     private var told: [String] = []
     private(set) var failure: ProviderError?

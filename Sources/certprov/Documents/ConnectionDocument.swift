@@ -24,6 +24,8 @@ struct ConnectionDocument: CommandDocument {
         let notBefore: String
         let notAfter: String
         let sha256Fingerprint: String
+        /// Of the public key, as the parameter `pin` takes it.
+        let pin: String
         let subjectAlternativeNames: [String]
         let key: Key
     }
@@ -48,6 +50,7 @@ struct ConnectionDocument: CommandDocument {
             subject: certificate.subject, issuer: certificate.issuer, serialNumber: certificate.serialNumberText,
             notBefore: certificate.notValidBefore.rfc3339, notAfter: certificate.notValidAfter.rfc3339,
             sha256Fingerprint: certificate.sha256Fingerprint.hexEncoded,
+            pin: CertificatePin.publicKeyText(of: certificate),
             subjectAlternativeNames: certificate.subjectAlternativeNames.map(\.description),
             key: Key(
                 algorithm: certificate.publicKey.algorithm.rawValue,
