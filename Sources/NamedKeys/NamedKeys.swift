@@ -123,6 +123,12 @@ public final class NamedKeys: Sendable {
         let key = try await environment.executor.run { () throws(ProviderError) in
             try OpenSSLLibrary().privateKey(of: block, in: pem.name, password: password)
         }
+        guard key.publicKey.algorithm != .rsa || key.publicKey.bits >= KeyType.smallestRSA else {
+            throw ProviderError(
+                .unsupportedAlgorithm,
+                "\(pem.name) has an RSA key of \(key.publicKey.bits) bits, whose signatures are refused; import one of at least "
+                    + "\(KeyType.smallestRSA) bits.")
+        }
         guard !identities.contains(key.publicKey) else {
             throw ProviderError(
                 .alreadyExists,

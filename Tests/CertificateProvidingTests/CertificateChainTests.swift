@@ -137,6 +137,8 @@ import X509
                 identity.obstacle(at: Date())
                     == refused[usage].map {
                         "it does not permit TLS \($0) authentication, by its extended key usage, which usage=\(usage) needs"
+                            + (usage == .client && refused[.server] == nil
+                                ? " (it is for servers: set usage = server)" : "")
                     })
             #expect(identity.certificate.permits(usage) == (refused[usage] == nil))
             #expect(identity.certificate.declares(usage) == (refused[usage] == nil))

@@ -104,7 +104,8 @@ import Testing
             #expect(certificate["key"]["algorithm"].string == "EC" && certificate["key"]["bits"].int == 256)
             let text = try connect(port, "--alpn", "http/1.1").stdout
             for words in [
-                "protocol     TLS 1.2\n", "application  http/1.1\n", "server names dns:localhost\n", "server pin   sha256/",
+                "protocol     TLS 1.2\n", "application  http/1.1\n", "server names dns:localhost\n",
+                "server pin   sha256/",
                 "result       asked for, and the handshake was completed\n",
             ] {
                 #expect(text.contains(words), "\(text)")

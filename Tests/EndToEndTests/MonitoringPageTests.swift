@@ -25,56 +25,61 @@ import Testing
     }
 
     /// Runs a script of the page.
-    private func run(_ index: Int) throws -> Output {
+    private func run(_ index: Int, _ arguments: String...) throws -> Output {
         let scripts = try Page(Self.page).blocks("sh")
-        try #require(scripts.count == 2 && scripts.allSatisfy { $0.split(separator: "\n").count <= 11 })
+        try #require(scripts.count == 2 && scripts.allSatisfy { $0.split(separator: "\n").count <= 18 })
         let script = try sandbox.write(scripts[index], to: "check", mode: 0o700)
         try FileManager.default.createDirectory(atPath: sandbox.path + "/bin", withIntermediateDirectories: true)
         symlink(BuiltCommand.path, sandbox.path + "/bin/certprov")
         let path = sandbox.path + "/bin:" + (sandbox.environment["PATH"] ?? "")
-        return try sandbox.run(["/bin/sh", script, configuration], with: ["PATH": path])
+        return try sandbox.run(["/bin/sh", script] + arguments, with: ["PATH": path])
     }
 
     @Test("The check for Nagios is OK, a warning or critical", .enabled(if: hasJQ, "it needs jq"))
     func theNagiosCheckIsTrue() throws {
         try configure("ec.p12")
-        var output = try run(0)
+        var output = try run(0, configuration)
         #expect(output.status == 0 && output.stdout == "OK: \(configuration)\n", "\(output)")
         // Five days are left.
         try configure("soon.p12")
-        output = try run(0)
+        output = try run(0, configuration)
         #expect(output.status == 2 && output.stdout.hasPrefix("CRITICAL: "), "\(output)")
         #expect(output.stdout.contains("CN=soon"))
         try configure("a.p12", isStored: false)
         chmod(configuration, 0o622)
-        output = try run(0)
+        output = try run(0, configuration)
         #expect(output.status == 2 && output.stdout.contains("chmod go-w"), "\(output)")
         try sandbox.write("Port = x", to: configuration)
-        output = try run(0)
+        output = try run(0, configuration)
         #expect(output.status == 2 && output.stdout.contains("web.properties:1"), "\(output)")
         // A secret that all users can read is a warning.
         let copy = try sandbox.copy("a.p12", to: "open.p12")
         chmod(copy, 0o644)
         _ = try sandbox.configure(pkcs12: copy, to: configuration)
-        output = try run(0)
+        output = try run(0, configuration)
         #expect(output.status == 1 && output.stdout.hasPrefix("WARNING: "), "\(output)")
     }
 
     @Test("The metrics for Prometheus have the expiry of each stored identity", .enabled(if: hasJQ, "it needs jq"))
     func thePrometheusMetricsAreTrue() throws {
         try configure("soon.p12")
-        let output = try run(1)
+        let file = sandbox.path + "/certprov.prom"
+        try sandbox.write("old", to: "certprov.prom")
+        let other = try sandbox.configure(
+            pkcs12: sandbox.copy("a.p12", to: "a.p12"), to: sandbox.path + "/other.properties")
+        let output = try run(1, file, configuration, other)
         let list = try sandbox.certprov("list", "--json", "--config", configuration).document("IdentityList")
         let text = try #require(list["items"].array.first { $0["stored"].bool == true }?["expires"].string)
         let end = Int(try Date(text, strategy: .iso8601).timeIntervalSince1970)
         let name = "certprov_certificate_expiration_timestamp_seconds"
         #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
         #expect(
-            output.stdout.split(separator: "\n").map(String.init)
+            try String(contentsOfFile: file, encoding: .utf8).split(separator: "\n").map(String.init)
                 == [
                     "# TYPE certprov_check_exit_status gauge",
-                    "certprov_check_exit_status{config=\"\(configuration)\"} 0", "# TYPE \(name) gauge",
-                    "\(name){provider=\"pkcs12\",subject=\"CN=soon\"} \(end)",
+                    "certprov_check_exit_status{config=\"\(configuration)\"} 0",
+                    "certprov_check_exit_status{config=\"\(other)\"} 0", "# TYPE \(name) gauge",
+                    "\(name){config=\"\(configuration)\",provider=\"pkcs12\",subject=\"CN=soon\"} \(end)",
                 ])
     }
 

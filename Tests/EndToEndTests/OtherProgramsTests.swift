@@ -146,7 +146,8 @@ import Testing
 
             """
         try sandbox.write(answer, to: "home/answer", mode: 0o755)
-        let settings = try #require(page.blocks("properties").first)
+        let settings = try #require(page.blocks("properties").first).split(separator: "\n")
+            .filter { $0.hasPrefix("Files.") }.joined(separator: "\n")
             .replacing("/etc/nginx", with: home).replacing("www-data", with: "nogroup")
             .replacing("nginx.service", with: home + "/reload")
         try sandbox.write(

@@ -38,7 +38,7 @@ import X509
         _ = try export.write(good)
         for (identity, code, words) in [
             (early, ProviderError.Code.pending, "is not valid before"),
-            (forServers, .unsupportedAlgorithm, "which usage=client needs"),
+            (forServers, .unsupportedAlgorithm, "which usage=client needs (it is for servers: set usage = server)"),
         ] {
             let error = try error { _ = try export.write(identity) }
             #expect(error.code == code && error.message.contains(words), "\(error)")

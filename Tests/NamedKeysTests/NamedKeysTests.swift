@@ -243,6 +243,13 @@ import Testing
         }
     }
 
+    @Test("An RSA key that is too small for every relying party is refused at the import")
+    func smallKeys() async throws {
+        let (file, _) = try pem("-algorithm RSA -pkeyopt rsa_keygen_bits:1024")
+        #expect(await code { try await keys.importKey(name, from: file, nobody) } == .unsupportedAlgorithm)
+        #expect(try await keys.list().isEmpty)
+    }
+
     // MARK: - The record
 
     @Test("A record that is damaged or of a newer version is left alone")

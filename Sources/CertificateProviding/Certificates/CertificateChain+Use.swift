@@ -34,7 +34,10 @@ extension CertificateChain {
         for (index, certificate) in chain.enumerated() {
             guard let side = usage.refusal(by: certificate.extendedKeyUsage) else { continue }
             let reason = "\(name(certificate, index)) does not permit \(side), by its extended key usage"
-            return index == 0 ? reason + ", which usage=\(usage) needs" : reason
+            guard index == 0 else { return reason }
+            let isForServers = usage == .client && IdentityUsage.server.refusal(by: certificate.extendedKeyUsage) == nil
+            return reason + ", which usage=\(usage) needs"
+                + (isForServers ? " (it is for servers: set usage = server)" : "")
         }
         return nil
     }

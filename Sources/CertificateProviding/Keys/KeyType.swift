@@ -10,6 +10,9 @@ public struct KeyType: RawRepresentable, Hashable, Sendable, CaseIterable, Custo
 
     private init(known name: String) { rawValue = name }
 
+    /// The bits of the smallest RSA key that is used.
+    package static let smallestRSA = Identity.rsaKeySizes.lowerBound
+
     /// EC on the curve P-256.
     public static let p256 = Self(known: "p256")
     /// EC on the curve P-384.
