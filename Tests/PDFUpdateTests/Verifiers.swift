@@ -50,16 +50,20 @@ enum Verifiers {
         return output.components(separatedBy: "Signature #").dropFirst().map { $0 }
     }
 
-    /// The findings of `qpdf --check`, without numbers: an update moves things.
+    /// The findings of `qpdf --check`, without numbers: an update moves things, also out of an object stream. An object without an end
+    /// goes on to that of the file, and is given up after some errors.
     static func qpdf(_ path: String) throws -> Set<String> {
         let output = try Subprocess(["qpdf", "--check", path], .captured(), seconds: 60).wait()
         let lines = (output.stdout + output.stderr).split(separator: "\n").map(String.init).filter {
             line in
             !["checking", "PDF Version", "File is", "No syntax", "errors that", "qpdf: operation"].contains {
                 line.hasPrefix($0)
-            }
+            } && !line.contains("too many errors; giving up")
         }
-        return Set(lines.map { $0.replacing(path, with: "").filter { !$0.isNumber } })
+        return Set(
+            lines.map {
+                $0.replacing(path, with: "").replacing(#/ object stream \d+,/#, with: ",").filter { !$0.isNumber }
+            })
     }
 
     /// Expects that all three find the last signature valid, and qpdf no more than before.
