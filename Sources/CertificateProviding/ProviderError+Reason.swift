@@ -11,5 +11,7 @@ extension ProviderError {
         /// Of `operationNotAllowed`: another process or task is at work on the same thing. The same call may succeed soon. A
         /// renewal that meets it is pending, and not failed.
         public static let busy = Self(rawValue: "busy")
+        /// Of a secret that is a systemd credential: this process is not in the unit that has it.
+        public static let outsideUnit = Self(rawValue: "outsideUnit")
     }
 }

@@ -70,6 +70,19 @@ import Testing
         #expect(behind["detail"].string?.contains("https_proxy") == true, "\(behind)")
     }
 
+    @Test("check outside of the unit that has a credential warns, where a valid identity rests in the store")
+    func aCredentialOfTheUnit() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let configuration = try sandbox.configure(server)
+        let file = try #require(configuration.last)
+        let text = try String(contentsOfFile: file, encoding: .utf8).replacing(
+            "file:\(sandbox.path)/password", with: "systemd:password")
+        let inUnit = try sandbox.write(text, to: "unit.properties")
+        try sandbox.certprov("check", "--config", inUnit).expect(78, stdout: "error    mdm password-source")
+        try sandbox.certprov(["fetch"] + configuration).expect()
+        try sandbox.certprov("check", "--config", inUnit).expect(stdout: "warning  mdm password-source")
+    }
+
     @Test("check reads the directory of ACME: another page is not one")
     func theDirectoryIsRead() throws {
         let port = try ReservedPort()

@@ -252,6 +252,11 @@ import Testing
         try certify(sandbox.path + "/signer.csr", usage: "nonRepudiation")
         try sign(["cms", "--out", sandbox.path + "/signature", content] + identity).expect()
         try verify("\(Self.cms) -in signature -content content")
+        try sandbox.shell("echo CertificateProvider.pem.usage=signature >>\"$1\"", identity[1]).expect()
+        try sandbox.certprov(["check"] + identity, with: variables).expect(stdout: "valid for usage=signature")
+        #expect(try !sandbox.certprov(["list"] + identity, with: variables).stdout.contains("unusable"))
+        try certify(sandbox.path + "/signer.csr", usage: "keyEncipherment")
+        try sandbox.certprov(["check"] + identity, with: variables).expect(65, stdout: "has neither the key usage")
     }
 
     @Test("A certificate for signatures alone signs, and is in order with usage=signature only")

@@ -89,7 +89,7 @@ public final class SecretReader: Sendable {
                     .configurationInvalid,
                     "The secret \(source) cannot be read: CREDENTIALS_DIRECTORY is not set to an absolute path. Run "
                         + "the process in a systemd unit with LoadCredential=\(name.withVisibleControls):….",
-                    nativeCode: Int(ENOENT))
+                    nativeCode: Int(ENOENT), reason: .outsideUnit)
             }
             // As ``isCredential(_:)`` says.
             return try readFile(directory + "/" + name, source, refusingAccessByOthers: false)

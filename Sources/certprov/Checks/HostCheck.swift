@@ -23,6 +23,7 @@ struct Finding: Sendable {
     var detail: String
     /// The code of the error, if the check failed with one.
     var code: ProviderError.Code?
+    var reason: ProviderError.Reason?
 
     static func ok(_ what: String, _ detail: String) -> Finding { Finding(severity: .ok, what: what, detail: detail) }
 
@@ -31,7 +32,7 @@ struct Finding: Sendable {
     }
 
     static func error(_ what: String, _ error: ProviderError) -> Finding {
-        Finding(severity: .error, what: what, detail: error.message, code: error.code)
+        Finding(severity: .error, what: what, detail: error.message, code: error.code, reason: error.reason)
     }
 
     /// The finding with an error lowered to a warning.
@@ -128,7 +129,9 @@ struct HostCheck {
         if let host = configuration.host, let port = configuration.port {
             findings.append(PortCheck(host: host, port: port).run())
         }
-        return findings
+        guard stored?.status(at: Date()) == .valid else { return findings }
+        // An administrator's shell is not the unit that has the credentials.
+        return findings.map { $0.reason == .outsideUnit ? $0.asWarning : $0 }
     }
 
     /// Checks whether other programs have the stored identity, and else whether they could get it.
