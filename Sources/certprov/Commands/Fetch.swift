@@ -79,10 +79,13 @@ struct Fetch: AsyncParsableCommand {
         let stores = configuration.providers.map { configured in
             (try? registry.provider(configured.id, configured.parameters))?.parameters
                 .first { $0.kind == .keyStore && $0.name == "key" }
-                .map { configured.parameters.string("key") ?? $0.defaultValue ?? "" }
+                .flatMap {
+                    KeyStoreLocation(uri: configured.parameters.string("key") ?? $0.defaultValue ?? "", pinSource: nil)
+                }
+                .flatMap { try? registry.keyStore($0.scheme) }
         }
-        guard !stores.isEmpty, !stores.contains(nil) else { return nil }
-        return stores.contains { $0 == "store:" || $0 == "store" } ? .exportable : .notExportable
+        guard !stores.isEmpty, !stores.contains(where: { $0 == nil }) else { return nil }
+        return stores.contains { $0?.isExternal == false } ? .exportable : .notExportable
     }
 }
 
