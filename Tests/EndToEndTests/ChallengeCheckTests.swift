@@ -30,15 +30,15 @@ struct ChallengeCheckTests {
             + properties.map { "\($0.key)=\($0.value)\n" }.joined()
             + "\nId=certprov-renew@web.timer\nActiveState=\(isActive ? "active" : "inactive")\n"
         let units = try sandbox.write(shown, to: "units")
-        let systemctl = try sandbox.write(
+        try sandbox.install(
             "#!/bin/sh\n[ \"$1\" = show ] && [ -z \"$P12_PASSWORD\" ] && exec /bin/cat \(units)\n", to: "systemctl",
-            mode: 0o755)
+            mode: "755")
         let run = unit == nil ? "/run/none" : "/run/systemd/system"
         return try sandbox.shell(
             """
             exec unshare --mount sh -c 'mount -t tmpfs run /run && mkdir -p '"$1"' && mount --bind "$2" /usr/bin/systemctl && shift 2 &&
                 exec "$@"' sh "$1" "$2" "$CERTPROV" check --json --config "$3"
-            """, run, systemctl, file)
+            """, run, sandbox.path + "/systemctl", file)
     }
 
     private func item(_ what: String, _ output: Output) throws -> (severity: String?, text: String) {

@@ -145,7 +145,7 @@ import Testing
             printf 'HTTP/1.0 200 OK\\r\\nContent-Length: 3\\r\\nConnection: close\\r\\n\\r\\nok\\n'
 
             """
-        try sandbox.write(answer, to: "home/answer", mode: 0o755)
+        try sandbox.install(answer, to: "home/answer", mode: "755")
         let settings = try #require(page.blocks("properties").first).split(separator: "\n")
             .filter { $0.hasPrefix("Files.") }.joined(separator: "\n")
             .replacing("/etc/nginx", with: home).replacing("www-data", with: "nogroup")
