@@ -58,7 +58,7 @@ package struct BuiltIns: Sendable {
     ///   ``/RemoteMDMProvider/RemoteMDMProvider/accessToken(environment:parameters:_:)``.
     package static func accessToken(
         for manager: LogonManager, _ interaction: any UserInteraction
-    ) async throws(ProviderError) -> (value: SecretBytes, scopes: [String]?) {
+    ) async throws(ProviderError) -> (value: SecretBytes, scopes: [String]?, expiresIn: Duration?) {
         #if MDM
             let (id, configuration) = (RemoteMDMProvider.id, manager.configuration)
             guard let configured = configuration.providers.first(where: { $0.id == id }) else {
@@ -70,7 +70,7 @@ package struct BuiltIns: Sendable {
             }
             let token = try await RemoteMDMProvider.accessToken(
                 environment: try manager.environment(of: id), parameters: configured.parameters, interaction)
-            return (token.value, token.scopes)
+            return (token.value, token.scopes, token.expiresIn)
         #else
             throw ProviderError(
                 .configurationInvalid,

@@ -10,6 +10,9 @@ public struct AccessToken: Sendable {
     /// The ID token (OpenID Connect Core 1.0, section 3.1.3.3); `nil` if the server sends none. Nothing in it is verified: check its
     /// signature and claims as section 3.1.3.7 says.
     public let idToken: SecretBytes?
+    /// The lifetime that the server has named, when the token was issued; `nil` if it names none. Not shortened, unlike the time after
+    /// which ``AccessTokenSource`` requests another one.
+    public let expiresIn: Duration?
     /// The sequence number among the tokens of its source.
     let number: UInt64
 

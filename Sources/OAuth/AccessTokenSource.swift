@@ -182,7 +182,9 @@ public actor AccessTokenSource {
             let response = try await request()
             count += 1
             let token = AccessToken(
-                value: response.token, scopes: response.scopes, idToken: response.idToken, number: count)
+                value: response.token, scopes: response.scopes, idToken: response.idToken,
+                expiresIn: response.expiresIn,
+                number: count)
             kept = Kept(
                 token: token, expiry: start + response.lifetime, renewal: start + response.lifetime * 9 / 10)
             // Without a new one, the old one stays good (section 6).

@@ -13,6 +13,8 @@ public struct TokenEndpoint: Sendable {
     let executor: BlockingExecutor
     /// The proxy for the requests; `nil` for a direct connection.
     public var proxy: HTTPProxy?
+    /// The settings that messages name, so that the user finds what to change.
+    public var settingNames = ServerSettingNames()
     /// The network that the connections are made in.
     package var network: any Network
 

@@ -24,8 +24,10 @@ struct TokenRequest: Sendable {
             "Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json", "Connection": "close",
         ]
         client.authenticate(&form, &headers)
+        var security = ServerSecurity(trust: endpoint.trust, now: endpoint.date, executor: endpoint.executor)
+        security.settingNames = endpoint.settingNames
         let connection = try await ServerConnection.open(
-            server, .init(trust: endpoint.trust, now: endpoint.date, executor: endpoint.executor),
+            server, security,
             through: endpoint.proxy, over: endpoint.network, deadline: deadline)
         defer { connection.close() }
         var response = try await connection.response(

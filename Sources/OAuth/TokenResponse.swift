@@ -5,6 +5,8 @@ import FoundationEssentials
 struct TokenResponse: Sendable {
     let token: SecretBytes
     let lifetime: Duration
+    /// As the server has named it: at most a century.
+    let expiresIn: Duration?
     let refreshToken: SecretBytes?
     let scopes: [String]?
     let idToken: SecretBytes?
@@ -36,6 +38,7 @@ struct TokenResponse: Sendable {
         }
         self.token = SecretBytes(utf8: token)
         lifetime = Self.lifetime(members.expiresIn)
+        expiresIn = members.expiresIn.flatMap { $0 >= 0 ? .seconds(min($0, 3_155_760_000).rounded(.down)) : nil }
         refreshToken = Self.optional(members.refreshToken)
         idToken = Self.optional(members.idToken)
         scopes = members.scope.map { $0.split(separator: " ").prefix(100).map(String.init) }

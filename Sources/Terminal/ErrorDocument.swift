@@ -9,6 +9,8 @@ package struct ErrorDocument: CommandDocument {
     private let message: String
     /// The part that a caller may decide by beside the code, such as a word of a protocol; left out where there is none.
     private let reason: String?
+    /// The number of a library or protocol; left out where there is none.
+    private let nativeCode: Int?
     /// Seconds after which to try again; left out unless the server or the plugin has said so.
     private let retryAfter: Double?
 
@@ -17,7 +19,7 @@ package struct ErrorDocument: CommandDocument {
         code = error.code.rawValue
         provider = Nullable(error.provider?.rawValue)
         message = error.message
-        reason = error.reason?.rawValue
+        (reason, nativeCode) = (error.reason?.rawValue, error.nativeCode)
         retryAfter = error.retryAfter.map { $0 / .seconds(1) }
     }
 }

@@ -198,6 +198,11 @@ import Testing
             ).expect(77)
             #expect(output.stdout.contains("GET / is answered with the status 400"), "\(output)")
             #expect(output.stderr.contains("with the status 400: nginx answers so"), "\(output)")
+            let errors = try sandbox.certprov(
+                ["connect", "localhost:\(port)", "--trust-anchors", sandbox.path + "/server.pem", "--http", "--json"]
+                    + adHoc(try selfSigned(isExpired: isExpired))
+            ).errorDocuments()
+            #expect(errors.first?["nativeCode"].int == 400)
             #expect(output.stderr.contains("'CN=self': it expired on 2020-02-01T00:00:00Z") == isExpired, "\(output)")
         }
     }

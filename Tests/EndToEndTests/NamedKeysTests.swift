@@ -448,6 +448,13 @@ import Testing
         #expect(used.stdout != "401", "\(used)")
         let document = try sandbox.certprov("access-token", "--config", file, "--json").document("AccessToken")
         #expect(document["accessToken"].string?.isEmpty == false)
+        #expect((1...86_400).contains(document["expiresIn"].int ?? 0), "\(document)")
+        let other = try sandbox.write(try TestAuthority("Other").root.pemRepresentation, to: "other.pem")
+        let strange = try sandbox.write(
+            try String(contentsOfFile: file, encoding: .utf8)
+                + "\nCertificateProvider.mdm.token-trust-anchors = \(other)\n",
+            to: "strange.properties")
+        try sandbox.certprov("access-token", "--config", strange).expect(76, stderr: "check 'token-trust-anchors'")
         #expect(server.issued == 0)
 
         try sandbox.write("another", to: "secret")

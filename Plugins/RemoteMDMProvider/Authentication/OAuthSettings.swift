@@ -73,6 +73,10 @@ struct OAuthSettings: Sendable {
             url, trust: known, timeout: timeout, date: environment.now, network: network, executor: environment.executor
         )
         endpoint.proxy = try proxies.proxy(for: endpoint.server)
+        let url = "'\(EnrolmentParameter.tokenURL.name)'"
+        let anchors =
+            isOnSameServer && !trust.hasAnchors ? EnrolmentParameter.trustAnchors : EnrolmentParameter.tokenTrustAnchors
+        endpoint.settingNames = ServerSettingNames(address: url, path: url, trustAnchors: "'\(anchors.name)'")
         return endpoint
     }
 }

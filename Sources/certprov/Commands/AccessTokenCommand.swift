@@ -19,7 +19,10 @@ struct AccessTokenCommand: AsyncParsableCommand {
             let manager = try await context.manager(try context.configuration())
             let token = try await BuiltIns.accessToken(for: manager, context.interaction)
             let text = token.value.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
-            try context.show(AccessTokenDocument(accessToken: text, scopes: Nullable(token.scopes))) { text + "\n" }
+            let document = AccessTokenDocument(
+                accessToken: text, expiresIn: Nullable(token.expiresIn.map { Int($0 / .seconds(1)) }),
+                scopes: Nullable(token.scopes))
+            try context.show(document) { text + "\n" }
             return .done
         }
     }
@@ -30,6 +33,8 @@ private struct AccessTokenDocument: CommandDocument {
     static let kind = "AccessToken"
 
     let accessToken: String
+    /// The lifetime in seconds; null if the server does not name it.
+    let expiresIn: Nullable<Int>
     /// Null if the server does not name them: all that were requested.
     let scopes: Nullable<[String]>
 }
