@@ -126,7 +126,8 @@ struct PDFScanner {
                 name.append(byte)
             }
         }
-        return String(decoding: name, as: UTF8.self)
+        // A scalar for each byte: strings of Unicode can be equal that have different bytes, such as K and the sign of kelvin.
+        return String(String.UnicodeScalarView(name.map { Unicode.Scalar($0) }))
     }
 
     private mutating func literalString() throws(PDFScanFailure) -> [UInt8] {

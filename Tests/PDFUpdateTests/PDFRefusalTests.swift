@@ -51,6 +51,11 @@ import Testing
     }
 
     static let cases: [Case] = [
+        Case(
+            testDescription: "a name that is equal in Unicode alone",
+            document: Documents.table(
+                Documents.objects([2: "<< /Type /Pages /#E2#84#AAids [3 0 R] /Count 1 >>"])),
+            code: .malformedData, says: "/Kids"),
         Case(testDescription: "encrypted", document: Documents.table(trailer: "/Encrypt 9 0 R"), says: "encrypted"),
         Case(
             testDescription: "encrypted, and damaged", document: Documents.table(trailer: "/Encrypt [] /Prev (x)"),
