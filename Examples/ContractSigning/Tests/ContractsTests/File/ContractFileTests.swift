@@ -31,6 +31,18 @@ import Testing
         }
     }
 
+    @Test("the file of the README has all that a signature needs")
+    func fileOfTheReadme() async throws {
+        var folder = URL(filePath: #filePath)
+        for _ in 0..<4 { folder.deleteLastPathComponent() }
+        let readme = try String(contentsOf: folder.appending(path: "README.md"), encoding: .utf8)
+        let sample = try #require(
+            readme.components(separatedBy: "```json\n").last?.components(separatedBy: "```").first)
+        let pdf = Data(SellSignFixture.pdf()).base64EncodedString()
+        let file = try await ContractFile.read(Array(sample.replacingOccurrences(of: "JVBERi0xLjcK…", with: pdf).utf8))
+        #expect(file.content.missing.isEmpty)
+    }
+
     @Test("the page's example is read whole, and each member comes out with its value")
     func complete() async throws {
         let json = try SellSignFixture.complete()
