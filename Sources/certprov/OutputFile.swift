@@ -43,7 +43,6 @@ struct OutputFile: Sendable {
     /// - Throws: `storeWriteFailed`.
     func begin() throws(ProviderError) -> Unfinished {
         try check()
-        let temporary = ".certprov-" + String(UInt64.random(in: .min ... .max), radix: 36)
         let place: ReachedDirectory
         do throws(SafeDirectory.Refusal) {
             guard let reached = try ReachedDirectory.open(directory) else {
@@ -55,28 +54,40 @@ struct OutputFile: Sendable {
                 .storeWriteFailed, "\(path.withVisibleControls) cannot be written: \(error.reason.withVisibleControls)."
             )
         }
-        let descriptor = openat(
-            place.descriptor, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        var temporary: String?
+        var descriptor = openat(place.descriptor, ".", O_WRONLY | O_CLOEXEC | Self.withoutName, 0o600)
+        if descriptor < 0 {
+            // NFS has no files without a name: there a kill leaves it.
+            let name = Self.prefix + String(UInt64.random(in: .min ... .max), radix: 36)
+            descriptor = openat(place.descriptor, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+            temporary = name
+        }
         guard descriptor >= 0 else { throw failure(errno) }
         return Unfinished(self, place, temporary, descriptor)
     }
 
-    /// A file that is being written, under another name. Removed with the last reference to it, unless it is finished.
+    /// O_TMPFILE, which Swift does not import.
+    private static let withoutName: Int32 = 0o20_000_000 | O_DIRECTORY
+    fileprivate static let prefix = ".certprov-"
+
+    /// A file that is being written, without a name where the file system has such files. Gone with the last reference to it, and with
+    /// the process, unless it is finished.
     final class Unfinished: Sendable {
         private let file: OutputFile
         /// The directory as it was found: another user who owns one above cannot lead elsewhere since.
         private let place: ReachedDirectory
-        private let temporary: String
+        /// Its name; `nil` if it has none.
+        private let temporary: String?
         private let descriptor: Int32
 
-        fileprivate init(_ file: OutputFile, _ place: ReachedDirectory, _ temporary: String, _ descriptor: Int32) {
+        fileprivate init(_ file: OutputFile, _ place: ReachedDirectory, _ temporary: String?, _ descriptor: Int32) {
             (self.file, self.place, self.temporary, self.descriptor) = (file, place, temporary, descriptor)
         }
 
         deinit {
             close(descriptor)
             // Gone already where it was renamed.
-            unlinkat(place.descriptor, temporary, 0)
+            if let temporary { unlinkat(place.descriptor, temporary, 0) }
         }
 
         /// Adds bytes.
@@ -98,13 +109,22 @@ struct OutputFile: Sendable {
             guard fchmod(descriptor, 0o644) == 0, fsync(descriptor) == 0 else { throw file.failure(errno) }
             // A hard link, unlike a rename, never replaces.
             let (directory, name) = (place.descriptor, file.name)
-            guard
-                (file.replacing
-                    ? renameat(directory, temporary, directory, name)
-                    : linkat(directory, temporary, directory, name, 0)) == 0
-            else {
-                throw errno == EEXIST ? file.exists() : file.failure(errno)
+            guard file.replacing else {
+                guard link(to: name) == 0 else { throw errno == EEXIST ? file.exists() : file.failure(errno) }
+                return
             }
+            let new = temporary ?? OutputFile.prefix + String(UInt64.random(in: .min ... .max), radix: 36)
+            guard temporary != nil || link(to: new) == 0 else { throw file.failure(errno) }
+            guard renameat(directory, new, directory, name) == 0 else {
+                let code = errno
+                unlinkat(directory, new, 0)
+                throw file.failure(code)
+            }
+        }
+
+        private func link(to name: String) -> Int32 {
+            if let temporary { return linkat(place.descriptor, temporary, place.descriptor, name, 0) }
+            return linkat(AT_FDCWD, "/proc/self/fd/\(descriptor)", place.descriptor, name, AT_SYMLINK_FOLLOW)
         }
     }
 

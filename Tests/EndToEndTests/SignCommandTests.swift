@@ -283,6 +283,38 @@ import Testing
         #expect(refused.status == 69 && !FileManager.default.fileExists(atPath: out), "\(refused)")
     }
 
+    @Test(
+        "A signal leaves nothing beside the output, while the server of time stamps is waited for",
+        arguments: [SIGINT, SIGTERM, SIGHUP, SIGKILL])
+    func ended(by signal: Int32) throws {
+        let port = try ReservedPort()
+        let server = try Subprocess(
+            [
+                "python3", "-u", "-c",
+                """
+                import socket
+                listening = socket.create_server(('127.0.0.1', \(port)))
+                print('up')
+                client = listening.accept()[0]
+                print('asked')
+                while client.recv(65536): pass
+                """,
+            ], environment: ["PATH": "/usr/bin:/bin"])
+        defer { server.stop() }
+        try #require(server.readLine() == "up")
+        let results = sandbox.path + "/results"
+        try FileManager.default.createDirectory(atPath: results, withIntermediateDirectories: false)
+        let signing = try sandbox.start(
+            [
+                BuiltCommand.path, "sign", "cms", "--time-stamp", "http://127.0.0.1:\(port)", "--time-stamp-anchors",
+                Fixtures.path("root.pem"), "--out", results + "/signature", content,
+            ] + Self.fixture, with: variables)
+        try #require(server.readLine() == "asked")
+        signing.kill(signal)
+        _ = signing.wait()
+        #expect(try FileManager.default.contentsOfDirectory(atPath: results).isEmpty)
+    }
+
     @Test("Memory does not grow with the content; a file that grows too large is no output")
     func largeContent() throws {
         try sandbox.shell(

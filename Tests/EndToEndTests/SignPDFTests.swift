@@ -85,9 +85,12 @@ import Testing
             #expect(refused.status == 65 && refused.description.contains("\"\(code)\""), "\(refused)")
             #expect(!exists("out.pdf"))
         }
-        try sign(path + "/contract.pdf", path + "/secret.pdf", "--out-dir", path + "/config").expect(
-            65, stderr: "secret.pdf: The PDF is encrypted")
-        #expect(!exists("config/contract.pdf"))
+        // The others are signed.
+        try sign(path + "/secret.pdf", path + "/contract.pdf", path + "/none.pdf", "--out-dir", path + "/config")
+            .expect(
+                65, stdout: "config/contract.pdf\n", stderr: "secret.pdf: The PDF is encrypted", "none.pdf")
+        #expect(exists("config/contract.pdf") && !exists("config/secret.pdf") && !exists("config/none.pdf"))
+        try sign(path + "/secret.pdf", path + "/none.pdf", "--out-dir", path + "/config").expect(65, stdout: "")
         try sign(path + "/contract.pdf", "--out", path + "/contract.pdf", "--force").expect(64)
         let edwards = try sign(path + "/contract.pdf", "--out", path + "/out.pdf", by: "ed25519.p12")
         #expect(

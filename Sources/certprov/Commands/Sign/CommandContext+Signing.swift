@@ -6,7 +6,8 @@ import Signing
 import Terminal
 
 extension CommandContext {
-    /// Signs files one after the other, with one identity.
+    /// Signs files one after the other, with one identity. Of several, one that cannot be signed is named, and the others are signed; the
+    /// exit status is that of the first.
     ///
     /// - Parameters:
     ///   - extension: Of the results in `--out-dir`.
@@ -27,12 +28,21 @@ extension CommandContext {
             }
         }
         var waiting: [(job: SigningJob, prepared: Prepared)] = []
+        var failures: [ProviderError] = []
         for job in jobs {
-            let input = try SignedInput(job.path)
-            try input.check(job.file)
-            let prepared = try await about(job) { () throws(ProviderError) in try prepare(input, job.directory) }
-            waiting.append((job, prepared))
+            do throws(ProviderError) {
+                let input = try SignedInput(job.path)
+                try input.check(job.file)
+                let prepared = try await about(job) { () throws(ProviderError) in try prepare(input, job.directory) }
+                waiting.append((job, prepared))
+            } catch {
+                guard jobs.count > 1, error.code != .usage else { throw error }
+                failures.append(error)
+                report(error)
+            }
         }
+        if waiting.isEmpty, let failure = failures.first { return ExitStatus(failure.code) }
+        var signed: [SigningJob] = []
         let signer = try await signer(scheme.value, timeStamps)
         // A temporary copy goes with its signature.
         waiting.reverse()
@@ -42,12 +52,13 @@ extension CommandContext {
                 try await sign(signer, prepared, output)
                 try output.finish()
             }
+            signed.append(job)
         }
         guard files.out != nil || files.outDir != nil else { return .done }
-        try show(SignaturesDocument(jobs, signer)) {
-            jobs.compactMap { $0.file.map { $0.path.withVisibleControls + "\n" } }.joined()
+        try show(SignaturesDocument(signed, failures, signer)) {
+            signed.compactMap { $0.file.map { $0.path.withVisibleControls + "\n" } }.joined()
         }
-        return .done
+        return failures.first.map { ExitStatus($0.code) } ?? .done
     }
 
     /// Returns the signer of the configured identity, which may ask for a PIN: not for one whose certificate cannot sign.
@@ -187,13 +198,16 @@ struct SignaturesDocument: CommandDocument {
     /// The subject of the certificate.
     let subject: String
     let scheme: String
+    /// Of the files that cannot be signed.
+    let errors: [Enveloped<ErrorDocument>]
 
     struct Item: Encodable {
         let input: String
         let file: String
     }
 
-    fileprivate init(_ jobs: [SigningJob], _ signer: Signer) {
+    fileprivate init(_ jobs: [SigningJob], _ failures: [ProviderError], _ signer: Signer) {
+        errors = failures.map { Enveloped(ErrorDocument($0)) }
         items = jobs.compactMap { job in job.file.map { Item(input: job.name, file: $0.path) } }
         subject = signer.identity.certificate.subject
         scheme = signer.scheme.description
