@@ -1,3 +1,4 @@
+import CertificateProviding
 import Foundation
 import Glibc
 import TestSupport
@@ -78,6 +79,13 @@ import Testing
         try sandbox.certprov(
             ["connect", "localhost:\(port)", "--trust-anchors", anchors ?? sandbox.path + "/server.pem"]
                 + adHoc(Fixtures.path("ec.p12")) + more)
+    }
+
+    @Test("A trust anchor that is not a CA's is said, beside the refusal")
+    func anAnchorOfALeaf() throws {
+        let leaf = try sandbox.write(try TestAuthority().issue("leaf").certificate.pemRepresentation, to: "leaf.pem")
+        let output = try withServer { port in try connect(port, anchors: leaf) }
+        output.expect(76, stderr: "' is not a CA's, so that no chain leads to it", "does not lead to a trust anchor")
     }
 
     @Test(arguments: ["-tls1_2", "-tls1_3"]) func showsWhatWasNegotiated(version: String) throws {
