@@ -39,7 +39,7 @@ import Testing
         let sample = try #require(
             readme.components(separatedBy: "```json\n").last?.components(separatedBy: "```").first)
         let pdf = Data(SellSignFixture.pdf()).base64EncodedString()
-        let file = try await ContractFile.read(Array(sample.replacingOccurrences(of: "JVBERi0xLjcK…", with: pdf).utf8))
+        let file = try await ContractFile.read(Array(sample.replacing("JVBERi0xLjcK…", with: pdf).utf8))
         #expect(file.content.missing.isEmpty)
     }
 
