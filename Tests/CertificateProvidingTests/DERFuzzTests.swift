@@ -55,7 +55,7 @@ import X509
             _ = try? CertificateRequest.Names(subject: "", subjectAlternativeNames: certificate.subjectAlternativeNames)
             #expect(!certificate.subject.unicodeScalars.contains { $0.value < 0x20 || $0.value == 0x7f })
         }
-        #expect(accepted > 100)
+        #expect(accepted > 10, "the check reaches what it is about")
     }
 
     @Test("Damaged lists of alternative names are read or refused as malformed")
@@ -67,7 +67,7 @@ import X509
             // Names of configurations can be in a request.
             _ = try CertificateRequest.Names(subject: "", subjectAlternativeNames: names)
         }
-        #expect(accepted > 20)
+        #expect(accepted > 5, "the check reaches what it is about")
     }
 
     @Test("Damaged public keys are read or refused as malformed")
@@ -81,7 +81,7 @@ import X509
                 #expect(!key.isValidSignature(bytes, for: [1], using: scheme))
             }
         }
-        #expect(accepted > 100)
+        #expect(accepted > 10, "the check reaches what it is about")
     }
 
     @Test("Damaged private keys are read or refused as malformed or unsupported")
@@ -96,6 +96,6 @@ import X509
             _ = try? PublicKeyInfo(ofPrivateKey: pkcs8)
             _ = try SoftwareKey(pkcs8: pkcs8, location: .file)
         }
-        #expect(accepted > 20)
+        #expect(accepted > 5, "the check reaches what it is about")
     }
 }

@@ -48,6 +48,6 @@ import Testing
                 #expect(error.code == .malformedData, "\(error) in \(bytes.hexEncoded)")
             }
         }
-        #expect(accepted > 100)
+        #expect(accepted > 10, "the check reaches what it is about")
     }
 }
