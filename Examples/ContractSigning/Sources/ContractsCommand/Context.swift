@@ -22,6 +22,8 @@ struct Context: Sendable {
 
     /// The settings of the property file: `context.settings[ContractsSettings.url]`.
     var settings: Parameters { logon.manager.configuration.settings }
+    /// Whether a server is configured: else contracts are signed here only.
+    var hasServer: Bool { settings[ContractsSettings.url] != nil }
 
     /// Reads the property file.
     ///

@@ -8,15 +8,18 @@ extension Contract {
 
     /// The contract for a person, line by line.
     ///
-    /// - Parameter path: The path of a document's content.
-    func lines(path: (DocumentReference) -> String) -> [String] {
+    /// - Parameters:
+    ///   - hasServer: Whether a server is configured.
+    ///   - queue: Has the documents.
+    func lines(hasServer: Bool, in queue: ContractQueue) -> [String] {
+        func path(_ document: DocumentReference) -> String { queue.path(of: document) }
         func paths(_ signature: ContractSignature) -> [String] {
             [
                 "  to read: \(path(signature.pdf))", "  evidence: \(path(signature.evidence))",
                 "  signature of the evidence: \(path(signature.evidenceSignature))",
             ]
         }
-        var lines = ["Contract \(id)", "State: \(stateText)"]
+        var lines = ["Contract \(id)", "State: \(stateText(hasServer: hasServer))"]
         lines.append("Received: \(received.formatted(.iso8601))")
         lines.append("Signatory: by mode \(content.mode.rawValue) (\(content.mode.text))")
         lines.append("PDF: \(content.pdf.document.text)")
@@ -28,6 +31,9 @@ extension Contract {
         if !content.missing.isEmpty {
             lines.append("Missing: \(content.missing.joined(separator: ", "))")
             lines.append("  to fill in: contracts complete \(id) KEY=VALUE")
+        }
+        if !content.unknownMembers.isEmpty {
+            lines.append("Unknown members, kept as they came: \(content.unknownMembers.joined(separator: ", "))")
         }
         if let signature {
             lines.append("Signed: \(signature.approved.formatted(.iso8601)), \(signature.pdf.text)")
@@ -53,17 +59,11 @@ extension Contract {
         DisplayText.claim(text, limit: 12 * text.unicodeScalars.count + 1)
     }
 
-    /// The state, and whether the server knows it.
-    var stateText: String {
-        "\(state.rawValue)\(conflict != nil ? ", in conflict with the server" : isUnsent ? ", not sent yet" : "")"
-    }
-}
-
-extension ContractContent {
-    /// The signatory's name, for tables.
-    var customerName: String {
-        let parts = ["firstname", "lastname"].compactMap { key in customerFields.first { $0.key == key }?.value }
-        return parts.isEmpty ? "-" : parts.joined(separator: " ")
+    /// The state, and whether the server knows it. Without a server, a signature is the end.
+    func stateText(hasServer: Bool) -> String {
+        guard hasServer || conflict != nil else { return state == .toValidate ? "signed" : state.rawValue }
+        return
+            "\(state.rawValue)\(conflict != nil ? ", in conflict with the server" : isUnsent ? ", not sent yet" : "")"
     }
 }
 

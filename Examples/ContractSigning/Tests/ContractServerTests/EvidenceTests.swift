@@ -41,7 +41,7 @@ struct EvidenceTests {
         let id = Fixture.id()
         let open = ContractVersion(id: id, state: .inProgress, content: content)
         let evidence = ContractEvidence(
-            version: open, signed: DocumentReference(of: pdf), approved: approved,
+            version: open, signed: DocumentReference(of: pdf), approved: approved, receipt: nil,
             certificate: try X509Certificate(derRepresentation: (named ?? certificate).derRepresentation)
         ).bytes
         let cms = try CMS.sign(

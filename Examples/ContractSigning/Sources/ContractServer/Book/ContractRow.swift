@@ -54,16 +54,3 @@ struct ContractRow: Codable, Sendable, FetchableRecord, PersistableRecord {
         }
     }
 }
-
-extension ContractContent {
-    /// The address that a code goes to; `nil` for a mode without one, and where it is missing.
-    var codeAddress: String? {
-        let field: String? =
-            switch mode {
-            case .textMessage: "cellPhone"
-            case .mail: "email"
-            case .person: nil
-            }
-        return field.flatMap { field in customerFields.first { $0.key == field }?.value }
-    }
-}

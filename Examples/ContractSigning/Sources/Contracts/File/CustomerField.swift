@@ -38,6 +38,12 @@ package enum CustomerField {
     /// Returns the page's name of a field in either spelling; `nil` for one that is not known.
     static func name(of key: String) -> String? { spellings[key] }
 
+    /// An address with all but its last two digits hidden: `…78`; a mail address with all but the first character of its name: `a…@example.com`.
+    static func masked(_ address: String) -> String {
+        guard let at = address.lastIndex(of: "@") else { return "…\(address.filter(\.isNumber).suffix(2))" }
+        return "\(address.prefix(1))…\(address[at...])"
+    }
+
     /// What is wrong with an address that a code is to be sent to; `nil` if it can be one.
     package static func flaw(of value: String, in field: String) -> String? {
         switch field {

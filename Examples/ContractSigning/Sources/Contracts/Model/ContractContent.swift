@@ -93,6 +93,61 @@ public struct ContractContent: Equatable, Sendable {
     /// The documents of the content: the PDF and the attachments.
     public var documents: [DocumentReference] { [pdf.document] + attachments.map(\.document) }
 
+    /// The customer's first and last name; `-` without them.
+    public var customerName: String {
+        let parts = [CustomerField.firstName, CustomerField.lastName].compactMap(value)
+        return parts.isEmpty ? "-" : parts.joined(separator: " ")
+    }
+
+    /// Where the signatory's code goes; `nil` in mode 2, which needs none, and where it is missing.
+    public var codeAddress: String? {
+        switch mode {
+        case .textMessage: value(of: CustomerField.mobile)
+        case .mail: value(of: CustomerField.mail)
+        case .person: nil
+        }
+    }
+
+    private func value(of field: String) -> String? { customerFields.first { $0.key == field }?.value }
+
+    /// The paths of members and the names of customer fields that the format does not have. They are kept, and mean nothing here: one
+    /// may be a known member that is misspelled.
+    public var unknownMembers: [String] {
+        let file = MemberReader(json)
+        func others(_ object: MemberReader?, besides known: Set<String>) -> [String] {
+            guard let object, case .object(let members) = object.value else { return [] }
+            return members.map(\.name).filter { !known.contains($0) }.map { object.path(of: JSONPath.visible($0)) }
+        }
+        func elements(_ name: String, of object: MemberReader?) -> [MemberReader] {
+            (try? object?.elements(name)) ?? []
+        }
+        let customer = file["customer"]
+        let fields = elements("fields", of: customer)
+        return others(
+            file,
+            besides: [
+                "customer", "contractors", "contract", "contract_properties", "files", "options",
+                "success_callback_url",
+                "error_callback_url",
+            ])
+            + others(customer, besides: ["number", "mode", "contractor_id", "fields", "vendor"])
+            + fields.flatMap { others($0, besides: ["key", "value"]) }
+            + fields.compactMap { field in
+                guard let key = field["key"]?.value.string, CustomerField.name(of: key) == nil else { return nil }
+                return "\(field.path) (\(JSONPath.visible(key)))"
+            }
+            + others(
+                file["contract"],
+                besides: [
+                    "contract_definition_id", "contract_id", "pdf_file_name", "pdf_file_path", "message_title",
+                    "message_body", "keep_on_move",
+                ])
+            + elements("contract_properties", of: file).flatMap {
+                others($0, besides: ["key", "value", "to_fill_by_user"])
+            }
+            + elements("files", of: file).flatMap { others($0, besides: ["path", "name", "type"]) }
+    }
+
     public static func == (one: Self, other: Self) -> Bool { one.json == other.json }
 
     /// The most that the URL of a callback has, in bytes.

@@ -7,6 +7,8 @@ struct ContractEvidence {
     let version: ContractVersion
     let signed: DocumentReference
     let approved: Date
+    /// The server's proof of the signatory's code; `nil` in mode 2.
+    let receipt: String?
     let certificate: X509Certificate
 
     /// The text.
@@ -14,7 +16,7 @@ struct ContractEvidence {
         let content = version.content
         var members: [JSONValue.Member] = [
             .init("contract", .string(version.id)), .init("customer_number", .string(content.customerNumber)),
-            .init("mode", .number("\(content.mode.rawValue)")),
+            .init("mode", .number("\(content.mode.rawValue)")), .init("signatory", signatory),
             .init("approved", .string(approved.formatted(.iso8601))),
             .init("original", Self.json(content.pdf.document)), .init("signed", Self.json(signed)),
             .init("attachments", .array(content.attachments.map(Self.json))),
@@ -23,6 +25,19 @@ struct ContractEvidence {
         ]
         if let id = content.json["contract"]?["contract_id"] { members.append(.init("contract_id", id)) }
         return JSONValue.object(members).bytes(sortedKeys: true)
+    }
+
+    /// Who approved, and the code that showed it: how it went, to which address, and the server's proof.
+    private var signatory: JSONValue {
+        let content = version.content
+        let code = content.codeAddress.map { address in
+            JSONValue.object([
+                .init("by", .string(content.mode == .mail ? "mail" : "text message")),
+                .init("to", .string(CustomerField.masked(address))),
+                .init("receipt", receipt.map(JSONValue.string) ?? .null),
+            ])
+        }
+        return .object([.init("name", .string(content.customerName)), .init("code", code ?? .null)])
     }
 
     private static func json(_ document: DocumentReference) -> JSONValue {
@@ -56,7 +71,8 @@ extension ContractVersion {
             throw ProviderError(.malformedData, "signature.evidence: certificate is not base64 of DER.")
         }
         let expected = ContractEvidence(
-            version: self, signed: signature.pdf, approved: signature.approved, certificate: certificate)
+            version: self, signed: signature.pdf, approved: signature.approved, receipt: signature.receipt,
+            certificate: certificate)
         guard expected.bytes != evidence else { return }
         guard case .object(let members) = try JSONValue(parsing: expected.bytes) else { return }
         let other = members.first { json[$0.name] != $0.value }?.name

@@ -113,7 +113,7 @@ public struct ContractSigner: Sendable {
         let title = contract.content.json["contract"]?["message_title"]?.string
         let pdf = try await signer.signedPDF(of: original, PDFSignatureDetails(reason: title))
         let evidence = ContractEvidence(
-            version: contract.version, signed: DocumentReference(of: pdf), approved: approved,
+            version: contract.version, signed: DocumentReference(of: pdf), approved: approved, receipt: receipt,
             certificate: signer.identity.certificate
         ).bytes
         let evidenceSignature = try await signer.detachedCMS(of: SigningContent(evidence))

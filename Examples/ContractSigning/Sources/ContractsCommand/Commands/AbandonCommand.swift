@@ -20,8 +20,8 @@ struct AbandonCommand: AsyncParsableCommand {
             let found = try queue.find(contract.id)
             if found.state.after(.abandoned) != nil, !yes {
                 let question = "Abandon this contract?"
-                guard try await context.interactionOrYes.confirm(question, after: found.lines { queue.path(of: $0) })
-                else {
+                let lines = found.lines(hasServer: context.hasServer, in: queue)
+                guard try await context.interactionOrYes.confirm(question, after: lines) else {
                     throw ProviderError(
                         .userCancelled,
                         "The contract \(found.id) is not abandoned; sign it with: contracts sign \(found.id)")

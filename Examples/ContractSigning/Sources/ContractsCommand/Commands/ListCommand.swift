@@ -31,7 +31,8 @@ struct ListCommand: AsyncParsableCommand {
                 for contract in contracts {
                     let content = contract.content
                     table.append([
-                        contract.id, contract.stateText, contract.received.formatted(.iso8601), content.customerNumber,
+                        contract.id, contract.stateText(hasServer: context.hasServer),
+                        contract.received.formatted(.iso8601), content.customerNumber,
                         content.customerName, content.pdf.name, content.missing.joined(separator: ", "),
                     ])
                 }

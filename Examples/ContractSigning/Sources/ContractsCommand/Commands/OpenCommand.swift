@@ -66,6 +66,11 @@ struct OpenCommand: AsyncParsableCommand {
             await context.tell(.failure(error.message), to: CallbackURLs(error: callback))
             throw error
         }
+        let unknown = contract.content.unknownMembers
+        if !unknown.isEmpty {
+            context.remark(
+                "The file has members that are not known, and are kept as they are: \(unknown.joined(separator: ", "))")
+        }
         let isComplete = contract.state == .inProgress
         if isComplete, context.interaction.canAsk, Console.isStandardErrorTerminal {
             return try await SignCommand.sign(contract.id, context)

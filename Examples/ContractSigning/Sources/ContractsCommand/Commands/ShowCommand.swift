@@ -37,7 +37,7 @@ extension Context {
     /// Shows a contract as the result.
     func show(_ contract: Contract, of queue: ContractQueue) throws(ProviderError) -> ExitStatus {
         try show(ContractDocument(contract)) {
-            contract.lines { queue.path(of: $0) }.joined(separator: "\n") + "\n"
+            contract.lines(hasServer: hasServer, in: queue).joined(separator: "\n") + "\n"
         }
         return .done
     }

@@ -134,7 +134,7 @@ extension Context {
     fileprivate func signed(
         _ id: String, in queue: ContractQueue, approved: (Contract) -> Void
     ) async throws(ProviderError) -> (Contract, [ContractEffect]) {
-        let pairing = settings[ContractsSettings.url] == nil ? nil : try Pairing(logon, queue)
+        let pairing = hasServer ? try Pairing(logon, queue) : nil
         let result: Result<(Contract, [ContractEffect]), ProviderError>
         do throws(ProviderError) {
             let identity =
@@ -171,7 +171,7 @@ extension Context {
 
     /// Whether a signed contract goes to the server at once.
     fileprivate func isToSynchronise() async throws(ProviderError) -> Bool {
-        guard settings[ContractsSettings.url] != nil else { return false }
+        guard hasServer else { return false }
         switch settings[ContractsSettings.synchronise] {
         case .now: return true
         case .later: return false

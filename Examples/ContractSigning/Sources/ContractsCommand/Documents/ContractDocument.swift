@@ -38,6 +38,8 @@ struct ContractItem: Encodable {
     let properties: [Property]
     /// What `complete` takes.
     let missing: [String]
+    /// Paths of members that the format does not have.
+    let unknown: [String]
     let signature: Nullable<Signature>
     /// Signatures made here that another version has taken the place of.
     let superseded: [Signature]
@@ -109,6 +111,7 @@ struct ContractItem: Encodable {
         attachments = content.attachments.map(file)
         properties = content.properties.map { Property(key: $0.key, value: Nullable($0.value), toFill: $0.isToFill) }
         missing = content.missing
+        unknown = content.unknownMembers
         signature = Nullable(contract.signature.map { Signature($0) })
         superseded = contract.superseded.map { Signature($0) }
     }

@@ -46,6 +46,9 @@ import Testing
         #expect(output.status == 0 && output.stdout.contains("Sign this contract? [y/N]"), "\(output)")
         #expect(output.stdout.contains("Jean") && output.stdout.contains("SHA-256"), "\(output)")
         #expect(try await state() == ["toValidate"])
+        // There is no server that could validate it.
+        let list = try await contracts("list").stdout
+        #expect(list.contains("  signed  ") && !list.contains("toValidate") && !list.contains("not sent"), "\(list)")
         #expect(try folder.opened() == ["myapp://done?x=1"])
     }
 

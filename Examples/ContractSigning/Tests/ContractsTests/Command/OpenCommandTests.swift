@@ -20,7 +20,11 @@ import Testing
         }
         let output = try await contracts("open", "-", "--json", input: Array(CallFile.json().utf8))
         #expect(try output.json()["kind"] as? String == "Contract", "\(output)")
+        #expect(output.stderr.isEmpty, "\(output)")
         #expect(try await contracts("list").stdout.split(separator: "\n").count == 6)
+        let other = try folder.write(CallFile.json(more: #""succes_callback_url": "myapp://done", "#), to: "b.sellsign")
+        let named = try await contracts("open", other)
+        #expect(named.status == 0 && named.stderr.contains("succes_callback_url"), "\(named)")
         #expect(try folder.opened() == [], "no outcome yet")
     }
 

@@ -16,7 +16,7 @@ import Testing
         let id = try await contracts.open(try folder.write(CallFile.json(id: 4711), to: "a.sellsign"))
         let text = try await contracts("list").stdout
         #expect(
-            text.contains(id) && text.contains("inProgress, not sent yet") && text.contains("Jean Dupont"), "\(text)")
+            text.contains(id) && text.contains("inProgress  ") && text.contains("Jean Dupont"), "\(text)")
         let list = try await contracts("list", "--json").json()
         let items = try #require(list["items"] as? [[String: Any]])
         #expect(list["kind"] as? String == "ContractList" && items.count == 1)

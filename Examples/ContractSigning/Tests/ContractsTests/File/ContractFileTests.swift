@@ -91,6 +91,22 @@ import Testing
         #expect(try file.content.originalFile { file.documents[$0] ?? [] } == json)
     }
 
+    @Test("members that the format does not have are named by their paths")
+    func unknownMembers() async throws {
+        let content = try await ContractFile.read(SellSignFixture.complete().bytes).content
+        #expect(content.unknownMembers == ["my_own_member", "customer.fields[4] (shoe_size)"])
+        var json = try SellSignFixture.complete()
+        for path in ["colour", "customer.nubmer", "contract.keep_on_mvoe", "contract.a\u{1b}b"] {
+            json[at: path] = .bool(true)
+        }
+        let unknown = try await ContractFile.read(json.bytes).content.unknownMembers
+        #expect(
+            Set(unknown) == [
+                "my_own_member", "colour", "customer.nubmer", "customer.fields[4] (shoe_size)", "contract.keep_on_mvoe",
+                "contract.\(DisplayText.visible("a\u{1b}b"))",
+            ])
+    }
+
     private static let base64 = "JVBERi0xLjc="
 
     /// What is changed, and how the message begins.

@@ -54,6 +54,8 @@ import Testing
         let pdf = try host.queue.content(of: signature.pdf)
         #expect(pdf.starts(with: original))
         try Self.verify(host, signed)
+        let signatory = try JSONValue(parsing: host.queue.content(of: signature.evidence))["signatory"]
+        #expect(signatory?["name"]?.string == "Jean Dupont" && signatory?["code"] == .null)
 
         // One byte.
         var changed = pdf
@@ -216,6 +218,15 @@ import Testing
         }
         #expect(signed.state == .toValidate && tries == 3)
         #expect(notices.last?.address == (mode == 1 ? "+33600000000" : "jean@example.com"))
+
+        let signature = try #require(signed.signature)
+        let evidence = try host.queue.content(of: signature.evidence)
+        let signatory = try #require(try JSONValue(parsing: evidence)["signatory"])
+        #expect(signatory["name"]?.string == "Jean Dupont")
+        #expect(signatory["code"]?["by"]?.string == (mode == 1 ? "text message" : "mail"))
+        #expect(signatory["code"]?["to"]?.string == (mode == 1 ? "…00" : "j…@example.com"))
+        #expect(signature.receipt != nil && signatory["code"]?["receipt"]?.string == signature.receipt)
+        try signed.version.check(evidence: evidence)
     }
 
     /// The signatory's mail box and telephone.
