@@ -111,8 +111,13 @@ struct EndToEndTests {
         let declined = try await site.atTerminal(["sign", "--offline", document], [["Sign this document?", "n"]])
         #expect(declined.status == 77 && !declined.stdout.contains("PIN of"), "\(declined)")
         let signed = try await site.atTerminal(
-            ["sign", "--offline", document], [["Sign this document?", "y"], ["signing PIN of", signing]])
+            ["sign", "--offline", "--out", host["offline.json"], document],
+            [["Sign this document?", "y"], ["signing PIN of", signing]])
         #expect(signed.status == 0 && signed.stdout.contains("can tell whether the PIN was right"), "\(signed)")
+        // As the README has it: only the verifier can tell.
+        let verified = try await site.verifyOffline(host["offline.json"])
+        let digest = try await host.run(["sha256sum", document]).stdout.prefix(64)
+        #expect(verified["hash"] as? String == String(digest), "\(verified)")
         let wrong = try await site.atTerminal(["change-pin", "--login"], [["login PIN of", "11111111"]])
         #expect(wrong.status == 77 && wrong.stdout.contains("[pinIncorrect]"), "\(wrong)")
         let changed = try await site.atTerminal(

@@ -156,6 +156,31 @@ final class Site {
         #expect(output.status == 0, "\(output) \(log)")
     }
 
+    /// Has the verifier judge the file of `dvs sign --offline --out`, as a backend does that the README describes.
+    ///
+    /// - Returns: The claims of its receipt.
+    func verifyOffline(_ file: String) async throws -> [String: Any] {
+        let text = try await tool("register", "--name", "backend", "--redirect-uri", "http://127.0.0.1/login")
+        let client = try #require(try JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any])
+        let (id, secret) = (client["client_id"] as? String ?? "", client["client_secret"] as? String ?? "")
+        try host.write("user = \"\(id):\(secret)\"\n", to: "credentials")
+        let question = try await host.run(
+            ["jq", "{signature, timestamp, type: \"verification\"}", file], in: host.path)
+        try host.write(question.stdout, to: "question.json")
+        let answer = try await host.run(
+            [
+                "curl", "--silent", "--show-error", "--fail", "--cacert", "\(host["authority"])/ca.pem", "--config",
+                host["credentials"], "--json", "@\(host["question.json"])", "\(url)/dvs/verify",
+            ], in: host.path)
+        let receipt = try #require(
+            try JSONSerialization.jsonObject(with: Data(answer.stdout.utf8)) as? [String: Any], "\(answer)")
+        let parts = (receipt["certificate"] as? String ?? "").split(separator: ".")
+        try #require(parts.count == 3, "\(answer)")
+        let base64 = parts[1].replacing("-", with: "+").replacing("_", with: "/")
+        let claims = Data(base64Encoded: base64 + String(repeating: "=", count: (4 - base64.count % 4) % 4))
+        return try #require(try JSONSerialization.jsonObject(with: claims ?? Data()) as? [String: Any])
+    }
+
     /// The wrong tries of a key in a row, as the authority counts them.
     func wrong(_ scope: String) async throws -> (count: Int, isBlocked: Bool) {
         let text = try await tool("tries", Self.user)
