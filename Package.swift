@@ -32,7 +32,7 @@ let package = Package(
         .library(name: "ProviderTransport", targets: ["ProviderTransport"]),
         .library(name: "Renewal", targets: ["Renewal"]),
         .library(name: "SignedData", targets: ["SignedData"]),
-        .library(name: "Signing", targets: ["PDFUpdate", "Signing"]),
+        .library(name: "Signing", targets: ["Signing"]),
         .library(name: "SigningRequests", targets: ["SigningRequests"]),
         .library(name: "Terminal", targets: ["Terminal"]),
         .executable(name: "certprov", targets: ["certprov"]),

@@ -52,7 +52,9 @@ struct PeerVerifier: Sendable {
         }
         try checkUse(of: leaf, as: role)
         let path = try await path(from: leaf, among: Array(shown.dropFirst()), as: role, at: date)
-        try revocation?.check(path, as: role, at: date)
+        do throws(RevocationCheck.Refusal) { try revocation?.check(path, at: date) } catch {
+            throw PeerRefusal(error.isRevoked ? .revoked : .unknownRevocation, role, error.clause)
+        }
         guard let peer = TLSPeer(chain: path) else { throw PeerRefusal(.malformed, role, "it presented none") }
         guard peers.admits(peer) else {
             let hint =

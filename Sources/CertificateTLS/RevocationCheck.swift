@@ -64,7 +64,15 @@ extension RevocationLists {
 }
 
 /// Revocation lists that have been read.
-struct RevocationCheck: Sendable {
+package struct RevocationCheck: Sendable {
+    /// Why a path is not accepted.
+    package struct Refusal: Error {
+        /// Whether a certificate is revoked; else it is not known.
+        package let isRevoked: Bool
+        /// A clause for a message.
+        package let clause: String
+    }
+
     /// By issuer, the latest first.
     private let lists: [CanonicalName?: [RevocationList]]
     private let isLenient: Bool
@@ -74,7 +82,7 @@ struct RevocationCheck: Sendable {
     ///
     /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read, or has no list; `malformedData`
     ///   for a damaged list.
-    init(reading configured: RevocationLists) throws(ProviderError) {
+    package init(reading configured: RevocationLists) throws(ProviderError) {
         var lists: [RevocationList] = []
         for file in try FileGroup(configured.path).files() { lists += try Self.read(file) }
         self.init(lists, configured)
@@ -134,9 +142,7 @@ struct RevocationCheck: Sendable {
     /// A list counts if its issuer has signed it, if it covers the certificate, and if it has begun: the latest one. Others
     /// that are not older revoke as well: those of the same second, those that cover a part, and those that have not begun, perhaps
     /// since this host's clock is wrong.
-    func check(
-        _ path: [X509Certificate], as role: PeerVerifier.Role, at date: Date
-    ) throws(PeerRefusal) {
+    package func check(_ path: [X509Certificate], at date: Date) throws(Refusal) {
         for (certificate, issuer) in zip(path, path.dropFirst()) {
             let own = lists[issuer.subjectName] ?? []
             let signed = own.filter { $0.isSigned(by: issuer) }.map {
@@ -149,18 +155,19 @@ struct RevocationCheck: Sendable {
                     && list.revokes(certificate.serialNumber)
             }
             if let revoking {
-                throw PeerRefusal(
-                    .revoked, role,
-                    "'\(certificate.subject)' (serial number \(certificate.serialNumberText)) is revoked, by the list of "
-                        + "'\(issuer.subject)' of \(revoking.list.thisUpdate.formatted(.iso8601))")
+                throw Refusal(
+                    isRevoked: true,
+                    clause: "'\(certificate.subject)' (serial number \(certificate.serialNumberText)) is revoked, "
+                        + "by the list of '\(issuer.subject)' of \(revoking.list.thisUpdate.formatted(.iso8601))")
             }
             guard !isLenient else { continue }
             if let problem = problem(of: covering, issuer, at: date) {
-                throw PeerRefusal(.unknownRevocation, role, problem)
+                throw Refusal(isRevoked: false, clause: problem)
             }
             if covering.isEmpty {
-                throw PeerRefusal(
-                    .unknownRevocation, role, absence(of: certificate, issuer, signed: signed.map(\.list), all: own))
+                throw Refusal(
+                    isRevoked: false,
+                    clause: absence(of: certificate, issuer, signed: signed.map(\.list), all: own))
             }
         }
     }

@@ -1,4 +1,5 @@
 internal import COpenSSL
+package import CertificateProviding
 package import FoundationEssentials
 import Glibc
 
@@ -79,6 +80,13 @@ package final class TimeStampReply {
 
     deinit { TS_RESP_free(pointer) }
 
+    /// The token as it came, DER; `nil` without one.
+    package var token: [UInt8]? {
+        TS_RESP_get_token(pointer).flatMap { token in
+            try? OpenSSLLibrary.encode("i2d_PKCS7") { i2d_PKCS7(token, $0) }
+        }
+    }
+
     /// The PKIStatus: 0 and 1 mean granted.
     package var status: Int {
         guard let info = TS_RESP_get_status_info(pointer), let status = TS_STATUS_INFO_get0_status(info) else {
@@ -120,16 +128,87 @@ package final class TimeStampReply {
         }
         // The form that will be stored is verified, and not the one that the server has sent.
         let der = try OpenSSLLibrary.encode("i2d_PKCS7") { i2d_PKCS7(original, $0) }
-        OpenSSLError.clear()
-        let token = der.withUnsafeBufferPointer { bytes in
-            var position = bytes.baseAddress
-            return d2i_PKCS7(nil, &position, bytes.count)
-        }
-        guard let token else { throw OpenSSLError("d2i_PKCS7") }
-        defer { PKCS7_free(token) }
+        let token = try TimeStampToken(der, in: library)
         guard let check = TS_REQ_to_TS_VERIFY_CTX(query.pointer, nil) else {
             throw OpenSSLError("TS_REQ_to_TS_VERIFY_CTX")
         }
+        try token.verify(check, anchors: anchors, at: date)
+        return (der, token.time)
+    }
+}
+
+/// A time-stamp token (RFC 3161, section 2.4.2).
+package final class TimeStampToken {
+    private let pointer: UnsafeMutablePointer<PKCS7>
+    private let library: OpenSSLLibrary
+    /// The time of the stamp (`genTime`).
+    package let time: Date
+    /// The digest of what was stamped.
+    package let imprint: [UInt8]
+    /// The hash function of the imprint; `nil` for one that is not accepted.
+    package let imprintAlgorithm: DigestAlgorithm?
+    /// The certificates of the token, DER; that of the signer first, where it can be told.
+    package let certificates: [[UInt8]]
+
+    /// Reads a token. Verifies nothing. Trailing data is an error.
+    package init(_ der: [UInt8], in library: OpenSSLLibrary) throws(OpenSSLError) {
+        OpenSSLError.clear()
+        var isWhole = false
+        let token = der.withUnsafeBufferPointer { bytes in
+            var position = bytes.baseAddress
+            defer { isWhole = position == bytes.baseAddress.map { $0 + bytes.count } }
+            return d2i_PKCS7(nil, &position, bytes.count)
+        }
+        guard let token else { throw OpenSSLError("d2i_PKCS7") }
+        (pointer, self.library) = (token, library)
+        do throws(OpenSSLError) {
+            guard isWhole else { throw OpenSSLError("d2i_PKCS7", refusing: "trailing data") }
+            OpenSSLError.clear()
+            guard let info = PKCS7_to_TS_TST_INFO(token) else { throw OpenSSLError("PKCS7_to_TS_TST_INFO") }
+            defer { TS_TST_INFO_free(info) }
+            var fields = tm()
+            guard ASN1_TIME_to_tm(TS_TST_INFO_get_time(info), &fields) == 1 else {
+                throw OpenSSLError("ASN1_TIME_to_tm")
+            }
+            time = Date(timeIntervalSince1970: Double(timegm(&fields)))
+            guard let imprint = TS_TST_INFO_get_msg_imprint(info), let message = TS_MSG_IMPRINT_get_msg(imprint),
+                let algorithm = TS_MSG_IMPRINT_get_algo(imprint)
+            else { throw OpenSSLError("TS_TST_INFO_get_msg_imprint") }
+            self.imprint = Array(
+                UnsafeBufferPointer(
+                    start: ASN1_STRING_get0_data(message), count: Int(ASN1_STRING_length(message))))
+            imprintAlgorithm =
+                switch OBJ_obj2nid(algorithm.pointee.algorithm) {
+                case NID_sha256: .sha256
+                case NID_sha384: .sha384
+                case NID_sha512: .sha512
+                default: nil
+                }
+            let signers = CertificateStack(adopting: PKCS7_get0_signers(token, nil, 0))
+            // The stack holds no references of its own.
+            for index in 0..<max(0, OPENSSL_sk_num(signers.pointer)) {
+                X509_up_ref(OPENSSL_sk_value(signers.pointer, index).map(OpaquePointer.init))
+            }
+            certificates = try signers.derRepresentations()
+        } catch {
+            PKCS7_free(token)
+            throw error
+        }
+    }
+
+    deinit { PKCS7_free(pointer) }
+
+    /// Verifies the token's signature: as ``TimeStampReply/token(for:anchors:at:)``, but for the imprint, which the caller compares.
+    package func verify(anchors: [[UInt8]], at date: Date) throws(OpenSSLError) {
+        OpenSSLError.clear()
+        guard let check = TS_VERIFY_CTX_new() else { throw OpenSSLError("TS_VERIFY_CTX_new") }
+        try verify(check, anchors: anchors, at: date)
+    }
+
+    /// - Parameter check: What else is verified. It is freed here.
+    fileprivate func verify(
+        _ check: OpaquePointer, anchors: [[UInt8]], at date: Date
+    ) throws(OpenSSLError) {
         defer { TS_VERIFY_CTX_free(check) }
         guard let store = X509_STORE_new() else { throw OpenSSLError("X509_STORE_new") }
         // The context frees the store.
@@ -147,16 +226,10 @@ package final class TimeStampReply {
         // 80 bits: no SHA-1 in the chain.
         X509_VERIFY_PARAM_set_auth_level(parameters, 1)
         OpenSSLError.clear()
-        guard TS_RESP_verify_token(check, token) == 1 else { throw OpenSSLError(explained: "TS_RESP_verify_token") }
-        guard Self.isSignedWithSHA2Or3(token) else {
+        guard TS_RESP_verify_token(check, pointer) == 1 else { throw OpenSSLError(explained: "TS_RESP_verify_token") }
+        guard Self.isSignedWithSHA2Or3(pointer) else {
             throw OpenSSLError("TS_RESP_verify_token", refusing: "the time stamp is not signed with SHA-2 or SHA-3")
         }
-        OpenSSLError.clear()
-        guard let info = PKCS7_to_TS_TST_INFO(token) else { throw OpenSSLError("PKCS7_to_TS_TST_INFO") }
-        defer { TS_TST_INFO_free(info) }
-        var time = tm()
-        guard ASN1_TIME_to_tm(TS_TST_INFO_get_time(info), &time) == 1 else { throw OpenSSLError("ASN1_TIME_to_tm") }
-        return (der, Date(timeIntervalSince1970: Double(timegm(&time))))
     }
 
     /// The signature is with the digest of the signer's attributes.

@@ -1,6 +1,6 @@
 import CertificateProviding
 
-/// A document's form, as far as a signature needs it: its names, its empty signature fields, and what earlier signatures forbid.
+/// A document's form, as far as signatures need it: its names, its signature fields, and what earlier signatures forbid.
 struct FormFields {
     /// The most fields and widgets, and how deep they may be nested.
     static let maximumCount = 1 << 18, maximumDepth = 64
@@ -17,8 +17,16 @@ struct FormFields {
     private let wanted: String?
     /// The field of that name, if it is a signature field, and whether it has a value.
     private var found: (field: PDFPlace, isSigned: Bool)?
+    /// The signatures, each with the full name of its field.
+    private(set) var signatures: [(name: String, value: PDFPlace)] = []
+    /// The objects that have these.
+    private var signed: Set<PDFReference> = []
     /// Whether a signature field has a value.
-    private(set) var isSigned = false
+    var isSigned: Bool { !signatures.isEmpty }
+    /// The error when an earlier signature permits no other one.
+    private(set) var closure: ProviderError?
+    /// The error when an earlier signature covers bytes that are not there.
+    private(set) var damage: ProviderError?
     /// The names of all fields without those of their parents.
     private var names: Set<String> = []
     /// The full names of the fields that earlier signatures have locked.
@@ -27,8 +35,6 @@ struct FormFields {
     private var isOpen: [PDFReference: Bool] = [:]
 
     /// Reads the whole tree of fields.
-    ///
-    /// - Throws: `documentNotSignable` when an earlier signature permits no other one.
     init(
         _ form: PDFPlace?, of catalog: PDFPlace, wanted: String?, _ reader: inout PDFReader
     ) throws(ProviderError) {
@@ -68,12 +74,13 @@ struct FormFields {
         own.type = try reader.entry("FT", of: field, as: .name)?.value ?? own.type
         own.lock = try reader.entry("Lock", of: field, as: .dictionary)?.place ?? own.lock
         if own.type == "Sig" {
-            own.value = try reader.entry("V", of: field, as: .dictionary)?.place ?? own.value
+            let value = try reader.entry("V", of: field, as: .dictionary)?.place
+            if let value, signed.insert(value.object.reference).inserted { signatures.append((own.name, value)) }
+            own.value = value ?? own.value
             if partial != nil, own.name == wanted { found = (field, own.value != nil) }
             if let signature = own.value {
-                isSigned = true
                 if let lock = own.lock, try reader.entry("P", of: lock, as: .integer)?.value == 1 {
-                    throw Self.closed("the field \(own.name) has a lock with P 1")
+                    close("the field \(own.name) has a lock with P 1")
                 }
                 try look(at: signature, in: "the field \(own.name)", &reader)
             }
@@ -92,8 +99,10 @@ struct FormFields {
             0, { $0.addingReportingOverflow($1).partialValue }),
             end > reader.source.count
         {
-            throw PDFReader.damaged(
-                signature.object, "the signature in \(place) covers bytes beyond the end of the file")
+            damage =
+                damage
+                ?? PDFReader.damaged(
+                    signature.object, "the signature in \(place) covers bytes beyond the end of the file")
         }
         guard let list = try reader.entry("Reference", of: signature, as: .array) else { return }
         for value in list.value {
@@ -102,11 +111,12 @@ struct FormFields {
             guard method == "DocMDP" || method == "FieldMDP" else { continue }
             let parameters = try reader.entry("TransformParams", of: reference, as: .dictionary)?.place
             if let parameters, try reader.entry("P", of: parameters, as: .integer)?.value == 1 {
-                throw Self.closed("the signature in \(place) has \(method ?? "") with P 1")
+                close("the signature in \(place) has \(method ?? "") with P 1")
             }
             guard method == "FieldMDP" else { continue }
             guard let parameters, try reader.entry("Action", of: parameters, as: .name)?.value == "Include" else {
-                throw Self.closed("the signature in \(place) locks all fields but those that it names, if any")
+                close("the signature in \(place) locks all fields but those that it names, if any")
+                continue
             }
             guard let fields = try reader.entry("Fields", of: parameters, as: .array) else { continue }
             for value in fields.value {
@@ -148,6 +158,8 @@ struct FormFields {
     func freeName() -> String {
         (1...).lazy.map { "Signature\($0)" }.first { !names.contains($0) && !locked.contains($0) } ?? ""
     }
+
+    private mutating func close(_ reason: String) { closure = closure ?? Self.closed(reason) }
 
     static func closed(_ reason: String) -> ProviderError {
         ProviderError(

@@ -32,7 +32,7 @@ struct PDFReader {
     static func damaged(_ reason: String) -> ProviderError {
         ProviderError(
             .malformedData,
-            "The PDF is damaged: \(reason). Signing repairs nothing. Write the document anew, for example with "
+            "The PDF is damaged: \(reason). Nothing is repaired here. To sign it, write the document anew, for example with "
                 + "qpdf IN OUT, look at the result, and sign that.")
     }
 
@@ -172,8 +172,8 @@ struct PDFReader {
 
     // Streams
 
-    /// The decoded stream of an object.
-    mutating func decodedStream(of object: PDFObject) throws(ProviderError) -> [UInt8] {
+    /// The place of an object's stream in the file.
+    mutating func streamRange(of object: PDFObject) throws(ProviderError) -> Range<Int> {
         let place = PDFPlace(object)
         guard let stream = object.stream, let length = try entry("Length", of: place, as: .integer)?.value,
             length >= 0, length <= source.count - start - stream
@@ -181,7 +181,15 @@ struct PDFReader {
         let isEnded = try scan(at: stream + length) { (scanner) throws(PDFScanFailure) in try scanner.take("endstream")
         }
         guard isEnded else { throw Self.damaged(object, "its stream does not end where /Length says") }
-        var (offset, end) = (start + stream, start + stream + length)
+        return (start + stream)..<(start + stream + length)
+    }
+
+    /// The decoded stream of an object.
+    mutating func decodedStream(of object: PDFObject) throws(ProviderError) -> [UInt8] {
+        let place = PDFPlace(object)
+        let range = try streamRange(of: object)
+        let length = range.count
+        var (offset, end) = (range.lowerBound, range.upperBound)
         let (isCompressed, predictor) = try filter(of: place)
         guard isCompressed else {
             guard length <= StreamDecoder.maximumSize else {

@@ -40,8 +40,15 @@ package struct PDFSource: Sendable {
         read = { (range) throws(ProviderError) in Array(bytes[range]) }
     }
 
+    /// The beginning of the document: an earlier revision.
+    func prefix(_ count: Int) -> PDFSource { PDFSource(count: min(count, self.count), read: read) }
+
+    private init(
+        count: Int, read: @escaping @Sendable (_ range: Range<Int>) throws(ProviderError) -> [UInt8]
+    ) { (self.count, self.read) = (count, read) }
+
     /// The bytes of a range, which is cut at the end of the document.
-    func bytes(_ range: Range<Int>) throws(ProviderError) -> [UInt8] {
+    package func bytes(_ range: Range<Int>) throws(ProviderError) -> [UInt8] {
         try read(range.clamped(to: 0..<count))
     }
 }

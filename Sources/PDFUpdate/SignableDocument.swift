@@ -72,6 +72,7 @@ package struct SignableDocument: Sendable {
                     + "and sign that.")
         }
         let fields = try FormFields(form, of: catalog, wanted: request.field, &reader)
+        if let refusal = fields.damage ?? fields.closure { throw refusal }
 
         let numbers = try Numbers(of: reader, trailer)
         nextNumber = numbers.next

@@ -51,6 +51,26 @@ public struct PDFToSign: Sendable {
         }
     }
 
+    /// What a person should know of the document before it is signed, as clauses without subject: scripts, and changes after an earlier
+    /// signature. Blocks.
+    package func notes() -> [String] {
+        guard let source = try? spool?.pdfSource() ?? memory.pdfSource(), let read = try? PDFSignatures(source) else {
+            return []
+        }
+        var notes = read.hasScripts ? ["has scripts, which may change what is shown"] : []
+        for signature in read.signatures {
+            switch signature.later?.change {
+            case .formValues: notes.append("has other form values than when \(signature.field) was signed")
+            case .other:
+                notes.append(
+                    "was changed after the signature \(signature.field) (\(signature.later?.reason ?? "")); look at it before you sign"
+                )
+            default: break
+            }
+        }
+        return notes.map(\.withVisibleControls)
+    }
+
     /// The bytes, from their start. Valid as long as this.
     var content: SigningContent { spool?.content() ?? memory }
 

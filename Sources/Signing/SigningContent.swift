@@ -1,12 +1,14 @@
 package import CertificateProviding
 import Crypto
 import Glibc
+import PDFUpdate
 
 /// Content to sign. It is read once, from the start to the end, in pieces: it need not fit into memory, and may come from a pipe.
 public struct SigningContent: Sendable {
     private enum Source: Sendable {
         case bytes([UInt8])
         case descriptor(Int32, name: String)
+        case ranges(PDFSource, [Range<Int>])
     }
     private let source: Source
 
@@ -17,6 +19,20 @@ public struct SigningContent: Sendable {
     ///
     /// - Parameter name: The file's name, for messages.
     public init(descriptor: Int32, name: String) { source = .descriptor(descriptor, name: name) }
+
+    /// The signed bytes of a PDF.
+    init(_ ranges: [Range<Int>], of document: PDFSource) { source = .ranges(document, ranges) }
+
+    /// The content as a PDF, whose parts are read in any order.
+    ///
+    /// - Throws: `malformedData` for a pipe.
+    func pdfSource() throws(ProviderError) -> PDFSource {
+        switch source {
+        case .bytes(let bytes): PDFSource(bytes)
+        case .descriptor(let descriptor, _): try PDFSource(fileDescriptor: descriptor)
+        case .ranges(let document, _): document
+        }
+    }
 
     /// The size of a piece, in bytes.
     private static let pieceSize = 1 << 18
@@ -35,6 +51,13 @@ public struct SigningContent: Sendable {
                 Result { () throws(ProviderError) in try take(buffer) }
             }
             try result.get()
+        case .ranges(let document, let ranges):
+            for range in ranges {
+                for start in stride(from: range.lowerBound, to: range.upperBound, by: Self.pieceSize) {
+                    let piece = try document.bytes(start..<min(range.upperBound, start + Self.pieceSize))
+                    try SigningContent(piece).read(take)
+                }
+            }
         case .descriptor(let descriptor, let name):
             let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: Self.pieceSize, alignment: 16)
             defer { buffer.deallocate() }

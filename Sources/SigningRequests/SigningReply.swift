@@ -1,7 +1,7 @@
 public import CertificateProviding
 public import FoundationEssentials
 import OpenSSLSupport
-import PDFUpdate
+import Signing
 
 /// A signer's reply that has been verified.
 public struct SigningReply: Sendable {
@@ -15,8 +15,7 @@ public struct SigningReply: Sendable {
     /// Reads a reply, and verifies it: the signature of the challenge is by the certificate's key; the document begins with the one
     /// that was sent, and what follows has a signature with SHA-2 over the whole file. The certificate is valid, and may sign.
     ///
-    /// The time stamp of a document is not verified, nor are other changes behind it looked for: a program that compares versions does so,
-    /// such as pyHanko. Takes time linear in the size of the reply.
+    /// Nothing but signatures was added to a document. Its time stamp is not verified. Takes time linear in the size of the reply.
     ///
     /// - Parameters:
     ///   - reply: The URL, as it came.
@@ -43,7 +42,7 @@ public struct SigningReply: Sendable {
         }
         if url["status"] != "success" { throw ResponseCode(rawValue: message ?? "").refusal() }
         let parts =
-            operation == .signChallenge ? try Self.challenge(url, data) : try Self.document(url, data)
+            operation == .signChallenge ? try Self.challenge(url, data) : try await Self.document(url, data)
         do throws(ProviderError) { try operation.requireUsable(parts.certificate, at: date) } catch {
             throw ResponseCode.signatureVerificationError.failure(error.message, underlying: error)
         }
@@ -72,36 +71,40 @@ public struct SigningReply: Sendable {
         return (signature, certificate, [])
     }
 
-    private static func document(_ url: RequestURL, _ sent: [UInt8]) throws(ProviderError) -> Parts {
+    private static func document(_ url: RequestURL, _ sent: [UInt8]) async throws(ProviderError) -> Parts {
         let code = ResponseCode.signatureVerificationError
         guard let document = url["document"]?.strictBase64 else {
             throw code.failure("The reply has no document that can be read.")
         }
-        let isSent = document.starts(with: sent)
         // Of another document too: a certificate that cannot be read comes first.
-        guard let found = PDFSignature(ofWhole: document, after: isSent ? sent.count : 0) else {
+        let verdict: SignatureVerdict?
+        do throws(ProviderError) {
+            verdict = try await SignatureVerifier(anchors: nil).pdf(SigningContent(document)).last
+        } catch { throw code.failure(error.message, underlying: error) }
+        guard let verdict, verdict.coverage?.change == .nothing else {
             throw code.failure("The document has no signature that covers it.")
         }
-        let library = OpenSSLLibrary()
-        let signature: CMSDetachedSignature
-        do { signature = try CMSDetachedSignature(found.cms, in: library) } catch {
-            throw ResponseCode.signatureVerificationError.failure("The signature is not one of CMS.", underlying: error)
+        guard let certificate = verdict.certificate else {
+            if verdict.isUnaltered.holds == true { throw ResponseCode.certificateParseError.failure() }
+            throw code.failure("The signature is not valid: \(verdict.isUnaltered.reason ?? "").")
         }
-        let certificate = try certificate(signature.signerCertificate)
         let key = certificate.publicKey
+        let library = OpenSSLLibrary()
         let schemes: [SignatureScheme] = [
             .ecdsaP256SHA256, .rsaPKCS1SHA256, .rsaPSSPSSSHA256, .rsaPSSPSSSHA384, .rsaPSSPSSSHA512,
         ]
         guard key.bits > 0, schemes.contains(where: { library.permits($0, for: key) }) else {
             throw ResponseCode.publicKeyCopyError.failure("'\(certificate.subject)' has \(key.displayName).")
         }
-        do { try signature.verify(found.content) } catch {
-            throw ResponseCode.signatureVerificationError.failure(underlying: error)
+        for part in [verdict.isUnaltered, verdict.isSigned] where part.holds != true {
+            throw code.failure("The signature is not valid: \(part.reason ?? "").")
         }
-        guard isSent else { throw code.failure("The signed document does not begin with the one that was sent.") }
-        return (
-            document, certificate, signature.certificates.compactMap { try? X509Certificate(derRepresentation: $0) }
-        )
+        let addition = try SignatureVerifier.addsOnlySignatures(to: sent, in: document)
+        guard addition.holds == true else {
+            throw code.failure(
+                "The signed document is not the one that was sent with a signature: \(addition.reason ?? "").")
+        }
+        return (document, certificate, verdict.otherCertificates)
     }
 
     private static func certificate(_ der: [UInt8]?) throws(ProviderError) -> X509Certificate {

@@ -22,7 +22,7 @@ struct Certprov: AsyncParsableCommand {
             CommandGroup(
                 name: "Key", subcommands: [Keygen.self, StoreCertificate.self, KeysCommand.self]),
             CommandGroup(
-                name: "Signature", subcommands: [SignCommand.self, RequestsCommand.self]),
+                name: "Signature", subcommands: [SignCommand.self, Verify.self, RequestsCommand.self]),
             CommandGroup(
                 name: "Application",
                 subcommands: [

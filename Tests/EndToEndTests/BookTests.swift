@@ -44,6 +44,7 @@ import Testing
             "$ certprov keys create": .test("BookTests", "theSigningPageIsTrue"),
             "$ certprov sign cms": .test("BookTests", "theSigningPageIsTrue"),
             "$ certprov sign pdf": .test("BookTests", "theSigningPageIsTrue"),
+            "$ certprov verify": .test("BookTests", "theSigningPageIsTrue"),
         ],
         "Documentation/Plugins.md": ["$ certprov plugin new": .test("BookTests", "thePluginCommandsAreTrue")],
         "Documentation/Registration.md": [
@@ -89,6 +90,8 @@ import Testing
             "$ openssl cms": .script("Examples/ContractSigning/run"),
         ],
         "Examples/SplitKeySigning/README.md": [
+            "$ dvs sign --offline": .test(
+                "../../Examples/SplitKeySigning/Tests/SplitKeySigningTests/EndToEnd/EndToEndTests", "terminal"),
             "$ mkdir -m 700 /tmp/demo": .script("Examples/SplitKeySigning/run"),
             "$ (umask 077; python3 -m authority": .script("Examples/SplitKeySigning/run"),
             "$ relying-party serve": .script("Examples/SplitKeySigning/run"),

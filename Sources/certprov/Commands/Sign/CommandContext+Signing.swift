@@ -101,7 +101,7 @@ extension ProviderError {
 /// A file to sign, or stdin, open. Closed with the last reference.
 final class SignedInput: Sendable {
     private let descriptor: Int32
-    private let name: String
+    let name: String
 
     init(_ path: String?) throws(ProviderError) {
         let file = InputFile(path)

@@ -38,7 +38,10 @@ struct SignPDF: AsyncParsableCommand {
             return try await context.sign(
                 files, scheme, timeStamps: server, extension: "",
                 prepare: { input, directory throws(ProviderError) in
-                    try PDFToSign(input.content, details, hasTimeStamp: server != nil, directory: directory)
+                    let pdf = try PDFToSign(
+                        input.content, details, hasTimeStamp: server != nil, directory: directory)
+                    for note in pdf.notes() { context.remark("The PDF \(input.name) \(note).") }
+                    return pdf
                 }
             ) { signer, pdf, output throws(ProviderError) in
                 try await signer.signPDF(pdf, write: output.append)
