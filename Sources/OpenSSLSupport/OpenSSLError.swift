@@ -72,7 +72,7 @@ package struct OpenSSLError: Error, CustomStringConvertible {
         }
     }
 
-    /// What this module refuses, and OpenSSL accepts; `nil` for OpenSSL's own errors.
+    /// The reason of this module's own refusal of input that OpenSSL accepts; `nil` for OpenSSL's own errors.
     package var refusal: String? { entries.first { $0.library == 0 }?.text }
 
     /// Whether the content has no known structure, such as after a decryption with a wrong password whose padding is right by chance.

@@ -143,7 +143,7 @@ package final class TimeStampToken {
     private let library: OpenSSLLibrary
     /// The time of the stamp (`genTime`).
     package let time: Date
-    /// The digest of what was stamped.
+    /// The digest of the stamped data.
     package let imprint: [UInt8]
     /// The hash function of the imprint; `nil` for one that is not accepted.
     package let imprintAlgorithm: DigestAlgorithm?

@@ -1,16 +1,16 @@
 package import CertificateProviding
 
-/// What came after a signature: how many revisions, and what they change of the document that was signed.
+/// The revisions after a signature: how many, and their changes of the signed document.
 package struct PDFLaterRevisions: Sendable {
     /// The worst of what they change.
     package enum Change: Int, Comparable, Sendable {
         /// There is no later byte.
         case nothing
-        /// Signatures, their fields, validation data (`/DSS`), and what is not shown: metadata, extensions.
+        /// Signatures, their fields, validation data (`/DSS`), metadata and extensions: nothing that is shown.
         case signatures
         /// Values of form fields and how they are shown.
         case formValues
-        /// Anything else: what is shown may have come later.
+        /// Anything else: shown content may have come later.
         case other
 
         package static func < (one: Self, other: Self) -> Bool { one.rawValue < other.rawValue }

@@ -29,7 +29,7 @@ package struct PDFFieldSignature: Sendable {
 /// All signatures of a document, the earliest first. There is no other reader of them in the project.
 ///
 /// Found through the form's fields, as readers of PDF find them. The ranges of a signature must be the file from its start with one gap, and
-/// the gap the value of `/Contents` of the same dictionary: else what is shown could differ from what is signed.
+/// the gap the value of `/Contents` of the same dictionary: else the shown document could differ from the signed one.
 package struct PDFSignatures: Sendable {
     package let signatures: [PDFFieldSignature]
     /// The size of the file.
@@ -86,7 +86,7 @@ package struct PDFSignatures: Sendable {
         let range = try reader.integers("ByteRange", of: value) ?? []
         var problem = Self.problem(of: range, source.count)
         if problem == nil, let contents {
-            // Where the string stands in the file; an object in a stream has no such place.
+            // The string's place in the file; an object in a stream has no such place.
             let isOwn: Bool
             if contents.place.object.reference == value.object.reference,
                 case .offset(let offset, _) = try reader.entry(of: value.object.reference.number)

@@ -1,6 +1,6 @@
 import CertificateProviding
 
-/// Compares what two revisions of a document show: all that can be reached from the two catalogs.
+/// Compares the shown content of two revisions of a document: all that can be reached from the two catalogs.
 ///
 /// The form and the pages come first, where an update for a signature changes something: a field at the end of `/Fields`, its widget at the end of
 /// a page's `/Annots`, the value of an empty signature field. Then everything else, which must be the same.
@@ -63,7 +63,7 @@ struct RevisionComparison {
         while change != .other, let pair = content.popLast() { look(at: pair) }
     }
 
-    /// What cannot be read may be repaired by another reader, and in another way in each revision.
+    /// Another reader may repair an object that cannot be read, and in another way in each revision.
     private mutating func look(at pair: Pair) {
         guard change != .other else { return }
         do throws(ProviderError) { try compare(pair) } catch {
@@ -86,7 +86,7 @@ struct RevisionComparison {
         var isSame = false
         if let one = references.0, let other = references.1 {
             let isContent = if case .content = pair.role { true } else { false }
-            // What has been compared as a field or page is not compared as something else.
+            // An object that has been compared as a field or page is not compared as something else.
             if isContent, visited.contains(Visited(old: one, new: other, change: nil)) { return }
             guard visited.insert(Visited(old: one, new: other, change: isContent ? change : nil)).inserted else {
                 return

@@ -51,13 +51,13 @@ public struct PDFToSign: Sendable {
         }
     }
 
-    /// What a person should know of the document before it is signed, as clauses without subject: scripts, and changes after an earlier
+    /// Notes for a person about the document before it is signed, as clauses without subject: scripts, and changes after an earlier
     /// signature. Blocks.
     package func notes() -> [String] {
         guard let source = try? spool?.pdfSource() ?? memory.pdfSource(), let read = try? PDFSignatures(source) else {
             return []
         }
-        var notes = read.hasScripts ? ["has scripts, which may change what is shown"] : []
+        var notes = read.hasScripts ? ["has scripts, which may change its pages"] : []
         for signature in read.signatures {
             switch signature.later?.change {
             case .formValues: notes.append("has other form values than when \(signature.field) was signed")

@@ -3,7 +3,7 @@ public import FoundationEssentials
 
 /// The result of a verification, in parts. There is no single word for it: half of one misleads.
 ///
-/// This is no qualified validation service (EN 319 102-1): policies of a country, lists of trusted services and archive time stamps are not looked
+/// It does not replace a qualified validation service (EN 319 102-1): policies of a country, lists of trusted services and archive time stamps are not looked
 /// at.
 public struct SignatureVerdict: Sendable {
     /// One part of a verdict.
@@ -32,7 +32,7 @@ public struct SignatureVerdict: Sendable {
         public static let timeStamp = Self(rawValue: "time-stamp")
     }
 
-    /// Where the time at which the chain must be valid comes from.
+    /// The source of the time at which the chain must be valid.
     public struct TimeSource: RawRepresentable, Hashable, Sendable {
         public let rawValue: String
         public init(rawValue: String) { self.rawValue = rawValue }
@@ -52,19 +52,19 @@ public struct SignatureVerdict: Sendable {
         public let isTrusted: Part
     }
 
-    /// What a signature in a PDF covers.
+    /// The part of a PDF that a signature covers.
     public struct Coverage: Sendable {
-        /// What later revisions change, the worst of it.
+        /// The worst change by later revisions.
         public struct Change: RawRepresentable, Hashable, Sendable {
             public let rawValue: String
             public init(rawValue: String) { self.rawValue = rawValue }
             /// There is no later byte: the signature covers the whole file.
             public static let nothing = Self(rawValue: "nothing")
-            /// Signatures, validation data, and what is not shown.
+            /// Signatures, validation data, metadata and extensions.
             public static let signatures = Self(rawValue: "signatures")
             /// Values of form fields.
             public static let formValues = Self(rawValue: "form-values")
-            /// Anything else: what is shown may have come later.
+            /// Anything else: shown content may have come later.
             public static let other = Self(rawValue: "other")
         }
 
@@ -74,11 +74,13 @@ public struct SignatureVerdict: Sendable {
         public let size: Int
         /// The number of revisions that came later.
         public let laterRevisions: Int
+        /// The worst of their changes.
         public let change: Change
-        /// For ``Change/other``: what was found, as a clause for a message.
+        /// For ``Change/other``: the change that was found, as a clause for a message.
         public let reason: String?
     }
 
+    /// The kind of signature.
     public let form: Form
     /// The full name of a PDF's field.
     public let field: String?
@@ -100,6 +102,7 @@ public struct SignatureVerdict: Sendable {
     public let chain: [X509Certificate]?
     /// The time at which the chain must be valid.
     public let time: Date
+    /// The source of ``time``.
     public let timeSource: TimeSource
     /// The time that the signer claims.
     public let claimedTime: Date?

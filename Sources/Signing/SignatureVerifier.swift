@@ -53,7 +53,7 @@ public struct SignatureVerifier: Sendable {
             Evidence(form: .raw, certificate: certificate, isUnaltered: part, isSigned: part))
     }
 
-    /// Verifies a bare signature by a public key, which has no certificate: what is asked about one is not known.
+    /// Verifies a bare signature by a public key, which has no certificate: parts about one are not known.
     ///
     /// - Throws: As ``raw(_:of:by:scheme:)-swift.method``.
     public func raw(
@@ -93,7 +93,7 @@ public struct SignatureVerifier: Sendable {
 
     /// Verifies all signatures of a PDF, the earliest first.
     ///
-    /// - Parameter content: A regular file, or in memory. It must not change meanwhile.
+    /// - Parameter content: A regular file, or in memory. It must not change before the end.
     /// - Throws: `notFound` for a document without a signature; `malformedData` for one that another reader would have to repair;
     ///   `unsupportedAlgorithm` for an encrypted one; `storeReadFailed`.
     public func pdf(_ content: SigningContent) async throws(ProviderError) -> [SignatureVerdict] {
@@ -141,7 +141,7 @@ public struct SignatureVerifier: Sendable {
 
     // Parts
 
-    /// What is known of a signature before its certificate is looked at.
+    /// The parts of a verdict before the certificate is looked at.
     private struct Evidence {
         var form: SignatureVerdict.Form
         var field: String?

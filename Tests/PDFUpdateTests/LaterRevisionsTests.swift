@@ -5,7 +5,7 @@ import Testing
 
 @testable import PDFUpdate
 
-/// What an update changes of a document that was signed: nothing that is shown may have come later unseen.
+/// Updates of a signed document: shown content that came later is never taken for signed.
 @Suite struct LaterRevisionsTests {
     private typealias Change = PDFLaterRevisions.Change
 

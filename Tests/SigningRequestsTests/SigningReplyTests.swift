@@ -289,7 +289,7 @@ import X509
         #expect(await code(try foreign.sign(text: { $0 + "01" })) == bad)
         #expect(await code(try foreign.sign(text: { String($0.dropLast()) + "x" })) == bad)
         #expect(await code(try foreign.sign(text: { _ in "" })) == bad)
-        // What was sent is no document: it ends where the value begins, in front of it, and behind it.
+        // The sent bytes are not a document: they end where the value begins, in front of it, and behind it.
         let whole = try foreign.sign()
         let gap = try #require(whole.lastIndex(of: UInt8(ascii: "<")))
         for count in [gap, whole.count - 1, whole.count, 0, gap + 1] + Array(gap - 12..<gap) {

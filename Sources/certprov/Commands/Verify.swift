@@ -13,8 +13,8 @@ struct Verify: AsyncParsableCommand {
         discussion: """
             Shows the parts of a verdict, each true, false or not known. Status 0 only if all parts hold that were asked about; 65 for a \
             signature that is not one of these bytes, or a document that was changed after it; 76 for one that is not trusted, and for \
-            what is not known. A time stamp or a detached signature needs --content, a bare one --certificate or --public-key too. This is \
-            no qualified validation service.
+            parts that are not known. A time stamp or a detached signature needs --content, a bare one --certificate or --public-key too. It does not \
+            replace a qualified validation service.
             """)
 
     @Argument(
@@ -77,7 +77,9 @@ struct Verify: AsyncParsableCommand {
         ] where path?.isEmpty == true { throw ValidationError("\(name) needs the name of a file.") }
         if certificate != nil, publicKey != nil { throw ValidationError("Use one of --certificate and --public-key.") }
         let isRaw = certificate != nil || publicKey != nil
-        if isRaw, content == nil { throw ValidationError("A bare signature needs --content: what was signed.") }
+        if isRaw, content == nil {
+            throw ValidationError("A bare signature needs --content: the file that was signed.")
+        }
         if !isRaw, scheme.scheme != nil { throw ValidationError("--scheme is for bare signatures.") }
         if file == "-", content == "-" { throw ValidationError("FILE and --content cannot both be stdin.") }
         if let time, (try? Date(time, strategy: .iso8601)) == nil {
@@ -141,7 +143,7 @@ struct Verify: AsyncParsableCommand {
         var bytes: [UInt8] = []
         try content.read { piece throws(ProviderError) in
             guard bytes.count + piece.count <= maximumMessage else {
-                throw ProviderError(.malformedData, "\(name) has more than \(maximumMessage) bytes, and is no PDF.")
+                throw ProviderError(.malformedData, "\(name) has more than \(maximumMessage) bytes, and is not a PDF.")
             }
             bytes.append(contentsOf: piece)
         }
@@ -163,7 +165,7 @@ struct Verify: AsyncParsableCommand {
 }
 
 extension ExitStatus {
-    /// What is wrong with one signature counts more than what is not known of another.
+    /// A broken signature counts more than an unknown one.
     fileprivate var rank: Int { self == .done ? 0 : self == .protocol ? 1 : 2 }
 }
 
