@@ -66,13 +66,15 @@ public struct SignatureVerifier: Sendable {
     /// Verifies a CMS signature, or a time-stamp token, which is one too.
     ///
     /// - Parameters:
-    ///   - message: DER or BER.
+    ///   - message: DER or BER; for a time stamp also the server's answer (RFC 3161, section 2.4.2).
     ///   - content: What was signed or stamped; `nil` if the message has it.
     /// - Throws: `malformedData` for another message; also if there is content twice; `notFound` if there is none;
     ///   `storeReadFailed`.
     public func cms(
         _ message: [UInt8], content: SigningContent? = nil
     ) async throws(ProviderError) -> SignatureVerdict {
+        // The answer of a time-stamp server has the token in it.
+        let message = (try? TimeStampReply(message, in: OpenSSLLibrary()))?.token ?? message
         let signed = try Self.read(message)
         if signed.isTimeStamp {
             guard let content else {

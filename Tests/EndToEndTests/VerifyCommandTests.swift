@@ -39,12 +39,16 @@ import Testing
     @Test("A good signature is 0, an altered one 65, one of another CA and an unknown one 76, wrong use 64 and 66")
     func statuses() throws {
         _ = try sign("cms", "content", to: "a.p7s")
+        try Subprocess.run(
+            ["openssl", "cms", "-cmsout", "-in", "a.p7s", "-inform", "DER", "-outform", "PEM", "-out", "a.pem"],
+            in: sandbox.path)
         _ = try sign("raw", "content", to: "a.sig")
         _ = try sign("pdf", "contract.pdf", to: "a.pdf")
         let cases: [([String], Int32)] = [
             (["--trust-anchors", "ca.pem", "--content", "content", "a.p7s"], 0),
             (["--trust-anchors", "ca.pem", "--content", "other", "a.p7s"], 65),
             (["--trust-anchors", "other.pem", "--content", "content", "a.p7s"], 76),
+            (["--trust-anchors", "ca.pem", "--content", "content", "a.pem"], 0),
             (["--content", "content", "a.p7s"], 76), (["--trust-anchors", "ca.pem", "a.p7s"], 66),
             (["--trust-anchors", "ca.pem", "--content", "content", "content"], 65),
             (["--trust-anchors", "ca.pem", "--content", "content", "none"], 66),

@@ -181,6 +181,31 @@ import Testing
         #expect(stamped.count == 1 && stamped[0].holds && stamped[0].timeStamp?.isTrusted.holds == true, "\(stamped)")
     }
 
+    @Test("A time-stamp token and a server's answer are judged as openssl ts does")
+    func tokens() async throws {
+        let stamps = try TimeStampAuthority.shared.get()
+        let token = try await stamps.server("good").token(for: content)
+        let folder = try TemporaryDirectory()
+        try folder.write(token, to: "token")
+        try folder.write(stamps.anchors.flatMap { Array($0.pemRepresentation.utf8) }, to: "ca.pem")
+        var other = content
+        other[9] ^= 1
+        for (bytes, isGood) in [(content, true), (other, false)] {
+            let verdict = try await SignatureVerifier(anchors: stamps.anchors).cms(
+                token, content: SigningContent(bytes))
+            #expect(verdict.form == .timeStamp && verdict.holds == isGood, "\(verdict)")
+            #expect(verdict.isUnaltered.holds == isGood && verdict.isSigned.holds == true && verdict.claimedTime != nil)
+            try folder.write(bytes, to: "data")
+            let openssl = try? Subprocess.run(
+                ["openssl", "ts", "-verify", "-in", "token", "-token_in", "-data", "data", "-CAfile", "ca.pem"],
+                in: folder.path)
+            #expect((openssl != nil) == isGood)
+        }
+        let stranger = try await verifier().cms(token, content: SigningContent(content))
+        #expect(stranger.isUnaltered.holds == true && stranger.isTrusted.holds == false, "\(stranger)")
+        #expect(await failure { try await verifier().cms(token) }?.code == .notFound)
+    }
+
     @Test("A PDF of two signers holds, and a change behind them or a byte in it does not")
     func pdf() async throws {
         let (alice, bob) = (try authority.issue("Alice"), try authority.issue("Bob", kind: .rsa2048))

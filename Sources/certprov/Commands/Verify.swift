@@ -129,7 +129,15 @@ struct Verify: AsyncParsableCommand {
         if let publicKey, let signed {
             return [try await verifier.raw(signature, of: signed, by: try Self.key(publicKey), scheme: scheme.value)]
         }
-        return [try await verifier.cms(signature, content: signed)]
+        do throws(ProviderError) {
+            return [try await verifier.cms(try Self.der(signature, input.name), content: signed)]
+        } catch {
+            guard error.code == .malformedData else { throw error }
+            throw ProviderError(
+                .malformedData,
+                "\(input.name) cannot be verified. \(error.message) A bare signature needs --certificate or --public-key.",
+                underlying: error)
+        }
     }
 
     private static func isPDF(_ descriptor: Int32) -> Bool {
@@ -148,6 +156,12 @@ struct Verify: AsyncParsableCommand {
             bytes.append(contentsOf: piece)
         }
         return bytes
+    }
+
+    /// The message of a PEM text, or the bytes as they are.
+    private static func der(_ bytes: [UInt8], _ name: String) throws(ProviderError) -> [UInt8] {
+        guard bytes.starts(with: "-----BEGIN ".utf8) else { return bytes }
+        return try PEMFile(bytes, named: name).blocks.first { $0.label == "CMS" || $0.label == "PKCS7" }?.bytes ?? bytes
     }
 
     private static func key(_ path: String) throws(ProviderError) -> PublicKeyInfo {
