@@ -58,6 +58,7 @@ struct Delete: AsyncParsableCommand {
                 }
             }
             defer { context.log(manager.decisions) }
+            let before = await Self.storedOutsideFiles(providers)
             var hadNone = false
             do throws(ProviderError) { hadNone = try await manager.storedIdentity() == nil } catch {
                 // One that cannot be read is deleted all the same.
@@ -73,6 +74,7 @@ struct Delete: AsyncParsableCommand {
                 manager.decisions.compactMap(\.error).dropFirst().forEach(context.report)
                 throw error
             }
+            await Self.remark(on: before, leftBy: providers, context)
             if hadNone { context.remark("no identity was stored, so that none was deleted.") }
             if let export = try? context.filesExport(configuration), !export.chain.isEmpty {
                 context.remark(
@@ -83,6 +85,38 @@ struct Delete: AsyncParsableCommand {
                 try context.show(DeletionDocument(providers: providers.map(\.id.rawValue))) { "" }
             }
             return .done
+        }
+    }
+
+    /// The stored identities whose keys are not in files.
+    private static func storedOutsideFiles(_ providers: [any CertificateProvider]) async -> [ListedIdentity] {
+        var identities: [ListedIdentity] = []
+        for provider in providers { identities += await provider.listing?.listIdentities().identities ?? [] }
+        return identities.filter { $0.isStored && $0.keyLocation != .file }
+    }
+
+    /// Says which private keys are there after the deletion: the source of an identity stays as it is.
+    private static func remark(
+        on deleted: [ListedIdentity], leftBy providers: [any CertificateProvider], _ context: CommandContext
+    ) async {
+        for provider in providers {
+            let deleted = deleted.filter { $0.provider == provider.id }
+            guard !deleted.isEmpty, let list = await provider.listing?.listIdentities() else { continue }
+            for identity in deleted {
+                let subject = identity.certificateChain.first?.subject ?? "\(provider.id)"
+                let isThere = list.identities.contains {
+                    $0.certificateChain.first == identity.certificateChain.first
+                        && $0.keyLocation == identity.keyLocation
+                }
+                if isThere {
+                    context.remark(
+                        "the private key of '\(subject)' stays"
+                            + (identity.keyURI.map { ", \($0.withVisibleControls)" } ?? "")
+                            + ": the provider '\(provider.id)' did not make it. See: certprov help delete")
+                } else if let failure = list.failures.first, identity.keyURI != nil {
+                    context.remark("it is not known whether the private key of '\(subject)' stays: \(failure.message)")
+                }
+            }
         }
     }
 
