@@ -6,6 +6,7 @@ public struct KeyStoreConformance: Sendable {
     private let place: String?
     private let make: @Sendable () throws -> any KeyStore
     private let interaction: any UserInteraction
+    private var files: WrittenFiles?
     /// The keys that were written down.
     private let made = BlockingMutex<[KeyReference]>([])
 
@@ -23,6 +24,13 @@ public struct KeyStoreConformance: Sendable {
     ) {
         self.types = types ?? KeyType.allCases.filter { $0 != .rsa3072 && $0 != .rsa4096 }
         (self.place, self.interaction, self.make) = (place, interaction, make)
+    }
+
+    /// Returns a suite for a key store in a process of its own.
+    package func noting(files: WrittenFiles) -> KeyStoreConformance {
+        var suite = self
+        suite.files = files
+        return suite
     }
 
     /// Runs all checks.
@@ -92,6 +100,7 @@ public struct KeyStoreConformance: Sendable {
             try require(try await store.list().count == before, "The list shows a key that was not made.")
             await store.shutdown()
         }
+        if let files { await check(files, type, &report) }
         await report.check("concurrentUse", "A key store is shared between tasks.") {
             let store = try make()
             let keys = try await withThrowingTaskGroup(of: (any IdentityKey).self) { tasks in
@@ -229,6 +238,20 @@ public struct KeyStoreConformance: Sendable {
 }
 
 extension KeyStoreConformance {
+    private func check(_ files: WrittenFiles, _ type: KeyType, _ report: inout ConformanceReport) async {
+        await report.check("files", WrittenFiles.demand) {
+            let store = try make()
+            for label in files.labels {
+                // A label may be refused.
+                let key = try? await store.make(NewKey(type, label: label), interaction) { note($0, in: store) }
+                let fault = files.fault()
+                if let key { _ = try? await store.destroy(store.reference(to: key), interaction) }
+                if let fault { throw Failure(reason: fault) }
+            }
+            await store.shutdown()
+        }
+    }
+
     /// Left out for a store that imports no keys.
     private func checkImport(_ type: KeyType, _ report: inout ConformanceReport) async {
         guard let store = try? make(), store.properties.importsKeys else { return }

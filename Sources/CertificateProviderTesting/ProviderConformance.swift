@@ -15,6 +15,7 @@ public struct ProviderConformance: Sendable {
     private let environment: @Sendable () throws -> ProviderEnvironment
     private var ignoredCancellation: @Sendable () -> String? = { nil }
     private var unsupported: @Sendable () -> String? = { nil }
+    private var files: WrittenFiles?
 
     /// Creates the suite.
     ///
@@ -40,12 +41,13 @@ public struct ProviderConformance: Sendable {
     /// - Parameters:
     ///   - request: Returns the request that it was ended for, since it ignored a cancellation; `nil` if it was not.
     ///   - message: Returns the last request that it does not support; `nil` if there is none.
+    ///   - files: Those that it writes.
     package func noting(
         ignoredCancellation request: @escaping @Sendable () -> String?,
-        unsupported message: @escaping @Sendable () -> String?
+        unsupported message: @escaping @Sendable () -> String?, files: WrittenFiles
     ) -> ProviderConformance {
         var suite = self
-        (suite.ignoredCancellation, suite.unsupported) = (request, message)
+        (suite.ignoredCancellation, suite.unsupported, suite.files) = (request, message, files)
         return suite
     }
 
@@ -124,6 +126,11 @@ public struct ProviderConformance: Sendable {
             try await stored.verifyPossession()
             await provider.shutdown()
         }
+        if let files {
+            await report.check("files", WrittenFiles.demand) {
+                if let fault = files.fault() { throw Failure(reason: fault) }
+            }
+        }
         return leaf != nil
     }
 
@@ -197,12 +204,22 @@ public struct ProviderConformance: Sendable {
             await provider.shutdown()
             try require(ContinuousClock.now - start < .seconds(20), "Two calls of shutdown take more than 20 seconds.")
         }
-        await report.check("forgettingTwice", "deleteStoredCertificate succeeds if nothing is stored.") {
+        await report.check(
+            "forgettingTwice",
+            "deleteStoredCertificate removes the stored identity, and succeeds if nothing is stored. One stays only if it is the source "
+                + "itself, with its key in a file or a token."
+        ) {
             let provider = try make()
             try provider.deleteStoredCertificate()
             try provider.deleteStoredCertificate()
-            // A stored entry stays if it is the source itself.
             let stored = try provider.getStoredCertificate()
+            if let stored {
+                let isSource = [.file, .token].contains(stored.key.location)
+                try require(
+                    try isSource && environment().storage.entryNames().isEmpty,
+                    "'\(stored.certificate.subject)' is still stored, with its key in the location '\(stored.key.location.rawValue)'. "
+                        + "Remove it; or say that the key is in a 'file' or 'token', if that is the source itself.")
+            }
             try await provider.getCertificate(interaction).verifyPossession()
             if stored == nil {
                 try require(

@@ -123,10 +123,7 @@ final class HostServices: Sendable {
         peer.answer(request) { (fields: StorageRequest) in
             guard ConfigurationStorage.isPermitted(fields.name) else {
                 return request.fail(
-                    ProviderError(
-                        .protocolError,
-                        "A name in the store has 1 to 95 bytes, contains no '/' and no '@', and does not begin with a dot."
-                    ))
+                    ProviderError(.protocolError, PluginHost.nameRefusal))
             }
             guard fields.shared != true || !request.name.hasPrefix("entry.") else {
                 return request.fail(

@@ -108,6 +108,10 @@ public final class PluginHost: ProviderSource {
     /// A request that a plugin did not answer, nor its cancellation, so that it was ended; `nil` if there was none.
     package var ignoredCancellation: String? { processes.ignoredCancellation }
 
+    /// The message to a plugin that chooses another name in the store.
+    package static let nameRefusal =
+        "A name in the store has 1 to 95 bytes, contains no '/' and no '@', and does not begin with a dot."
+
     /// Returns a message on a request that a plugin does not support, once; `nil` if there was none. Not every caller throws it.
     package func takeUnsupported() -> String? { processes.takeUnsupported() }
 

@@ -165,6 +165,71 @@ import Testing
         #expect(try entries(file).map { $0["entry"].string } == ["corp/" + name])
     }
 
+    /// A mistake in the template's plugin, and how the verification names it.
+    struct Mistake: Sendable, CustomTestStringConvertible {
+        var testDescription: String
+        var replaced: [(String, String)]
+        var check: String
+        var reason: String
+    }
+
+    private static let forgetting = (#"return ask("entry.remove", {"name": "identity"})"#, "return {}")
+
+    @Test(
+        "A plugin that does not forget, names entries by paths, or leaves its files open, fails its verification",
+        arguments: [
+            Mistake(
+                testDescription: "forgets nothing", replaced: [forgetting], check: "forgettingTwice",
+                reason: "is still stored"),
+            Mistake(
+                testDescription: "forgets nothing, and says that the store is a file",
+                replaced: [forgetting, (#""location": "store""#, #""location": "file""#)], check: "forgettingTwice",
+                reason: "is still stored"),
+            Mistake(
+                testDescription: "open file",
+                replaced: [
+                    (
+                        "        entry = {\"chain\": chain",
+                        """
+                                pathlib.Path(configured["directory"], "copy").write_bytes(key)
+                                pathlib.Path(configured["directory"], "copy").chmod(0o640)
+                                entry = {"chain": chain
+                        """
+                    )
+                ], check: "files", reason: "has the mode 640"),
+            Mistake(
+                testDescription: "path in the store",
+                replaced: [
+                    (
+                        #"        entry = ask("entry.read""#,
+                        """
+                                try:
+                                    ask("record.read", {"name": "../identity"})
+                                except Failure:
+                                    pass
+                                entry = ask("entry.read"
+                        """
+                    )
+                ], check: "storageNames", reason: "A name in the store"),
+        ])
+    func mistakesOfAPlugin(mistake: Mistake) throws {
+        try install("python")
+        let program = sandbox.path + "/plugins/certprov-plugin-corp"
+        var text = try String(contentsOfFile: program, encoding: .utf8)
+        for (old, new) in mistake.replaced {
+            try #require(text.contains(old), "\(old)")
+            text = text.replacing(old, with: new)
+        }
+        try sandbox.installPlugin("corp", text)
+        let output = try sandbox.certprov(
+            "plugin", "verify", "--json", program, "--set", "directory=\(sandbox.path)/web")
+        let failed = try output.document("PluginVerification")["items"].array.filter {
+            $0["outcome"].string == "failed"
+        }
+        #expect(output.status == 76 && failed.map { $0["name"].string } == [mistake.check], "\(output)")
+        #expect(failed.first?["reason"].string?.contains(mistake.reason) == true, "\(failed)")
+    }
+
     /// It has a file of its own, which the host knows nothing of.
     @Test func aPluginThatMixesConfigurationsUpFailsItsVerification() throws {
         try install("python")

@@ -150,6 +150,8 @@ import Testing
         for _ in 0..<2 {
             try sandbox.certprov("fetch", "--config", combined).expect(stdout: "CN=by-hand")
         }
+        try sandbox.certprov("delete", "--yes", "--config", combined).expect(
+            stderr: "the private key of 'CN=by-hand' stays, keys:")
         // A request for the key that is there already, whose names have to be told.
         let key = made.stdout.trimmingCharacters(in: .newlines)
         try sandbox.certprov(["keygen", "--for", key] + place).expect(66, stderr: "--subject")
@@ -273,6 +275,22 @@ import Testing
         #expect(Set(failed.keys) == checks, "\(failed)")
         let reason = "does not support the request '\(request)'"
         #expect(failed.values.allSatisfy { $0.contains(reason) }, "\(failed)")
+    }
+
+    @Test("A key store that uses a label in a path, or whose files others can read, fails its verification")
+    func pathsAndModesAreChecked() throws {
+        let (directory, keys) = (sandbox.path + "/outer/inner", try sandbox.installTestPlugin("keys"))
+        try FileManager.default.createDirectory(
+            atPath: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+        let outside = try failures([keys, "--set", "directory=\(directory)"])
+        #expect(Set(outside.keys) == ["files"], "\(outside)")
+        #expect(
+            outside["files"]?.contains("outside of the plugin's directories: \(sandbox.path)/outer/") == true,
+            "\(outside)")
+        // The verification leaves nothing there.
+        #expect(try FileManager.default.contentsOfDirectory(atPath: sandbox.path + "/outer") == ["inner"])
+        let readable = try failures([keys, "--set", "directory=\(directory)", "--set", "mode=644"])
+        #expect(Set(readable.keys) == ["files"], "\(readable)")
     }
 
     @Test(arguments: [

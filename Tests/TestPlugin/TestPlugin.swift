@@ -1,5 +1,6 @@
 import ACMEProvider
 import CertificateProviding
+import Foundation
 import IdentityStore
 import PKCS11TokenProvider
 import PluginKit
@@ -28,12 +29,24 @@ private final class RenamedKeyStore: KeyStore {
     static var descriptor: KeyStoreDescriptor {
         KeyStoreDescriptor(
             scheme: "keys", id: ProviderID("keys"), displayName: "Keys", summary: "Keys in the host's store.",
-            parameters: []
-        ) { environment, location, _ in RenamedKeyStore(SealedKeyStore(environment: environment)) }
+            parameters: [directory.descriptor, mode.descriptor]
+        ) { environment, location, parameters in
+            RenamedKeyStore(
+                SealedKeyStore(environment: environment), parameters[directory],
+                Int(parameters[mode] ?? "600", radix: 8) ?? 0)
+        }
     }
 
+    private static let directory = Parameter<String?>.string(
+        "directory", .path, summary: "Each label becomes the name of a file there, as it must not.")
+    private static let mode = Parameter<String?>.string("mode", .string, summary: "The mode of these files.")
+
     private let store: SealedKeyStore
-    private init(_ store: SealedKeyStore) { self.store = store }
+    private let directory: String?
+    private let mode: Int
+    private init(_ store: SealedKeyStore, _ directory: String?, _ mode: Int) {
+        (self.store, self.directory, self.mode) = (store, directory, mode)
+    }
 
     var properties: KeyStoreProperties {
         KeyStoreProperties(
@@ -66,6 +79,10 @@ private final class RenamedKeyStore: KeyStore {
         remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
     ) async throws(ProviderError) -> any IdentityKey {
         try properties.check(new)
+        if let directory {
+            FileManager.default.createFile(
+                atPath: "\(directory)/\(new.label)", contents: nil, attributes: [.posixPermissions: mode])
+        }
         return Self.renamed(
             try await store.make(new, interaction) { key throws(ProviderError) in
                 try await remember(Self.renamed(key))

@@ -21,6 +21,12 @@ struct KeyStoreOptions: ParsableArguments, Sendable {
     /// The parsed source of the PIN.
     var pinSource: SecretSource? { keyPinSource.flatMap { SecretSource($0) } }
 
+    /// The path in the URI of a store of files; `nil` for other stores.
+    var path: String? {
+        let path = (key ?? "").drop { $0 != ":" }.dropFirst().prefix { $0 != "?" }
+        return path.hasPrefix("/") ? String(path) : nil
+    }
+
     func check(_ options: GlobalOptions) throws {
         try check()
         if key != nil, options.drivenProvider != nil {

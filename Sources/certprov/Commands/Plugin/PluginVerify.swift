@@ -91,6 +91,8 @@ private final class Verification: Sendable {
         var items: [Item] = []
         /// The messages since the last result.
         var session: [String] = []
+        /// The message that has refused a name of the store.
+        var refusedName: String?
     }
     private let state: Recorder
 
@@ -100,8 +102,9 @@ private final class Verification: Sendable {
         /// How many messages a failure is shown with.
         private static let maximum = 12
 
-        func note(_ line: String) {
+        func note(_ line: String, refusesName: Bool) {
             state.withLock { state in
+                if refusesName { state.refusedName = line }
                 state.session.append(line)
                 if state.session.count > Self.maximum { state.session.removeFirst() }
             }
@@ -116,6 +119,7 @@ private final class Verification: Sendable {
 
         func add(_ item: Item) { state.withLock { $0.items.append(item) } }
         var items: [Item] { state.withLock(\.items) }
+        var refusedName: String? { state.withLock(\.refusedName) }
     }
 
     init(
@@ -167,7 +171,8 @@ private final class Verification: Sendable {
             observer: { event in
                 let line = PluginTrace.line(of: event, since: start)
                 if isVerbose { Console.note(line) }
-                state.note(line)
+                state.note(
+                    line, refusesName: event.kind == .sent && event.text.contains(PluginHost.nameRefusal.prefix(24)))
             }
         ).sendingUnknownMessages(false)
         ProcessEnd.watch(host, removing: directory)
@@ -182,7 +187,14 @@ private final class Verification: Sendable {
         let checks = ProtocolChecks(id: id, host: host, parameters: parameters)
         var report = ConformanceReport { [self] in note($0, "protocol") }
         do throws(ProviderError) {
-            if await checks.run(&report) { try await contracts() }
+            if await checks.run(&report) {
+                try await contracts()
+                await report.check(
+                    "storageNames", "The names of records, entries and leases have no '/', no '@' and no dot in front."
+                ) {
+                    if let line = state.refusedName { throw Failure(reason: "The host has refused a name: \(line)") }
+                }
+            }
         } catch {
             await host.shutdown()
             throw error
@@ -242,6 +254,11 @@ private final class Verification: Sendable {
         let configured = [String: ProviderParameters](
             stores.map { ($0.scheme, own($0.parameters)) }
         ) { first, _ in first }
+        let paths =
+            [.path, .secretPath].flatMap { (kind: ParameterDescriptor.Kind) in
+                ((provider?.parameters ?? []) + stores.flatMap(\.parameters)).filter { $0.kind == kind }.map(\.name)
+            }.compactMap { parameters.string($0) } + [place.path].compactMap(\.self)
+        let files = WrittenFiles(Set(paths.map { RegularFile.absolute($0) }).sorted())
         if let provider {
             let own = own(provider.parameters)
             let surroundings: @Sendable () throws(ProviderError) -> ProviderEnvironment = {
@@ -255,7 +272,7 @@ private final class Verification: Sendable {
             _ = await ProviderConformance(provider, own, interaction: TerminalInteraction()) { try surroundings() }
                 .noting(
                     ignoredCancellation: { [host] in host.ignoredCancellation },
-                    unsupported: { [host] in host.takeUnsupported() }
+                    unsupported: { [host] in host.takeUnsupported() }, files: files
                 ).run { [self] in note($0, "provider") }
             if made.keyStore != nil {
                 // Requests without 'store' mean it.
@@ -263,7 +280,7 @@ private final class Verification: Sendable {
                     try require(
                         try provider.makeProvider(try surroundings(), own).keyStore,
                         "The provider has no key store now.")
-                }.run { [self] in note($0, "key store of the provider") }
+                }.noting(files: files).run { [self] in note($0, "key store of the provider") }
             }
         }
         for descriptor in stores {
@@ -274,7 +291,7 @@ private final class Verification: Sendable {
             _ = await KeyStoreConformance(place: location, interaction: TerminalInteraction()) {
                 try registry.keyStores(configured, in: environment).store(
                     location, pinSource: pinSource, parameter: "key")
-            }.run { [self] in note($0, "key store \(descriptor.scheme)") }
+            }.noting(files: files).run { [self] in note($0, "key store \(descriptor.scheme)") }
             var report = ConformanceReport { [self] in note($0, "key store \(descriptor.scheme)") }
             await report.check(
                 "abilities", "A key store answers each request for keys, and each one that its 'can' names."
