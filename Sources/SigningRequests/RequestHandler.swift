@@ -6,7 +6,7 @@ package import Signing
 /// Answers requests: examines them one after the other, has them approved, signs, and writes the journal. There is one reply to
 /// each.
 package final class RequestHandler: Sendable {
-    let registry: RequestRegistry
+    package let registry: RequestRegistry
     let signer: any RequestSigner
     let timeStamps: TimeStampServer?
     let prompt: any ApprovalPrompt

@@ -42,6 +42,9 @@ package struct RequestRegistry: Sendable {
     /// The operations that any client may ask for.
     package var operations: Set<SigningOperation> { clients.values.reduce(into: []) { $0.formUnion($1.operations) } }
 
+    /// Whether a request needs a person.
+    package var asksPerson: Bool { clients.values.contains { !$0.operations.isSubset(of: $0.unattended) } }
+
     package init(_ clients: [Client] = []) {
         for client in clients { self.clients[client.number] = client }
     }

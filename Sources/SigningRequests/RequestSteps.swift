@@ -190,10 +190,17 @@ package struct RequestSteps: Sendable {
     private func isUserCode(_ code: String, of signer: X509Certificate?) -> Bool {
         if let configured = registry.userCode { return code == configured }
         guard let signer else { return true }
-        return Self.subject([2, 5, 4, 5], of: signer).contains { serial in
+        return Self.serialNumbers(of: signer).contains { serial in
             serial == code || serial.wholeMatch(of: /[A-Z]{5}-(.+)/).map { $0.output.1 == code } == true
         }
     }
+
+    /// Whether a certificate has a person's code, for a registry without one.
+    package static func hasUserCode(_ leaf: X509Certificate) -> Bool {
+        serialNumbers(of: leaf).contains { !$0.isBlank }
+    }
+
+    private static func serialNumbers(of leaf: X509Certificate) -> [String] { subject([2, 5, 4, 5], of: leaf) }
 
     /// The values of an attribute of a certificate's subject.
     private static func subject(_ attribute: ASN1ObjectIdentifier, of leaf: X509Certificate) -> [String] {

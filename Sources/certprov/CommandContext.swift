@@ -64,11 +64,19 @@ struct CommandContext: Sendable {
     }
 
     /// Runs a subcommand without core dumps, reports its error on stderr, and exits with the status of the error.
+    ///
+    /// - Parameter hasQueue: Whether questions can wait in the queue of signing requests.
     static func run(
         _ options: GlobalOptions, executor: BlockingExecutor = BlockingExecutor { job in job() },
-        _ body: (CommandContext) async throws(ProviderError) -> ExitStatus
+        hasQueue: Bool = false, _ body: (CommandContext) async throws(ProviderError) -> ExitStatus
     ) async throws {
         try await guarded(json: options.json) { () async throws(ProviderError) in
+            guard hasQueue || options.prompt != .queue else {
+                throw ProviderError(
+                    .usage,
+                    "--prompt queue is for certprov requests serve and certprov requests open; use terminal or pinentry here."
+                )
+            }
             let context = try CommandContext(options, executor: executor)
             do throws(ProviderError) {
                 let status = try await body(context)
@@ -110,6 +118,15 @@ struct CommandContext: Sendable {
 
     /// Adds a warning: on stderr, or with `--json` in the document that is shown next.
     func remark(_ text: String) { warnings.append(text) }
+
+    /// Says that an identity was stored whose password a person has typed, for a command that need not be expected to do so.
+    func remarkOnCopy(of identity: Identity, _ configuration: LogonConfiguration) {
+        guard identity.key.location == .store, configuration.asksForPassword else { return }
+        let source = identity.provenance.source ?? "\(identity.provenance.provider)"
+        remark(
+            "the identity of \(source.withVisibleControls) is now stored, sealed, and later commands use it without the password; "
+                + "'certprov delete' with the same options removes it")
+    }
 
     /// Lets the provider destroy the replaced identity. A failure is only a warning.
     func discardReplaced(
@@ -256,4 +273,11 @@ struct CommandContext: Sendable {
 
     /// Returns the environment with a part of an identity store.
     func environment(_ storage: any IdentityStorage) -> ProviderEnvironment { composition.environment(storage) }
+}
+
+extension LogonConfiguration {
+    /// Whether a person types the password of an identity.
+    var asksForPassword: Bool {
+        providers.contains { $0.parameters.string("password-source") == SecretSource.prompt.description }
+    }
 }

@@ -1,6 +1,7 @@
 import ArgumentParser
 import CertificateProviding
 import CertprovComposition
+import SigningRequests
 
 /// The options that every subcommand has.
 struct GlobalOptions: ParsableArguments, Sendable {
@@ -37,11 +38,11 @@ struct GlobalOptions: ParsableArguments, Sendable {
 
     @Option(
         help: ArgumentHelp(
-            "How to ask for PINs, passwords and consent: terminal or pinentry.",
+            "How to ask for PINs, passwords and consent: terminal or pinentry; for requests serve and open also queue.",
             discussion: """
                 Default: terminal. The pinentry is the program of Signing.prompt-program in the property file, else pinentry in PATH.
                 """, valueName: "way"))
-    var prompt: Prompter?
+    var prompt: RequestSettings.Prompt?
 
     @Flag(help: "Write the result as one JSON document, and errors as JSON on stderr.")
     var json = false

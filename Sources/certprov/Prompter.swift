@@ -4,13 +4,8 @@ import Glibc
 import Logon
 import SigningRequests
 
-/// How the user is asked.
-enum Prompter: String, CaseIterable, ExpressibleByArgument, Sendable {
-    case terminal, pinentry
-
-    /// The value of `Signing.prompt` that does the same.
-    var setting: RequestSettings.Prompt { self == .terminal ? .terminal : .pinentry }
-}
+/// The values of `--prompt`.
+extension RequestSettings.Prompt: ExpressibleByArgument {}
 
 extension CommandContext {
     /// Asks by the program that the property file names, or by that of the usual name.

@@ -81,6 +81,12 @@ import Testing
         for unit in ["certprov-requests.service", "certprov-requests.socket"] {
             try expectSystemdTakes([unit], in: prefix + "/lib/systemd/user", options: ["--user"])
         }
+        let units = prefix + "/lib/systemd/user"
+        mkdir(units + "/certprov-requests.service.d", 0o755)
+        let dropIn = try #require(try Page("Documentation/SigningRequests.md").blocks("ini").first)
+        try dropIn.write(
+            toFile: units + "/certprov-requests.service.d/requests.conf", atomically: true, encoding: .utf8)
+        try expectSystemdTakes(["certprov-requests.service"], in: units, options: ["--user"])
     }
 
     @Test func desktopsTakeTheHandlerOfRequests() throws {

@@ -36,6 +36,32 @@ import Testing
         }
     }
 
+    @Test("The drop-in of the page gives the user's service a property file of its own")
+    func theDropIn() throws {
+        let runtime = sandbox.path + "/run"
+        mkdir(runtime, 0o700)
+        let dropIn = try #require(page.blocks("ini").first).split(separator: "\n")
+        let unit = try Page("Scripts/systemd/certprov-requests.service").text
+        let start = try #require(unit.split(separator: "\n").first { $0.hasPrefix("ExecStart=@bindir@/certprov ") })
+        let setting = try #require(dropIn.first { $0.hasPrefix("Environment=CERTPROV_CONFIG=") })
+        let file = String(setting).replacing("Environment=CERTPROV_CONFIG=%E", with: sandbox.path + "/config")
+        let usual = sandbox.path + "/config/certprov/clienthub.properties"
+        try #require(rename(usual, file) == 0)
+        // The file that the commands find by themselves has no clients.
+        try sandbox.write("CertificateProvider = pem\nCertificateProvider.pem.certificate = /nosuch\n", to: usual)
+        let signer = try sandbox.start(
+            [BuiltCommand.path] + start.split(separator: " ").dropFirst().map(String.init),
+            with: ["XDG_RUNTIME_DIR": runtime, "CERTPROV_CONFIG": file])
+        try signer.waitUntil { RequestsServeTests.takesConnections(runtime + "/certprov/requests.sock") }
+        try sandbox.shell(
+            #"""
+            cd "$1" && "$CERTPROV" requests send challenge --client-id 1 --key-source file:bank.key --service-name Loans \
+                --trust-anchors ca.pem --out signature
+            """#, sandbox.path, with: ["XDG_RUNTIME_DIR": runtime]
+        ).expect(stdout: "CN=alice")
+        signer.kill()
+    }
+
     @Test func theCallerInPython() throws {
         let runtime = sandbox.path + "/run"
         try FileManager.default.createDirectory(

@@ -13,8 +13,8 @@ import Testing
 
     init() throws { directory = try TemporaryDirectory() }
 
-    private func pinentry(_ program: String) -> Pinentry {
-        Pinentry(environment: environment, terminal: { nil }) { () throws(ProviderError) in program }
+    private func pinentry(_ program: String, at terminal: TestTerminal? = nil) -> Pinentry {
+        Pinentry(environment: environment, terminal: { terminal?.name }) { () throws(ProviderError) in program }
     }
 
     /// Installs a program that answers `OK`, but does `script` at the question.
@@ -92,8 +92,7 @@ import Testing
         let error = await #expect(throws: ProviderError.self) {
             try await pinentry(program).secret("PIN", label: "PIN:")
         }
-        // A question for a secret has no third button: there was no answer.
-        #expect(error?.code == (code == 83_886_194 ? .interactionRequired : .userCancelled))
+        #expect(error?.code == .userCancelled)
         expectEnd()
     }
 
@@ -191,9 +190,10 @@ import Testing
             ("echo D open; echo OK", .declined),
             ("echo ERR 83886179", .declined), ("echo ERR 83886142", .timedOut),
         ]
+        let terminal = try TestTerminal()
         for (script, answer) in answers {
             let program = try program(named: flavor, script)
-            #expect(try await confirm(pinentry(program), within: .seconds(300)) == answer, "\(script)")
+            #expect(try await confirm(pinentry(program, at: terminal), within: .seconds(300)) == answer, "\(script)")
         }
         let lines = contents("pinentry.lines")
         #expect(lines.contains("SETPROMPT Type sign:\n") && lines.contains("SETCANCEL Decline\n"), "\(lines)")
@@ -204,7 +204,68 @@ import Testing
     @Test("A word that is not one is asked for again") func anotherWord() async throws {
         let program = try program(
             named: "curses", #"if test -e "$0.asked"; then echo D sign; else touch "$0.asked"; echo D y; fi; echo OK"#)
-        #expect(try await confirm(pinentry(program), within: .seconds(300)) == .approved)
+        #expect(try await confirm(pinentry(program, at: TestTerminal()), within: .seconds(300)) == .approved)
+    }
+
+    @Test(
+        "A program that has neither terminal nor display is told from a person who declines, before the question",
+        arguments: ["tty", "curses", "gtk2:curses"], [nil, "/dev/null", "/dev/nosuch"])
+    func noScreen(flavor: String, terminal: String?) async throws {
+        // As pinentry-tty answers then.
+        let program = try program(named: flavor, "echo ERR 83886194 Not confirmed")
+        let pinentry = Pinentry(environment: environment, terminal: { terminal }) { () throws(ProviderError) in program
+        }
+        let errors = [
+            await #expect(throws: ProviderError.self) { try await confirm(pinentry) },
+            await #expect(throws: ProviderError.self) { try await pinentry.secret("PIN", label: "PIN:") },
+            await #expect(throws: ProviderError.self) { try await pinentry.requireScreen() },
+        ]
+        for error in errors {
+            #expect(
+                error?.code == .interactionRequired && error?.message.contains("no terminal") == true,
+                "\(error as Any)")
+        }
+        let lines = contents("pinentry.lines")
+        #expect(!lines.contains("CONFIRM") && !lines.contains("GETPIN"), "\(lines)")
+    }
+
+    @Test("A program with a display, and one that does not say its kind, may ask", arguments: ["gtk2", "qt", ""])
+    func screen(flavor: String) async throws {
+        try await pinentry(try program(named: flavor, "echo OK")).requireScreen()
+        #expect(!contents("pinentry.lines").contains("SETDESC"))
+    }
+
+    @Test(
+        "A program that cannot be used is known before a question",
+        arguments: [("exit 0", "ended without"), ("echo ERR 83918950", "no terminal"), ("echo yes", "cannot be used")])
+    func unusable(greeting: String, reason: String) async throws {
+        let pinentry = pinentry(try program("echo OK", greeting: greeting))
+        try pinentry.requireProgram()
+        let error = await #expect(throws: ProviderError.self) { try await pinentry.requireScreen() }
+        #expect(
+            error?.code == .interactionRequired && error?.message.contains(reason) == true, "\(error as Any)")
+    }
+
+    @Test("Where a program takes no button for the document, not confirmed is declined, and nothing is opened")
+    func noThirdButton() async throws {
+        let program = try directory.install(
+            "pinentry",
+            """
+            #!/bin/sh
+            echo OK
+            while read -r line; do
+                case $line in SETNOTOK*) echo ERR 83886355;; CONFIRM) echo ERR 83886194;; *) echo OK;; esac
+            done
+
+            """.utf8)
+        let opened = Mutex(false)
+        let answer = try await pinentry(program).confirm(
+            "Text", .init(approve: "Approve", decline: "Decline", typed: "sign"), within: .seconds(300)
+        ) {
+            opened.withLock { $0 = true }
+            return nil
+        }
+        #expect(answer == .declined && !opened.withLock(\.self))
     }
 
     @Test(
@@ -217,7 +278,7 @@ import Testing
             ? try program(named: "curses", "\(count); then echo D sign; else echo D open; fi; echo OK")
             : try program("\(count); then echo OK; else echo ERR 83886194; fi")
         let opened = Mutex(0)
-        let answer = try await pinentry(program).confirm(
+        let answer = try await pinentry(program, at: TestTerminal()).confirm(
             "Text", .init(approve: "Approve", decline: "Decline", typed: "sign"), within: .seconds(300)
         ) {
             let count = opened.withLock { count in
@@ -273,6 +334,8 @@ import Testing
         if name == "text" { name = try directory.write("text".utf8, to: "text") }
         if name == "script" { name = try directory.install("script", "echo OK\n".utf8) }
         let error = await #expect(throws: ProviderError.self) { try await confirm(pinentry(name)) }
+        let look = await #expect(throws: ProviderError.self) { try await pinentry(name).requireScreen() }
+        #expect(look?.message == error?.message)
         #expect(error?.code == .interactionRequired, "\(error as Any)")
         #expect(
             error?.message.contains("'\(name)'") == true && error?.message.contains("Signing.prompt-program") == true)
@@ -508,12 +571,20 @@ final class TestTerminal: Sendable {
     }
 
     @Test(arguments: Program.installed) func withoutATerminalNothingIsApproved(program: Program) async throws {
-        let error = await #expect(throws: ProviderError.self) {
-            try await PinentryPrompt(pinentry(program.rawValue, hasTerminal: false))
-                .answer(to: .example(), within: .seconds(300))
+        let pinentry = pinentry(program.rawValue, hasTerminal: false)
+        let errors = [
+            await #expect(throws: ProviderError.self) {
+                try await PinentryPrompt(pinentry).answer(to: .example(), within: .seconds(300))
+            },
+            await #expect(throws: ProviderError.self) { try await pinentry.secret("PIN", label: "PIN:") },
+            await #expect(throws: ProviderError.self) { try await pinentry.requireScreen() },
+        ]
+        for error in errors {
+            #expect(
+                error?.code == .interactionRequired && error?.message.contains("no terminal") == true,
+                "\(error as Any)")
         }
-        #expect(
-            error?.code == .interactionRequired && error?.message.contains("no terminal") == true, "\(error as Any)")
+        try await self.pinentry(program.rawValue).requireScreen()
     }
 
     @Test(arguments: Program.installed) func takesASecret(program: Program) async throws {

@@ -46,8 +46,7 @@ final class HeldTerminal {
     /// The name of the terminal to ask at: the controlling one, else `other`; `nil` without one.
     static func name(_ other: String?) -> String? {
         if let name = controllingName { return name }
-        guard let name = other, name.hasPrefix("/"), isDevice(name) else { return nil }
-        return name
+        return other.flatMap { $0.hasPrefix("/") ? $0 : nil }
     }
 
     /// The controlling terminal has no name but `/dev/tty`, which another session cannot open: its device does.
@@ -76,8 +75,10 @@ final class HeldTerminal {
         return nil
     }
 
-    private static func isDevice(_ name: String) -> Bool {
-        var status = stat()
-        return stat(name, &status) == 0 && status.st_mode & S_IFMT == S_IFCHR
+    /// Whether a name is that of a terminal which this process can open.
+    static func isTerminal(_ name: String) -> Bool {
+        let terminal = open(name, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
+        defer { if terminal >= 0 { close(terminal) } }
+        return terminal >= 0 && isatty(terminal) == 1
     }
 }

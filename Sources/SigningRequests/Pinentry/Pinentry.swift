@@ -80,7 +80,7 @@ package final class Pinentry: Sendable {
             case .another where opens:
                 openings += 1
                 problem = await opening?()
-            // The third button of a program that has one by itself.
+            // The person has looked often enough.
             case .another: return .declined
             case .anotherWord:
                 tries += 1
@@ -173,7 +173,7 @@ package final class Pinentry: Sendable {
         if let end, ContinuousClock.now >= end { throw .timedOut }
         if cancellation.isCancelled { throw .cancelled }
         Self.receiveJobControl()
-        let terminal = terminal()
+        let terminal = usableTerminal
         let hasDisplay = ["DISPLAY", "WAYLAND_DISPLAY"].contains { self.environment[$0] != nil }
         let process = try PinentryProcess(
             path, environment, terminal: terminal, waitsForForeground: !hasDisplay,
@@ -213,6 +213,9 @@ package final class Pinentry: Sendable {
             try prepare("OPTION lc-ctype=\(locale)", isNeeded: false)
         }
         try prepare("SETTITLE certprov", isNeeded: false)
+        let flavor = try flavor { command throws(PinentryProcess.Failure) in try answer(to: command) }
+        // Some only say that there was no answer.
+        if terminal == nil, Self.needsTerminal(flavor) { throw .broken(Self.withoutScreen) }
         func set(_ command: String, _ text: String, atMost maximum: Int = 64) throws(PinentryProcess.Failure) {
             // The person must see the text; buttons may have other labels.
             try prepare("\(command) \(PinentryText.escaped(text, atMost: maximum))", isNeeded: command == "SETDESC")
@@ -223,14 +226,8 @@ package final class Pinentry: Sendable {
             try set("SETDESC", text, atMost: PinentryText.maximum)
             try set("SETPROMPT", label)
         case .consent(let text, let words, let mayOpen, let problem):
-            var flavor = ""
-            if case .ok(let data) = try answer(to: "GETINFO flavor") {
-                flavor = data.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
-            }
             opens = mayOpen
             let isTyped = !flavor.isEmpty && flavor != "tty"
-            // It says no more than that there was no answer.
-            if flavor == "tty", terminal == nil { throw .broken(Self.withoutScreen) }
             try set(
                 "SETDESC", isTyped || problem == nil ? text : "\(problem ?? "")\n\(text)", atMost: PinentryText.maximum)
             if isTyped {
@@ -240,7 +237,7 @@ package final class Pinentry: Sendable {
             } else {
                 command = "CONFIRM"
                 try set("SETOK", words.approve)
-                if opens { try set("SETNOTOK", "Open the document") }
+                if opens, case .error = try answer(to: "SETNOTOK Open the document") { opens = false }
             }
             try set("SETCANCEL", words.decline)
         }
@@ -261,11 +258,25 @@ package final class Pinentry: Sendable {
         case .error(let error):
             isFinished = true
             if error.isRefusal { return .declined }
-            if error.isThirdButton, case .consent = question { return .another }
+            if error.isThirdButton { return opens ? .another : .declined }
             if error.isTimeout { return .timedOut }
-            // Of pinentry-tty without a terminal.
-            throw .broken(error.isThirdButton ? Self.withoutScreen : Self.refusal(error))
+            throw .broken(Self.refusal(error))
         }
+    }
+
+    /// The terminal to ask at, if it can be opened.
+    private var usableTerminal: String? { terminal().flatMap { HeldTerminal.isTerminal($0) ? $0 : nil } }
+
+    /// Returns the kind of a program of GnuPG, such as `gtk2`, or `gtk2:curses` for one that has found no display; empty for others.
+    private func flavor(
+        _ answer: (String) throws(PinentryProcess.Failure) -> PinentryAnswer
+    ) throws(PinentryProcess.Failure) -> String {
+        guard case .ok(let data) = try answer("GETINFO flavor") else { return "" }
+        return data.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+    }
+
+    private static func needsTerminal(_ flavor: String) -> Bool {
+        ["tty", "curses"].contains(flavor.split(separator: ":").last)
     }
 
     private static let unwantedData = "gives data that was not asked for"
@@ -286,6 +297,37 @@ package final class Pinentry: Sendable {
         sigemptyset(&signals)
         for number in [SIGTTIN, SIGTTOU, SIGCONT] { sigaddset(&signals, number) }
         pthread_sigmask(SIG_UNBLOCK, &signals, nil)
+    }
+
+    /// Checks that the program is installed.
+    ///
+    /// - Throws: `interactionRequired` for one that is missing or cannot be executed.
+    package func requireProgram() throws(ProviderError) { _ = try path() }
+
+    /// Starts the program, and checks that it has a terminal or a display to ask at. Shows nothing.
+    ///
+    /// - Throws: `interactionRequired` where it is missing, does not keep to the protocol, or has neither.
+    package func requireScreen() async throws(ProviderError) {
+        let cancellation = try Cancellation()
+        try await thread.run { [self] () throws(ProviderError) in
+            let path = try path()
+            do throws(PinentryProcess.Failure) {
+                let process = try PinentryProcess(
+                    path, environment, terminal: nil, waitsForForeground: false, cancellation: cancellation.descriptor)
+                var isFinished = false
+                defer { process.end(isFinished: isFinished) }
+                let end = ContinuousClock.now + Self.setupTime
+                if case .error(let error) = try process.greeting(until: end) { throw .broken(Self.refusal(error)) }
+                let flavor = try flavor { command throws(PinentryProcess.Failure) in
+                    try process.command(command, until: end)
+                }
+                isFinished = true
+                if Self.needsTerminal(flavor), usableTerminal == nil { throw .broken(Self.withoutScreen) }
+            } catch {
+                if case .broken(let reason) = error { throw Self.failure(path, reason) }
+                throw Self.failure(path, "does not answer")
+            }
+        }
     }
 
     /// The path of the program.

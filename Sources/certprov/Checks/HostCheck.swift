@@ -5,8 +5,6 @@ import IdentityFiles
 import IdentityStore
 import Logon
 import PluginHost
-import Signing
-import SigningRequests
 
 /// The result of one check.
 struct Finding: Sendable {
@@ -117,7 +115,7 @@ struct HostCheck {
         let trust = TrustCheck(configuration, at: Date(), expiresWithin: limit)
         findings += trust.run(stored, failure: failure)
         if let stored { findings += await trust.path(of: stored) }
-        findings += await requests(configuration, manager, stored)
+        findings += await RequestsCheck(context, configuration.settings).run(manager, stored, path: configuration.path)
         for provider in manager.providers {
             let parameters = configuration.providers.first { $0.id == provider.id }?.parameters
             let plan = parameters?.plannedRenewal(provider: provider.id)
@@ -172,39 +170,6 @@ struct HostCheck {
         let current = (try? context.filesExport(configuration))?.chain ?? []
         guard let stored, let remark = stored.remarkOnIssuer(after: current) else { return [] }
         return [.warning("\(stored.provenance.provider) chain", remark)]
-    }
-
-    /// Checks what signing requests need, and that a signature for an application is of no use for TLS.
-    private func requests(
-        _ configuration: LogonConfiguration, _ manager: LogonManager, _ stored: Identity?
-    ) async -> [Finding] {
-        let what = "signing requests"
-        do throws(ProviderError) {
-            let registry = try RequestRegistry(
-                configuration.settings, secrets: context.secrets, path: configuration.path)
-            guard !registry.clients.isEmpty else { return [] }
-            _ = try TimeStampServer.configured(by: configuration.settings)
-            var findings: [Finding] = [.ok(what, "\(registry.clients.count) applications may ask")]
-            let leaf =
-                if let stored { stored.certificate } else {
-                    await manager.chosenWithoutQuestion()?.certificateChain.first
-                }
-            guard let leaf else { return findings }
-            if leaf.isForTLS {
-                findings.append(
-                    .warning(
-                        what,
-                        "The certificate '\(leaf.subject)' may also be used for TLS: an application that gets a signature of another kind "
-                            + "than it shows could speak as its owner. Sign requests with one for signatures alone (usage=signature)."
-                    ))
-            }
-            for operation in registry.operations.sorted(by: { $0.rawValue < $1.rawValue }) {
-                do throws(ProviderError) { try operation.requireUsable(leaf, at: Date()) } catch {
-                    findings.append(.error("\(what) \(operation.rawValue)", error))
-                }
-            }
-            return findings
-        } catch { return [.error(what, error)] }
     }
 
     /// Plugins that are installed and cannot be used. One that is configured has failed before.

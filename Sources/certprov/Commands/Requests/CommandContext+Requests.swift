@@ -9,8 +9,9 @@ import SigningRequests
 
 extension CommandContext {
     /// Returns what answers signing requests, as the property file says.
-    func requestHandler(_ logger: Logger? = nil) async throws(ProviderError) -> RequestHandler {
-        let configuration = try configuration()
+    func requestHandler(
+        _ configuration: LogonConfiguration, _ logger: Logger? = nil
+    ) async throws(ProviderError) -> RequestHandler {
         let settings = configuration.settings
         let registry = try RequestRegistry(settings, secrets: secrets, path: configuration.path)
         guard !registry.clients.isEmpty else {
@@ -25,7 +26,7 @@ extension CommandContext {
         let prompt: any ApprovalPrompt
         // A PIN is asked for as approvals are, unless the option says otherwise.
         var interaction = interaction
-        switch options.prompt.map(\.setting) ?? settings[RequestSettings.prompt] {
+        switch requestPrompt(settings) {
         case .queue: prompt = QueuePrompt(PendingRequests(directory: directory))
         case .terminal: prompt = ExclusivePrompt(TerminalPrompt(), directory: directory)
         case .pinentry:
@@ -37,6 +38,11 @@ extension CommandContext {
         return RequestHandler(
             registry, ManagedSigner(manager, interaction), timeStamps: timeStamps, prompt: prompt,
             directory: directory, logger: logger ?? self.logger)
+    }
+
+    /// How the person is asked about signing requests.
+    func requestPrompt(_ settings: Parameters) -> RequestSettings.Prompt {
+        options.prompt ?? settings[RequestSettings.prompt]
     }
 }
 

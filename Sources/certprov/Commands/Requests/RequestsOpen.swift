@@ -29,8 +29,8 @@ struct RequestsOpen: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await CommandContext.run(options) { context throws(ProviderError) in
-            let handler = try await context.requestHandler()
+        try await CommandContext.run(options, hasQueue: true) { context throws(ProviderError) in
+            let handler = try await context.requestHandler(try context.configuration())
             let request: [UInt8]
             if let input {
                 // With one byte more than it may have, the handler refuses it.

@@ -2,6 +2,7 @@ import ArgumentParser
 import CertificateProviding
 import HostSockets
 import Logging
+import Logon
 import SigningRequests
 import Terminal
 
@@ -21,7 +22,7 @@ struct RequestsServe: AsyncParsableCommand {
     var socket: String?
 
     func run() async throws {
-        try await CommandContext.run(options, executor: .threads()) { context throws(ProviderError) in
+        try await CommandContext.run(options, executor: .threads(), hasQueue: true) { context throws(ProviderError) in
             var logger = context.logger
             logger.logLevel = min(logger.logLevel, .notice)
             let passed = socket == nil ? try ServiceManager.sockets() : []
@@ -33,7 +34,13 @@ struct RequestsServe: AsyncParsableCommand {
             }
             let listening = if let one = passed.first { one.socket } else { try RequestSocket.listen(at: socket) }
             ProcessEnd.atEnd { listening.removeFile() }
-            let handler = try await context.requestHandler(logger)
+            let configuration = try context.configuration()
+            let handler = try await context.requestHandler(configuration, logger)
+            if handler.registry.asksPerson,
+                let obstacle = await RequestsCheck(context, configuration.settings).obstacle()
+            {
+                logger.warning("no person can be asked: \(obstacle.detail)")
+            }
             let listener = RequestListener(listening, .init(largest: handler.maximumLength), logger: logger) {
                 request, peer, release in
                 await handler.reply(to: request, from: peer, isHandler: false, whenExamined: release).url
