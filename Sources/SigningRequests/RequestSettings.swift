@@ -41,11 +41,11 @@ package enum RequestSettings {
         }
         return text
     }
-    static let noTimeStamp = "none"
+    package static let noTimeStamp = "none"
     static let timeStampURL = Parameter<String?>(
         "Signing.time-stamp-url", .string, defaultValue: "no client may have documents signed",
         summary:
-            "The server that stamps signatures of documents with the time (RFC 3161), or none for signatures without."
+            "The server that stamps signatures of documents, and of certprov sign, with the time (RFC 3161), or none for signatures without."
     ) { text, _ throws(ParameterProblem) in
         guard !text.isEmpty else { throw .expected("must be the URL of a time-stamp server, or none") }
         return text

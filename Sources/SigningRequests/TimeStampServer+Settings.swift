@@ -8,6 +8,13 @@ extension TimeStampServer {
     /// - Throws: `configurationInvalid`, errors of the file with the anchors, and `internal` if the section is not declared: a
     ///   signature must not lack its time stamp for that.
     public static func configured(by settings: Parameters) throws(ProviderError) -> TimeStampServer? {
+        try configured(by: settings, anchors: nil)
+    }
+
+    /// - Parameter anchors: A file instead of the configured one.
+    package static func configured(
+        by settings: Parameters, anchors: String?
+    ) throws(ProviderError) -> TimeStampServer? {
         guard settings.declared.contains(where: { $0.name == RequestSettings.timeStampURL.name }) else {
             throw ProviderError(
                 .internal,
@@ -15,14 +22,18 @@ extension TimeStampServer {
                     + "CertprovLogon.")
         }
         guard let url = settings[RequestSettings.timeStampURL], url != RequestSettings.noTimeStamp else { return nil }
-        guard let path = settings[RequestSettings.timeStampAnchors] else {
+        let certificates: [X509Certificate]
+        if let anchors {
+            certificates = try CertificateFile.read(anchors)
+        } else if let path = settings[RequestSettings.timeStampAnchors] {
+            certificates = try settings.reading(RequestSettings.timeStampAnchors) { () throws(ProviderError) in
+                try CertificateFile.read(path)
+            }
+        } else {
             throw settings.invalid(RequestSettings.timeStampURL, "needs Signing.time-stamp-anchors")
         }
-        let anchors = try settings.reading(RequestSettings.timeStampAnchors) { () throws(ProviderError) in
-            try CertificateFile.read(path)
-        }
         var server = try settings.reading(RequestSettings.timeStampURL) { () throws(ProviderError) in
-            try TimeStampServer(url, anchors: anchors)
+            try TimeStampServer(url, anchors: certificates)
         }
         server.policy = settings[RequestSettings.timeStampPolicy]
         return server

@@ -283,6 +283,71 @@ import Testing
         #expect(refused.status == 69 && !FileManager.default.fileExists(atPath: out), "\(refused)")
     }
 
+    @Test("The time-stamp server of the property file counts; an option wins, and none means none")
+    func configuredTimeStamps() throws {
+        let script = Page.root.appending(path: "Tests/SigningTests/tsa.py").path
+        mkdir(sandbox.path + "/tsa", 0o700)
+        let server = try Subprocess(["python3", script, sandbox.path + "/tsa"], .held)
+        defer { server.stop() }
+        let port = sandbox.path + "/tsa/port"
+        try server.waitUntil { (try? !contents(port).isEmpty) == true }
+        let url = "http://127.0.0.1:\(String(decoding: try contents(port), as: UTF8.self))/ok"
+        let anchors = sandbox.path + "/tsa/ca.pem"
+        let out = sandbox.path + "/signature"
+        func sign(_ kind: String, _ lines: [String], _ options: String...) throws -> Output {
+            let file = try sandbox.configure(lines.joined(separator: "\n"), to: "stamped.properties")
+            let document = try sandbox.write(kind == "pdf" ? Array(Self.document.utf8) : [1, 2, 3], to: "data")
+            return try self.sign([kind, "--config", file, "--force", "--json", "--out", out, document] + options)
+        }
+        let stamped = [
+            "Signing.time-stamp-url = \(url)", "Signing.time-stamp-anchors = \(anchors)",
+            "Signing.time-stamp-policy = 1.2.3.4.1",
+        ]
+        let silent = [
+            "Signing.time-stamp-url = http://127.0.0.1:9/", "Signing.time-stamp-anchors = \(Fixtures.path("root.pem"))",
+        ]
+        func level(_ output: Output) throws -> String? { try output.document("Signatures")["level"].string }
+        for kind in ["cms", "pdf"] {
+            #expect(try level(sign(kind, stamped)) == "B-T")
+            // The attribute id-aa-timeStampToken.
+            let stamp = #"{ tr -d '\n' | grep -q 060b2a864886f70d010910020e; }"#
+            try sandbox.shell(
+                kind == "pdf" ? #"sed 's/.*/\L&/' "$1" | \#(stamp)"# : #"xxd -p "$1" | \#(stamp)"#, out
+            ).expect()
+            #expect(try level(sign(kind, stamped, "--time-stamp", "none")) == "B-B")
+            #expect(try level(sign(kind, ["Signing.time-stamp-url = none"])) == "B-B")
+            #expect(try level(sign(kind, [])) == "B-B")
+            // The other server does not answer.
+            #expect(try sign(kind, silent).status == 69)
+            #expect(
+                try level(sign(kind, silent, "--time-stamp", url, "--time-stamp-anchors", anchors)) == "B-T")
+            // Each other option wins over its line.
+            #expect(try sign(kind, stamped, "--time-stamp-anchors", Fixtures.path("root.pem")).status == 76)
+            #expect(try sign(kind, stamped, "--time-stamp-policy", "1.2.3.4.9").status == 77)
+            #expect(try sign(kind, [stamped[0]]).status == 78)
+            #expect(try sign(kind, stamped, "--time-stamp-server-pin", "sha256/x").status == 64)
+        }
+        let raw = try sign("raw", silent)
+        #expect(try raw.document("Signatures")["level"].isNull, "\(raw)")
+        #expect(try sign("cms", stamped, "--time-stamp", "none", "--time-stamp-policy", "1.2.3").status == 64)
+    }
+
+    @Test("A typed password: sign says that the identity is stored, once, and signs without it afterwards")
+    func typedPassword() throws {
+        let options = "--provider pkcs12 --set path=\(Fixtures.path("ec.p12")) --set password-source=prompt"
+        let result = try sandbox.atTerminal(
+            #""$CERTPROV" sign raw --out "$HOME/signature" \#(content) \#(options)"#, asked: "ec.p12: ", with: variables
+        ) { try $0.type(Fixtures.password + "\n") }
+        guard let (status, screen) = result else { return }
+        #expect(status == 0 && screen.contains("ec.p12 is now stored"), "\(screen)")
+        #expect(screen.contains("certprov delete"), "\(screen)")
+        let arguments = options.split(separator: " ").map(String.init)
+        try sign(["raw", "--out", sandbox.path + "/again", content] + arguments).expect(stderr: "")
+        try sandbox.certprov(["delete", "--yes"] + arguments).expect()
+        try sign(["raw", "--out", sandbox.path + "/third", content] + arguments).expect(
+            77, stderr: "[interactionRequired]")
+    }
+
     @Test(
         "A signal leaves nothing beside the output, while the server of time stamps is waited for",
         arguments: [SIGINT, SIGTERM, SIGHUP, SIGKILL])

@@ -58,6 +58,7 @@ struct Connect: AsyncParsableCommand {
             let stored = try await manager.storedIdentity()
             let identity =
                 if let stored { stored } else { try await manager.obtainIdentity(context.interaction) }
+            if stored == nil { context.remarkOnCopy(of: identity, configuration) }
             let chain = identity.certificateChain
             if let obstacle = CertificateChain.obstacle(in: chain, for: .client, at: Date()) {
                 // It may do so only when it answers a request.

@@ -10,11 +10,13 @@ extension CommandContext {
     /// exit status is that of the first.
     ///
     /// - Parameters:
+    ///   - hasLevel: Whether the signatures have a level of the ETSI's standards.
     ///   - extension: Of the results in `--out-dir`.
     ///   - prepare: Reads one file as far as that is possible without the key. Gets a directory for temporary files.
     ///   - sign: Writes the signature of one file. The bytes that it has written become the output when it returns.
     func sign<Prepared>(
-        _ files: SignedFiles, _ scheme: SchemeOption, timeStamps: TimeStampServer?, extension: String,
+        _ files: SignedFiles, _ scheme: SchemeOption, _ configuration: LogonConfiguration,
+        timeStamps: TimeStampServer?, hasLevel: Bool = true, extension: String,
         prepare: (SignedInput, String) throws(ProviderError) -> Prepared,
         _ sign: (Signer, Prepared, SignedOutput) async throws(ProviderError) -> Void
     ) async throws(ProviderError) -> ExitStatus {
@@ -43,7 +45,7 @@ extension CommandContext {
         }
         if waiting.isEmpty, let failure = failures.first { return ExitStatus(failure.code) }
         var signed: [SigningJob] = []
-        let signer = try await signer(scheme.value, timeStamps)
+        let signer = try await signer(configuration, scheme.value, timeStamps)
         // A temporary copy goes with its signature.
         waiting.reverse()
         while let (job, prepared) = waiting.popLast() {
@@ -55,7 +57,7 @@ extension CommandContext {
             signed.append(job)
         }
         guard files.out != nil || files.outDir != nil else { return .done }
-        try show(SignaturesDocument(signed, failures, signer)) {
+        try show(SignaturesDocument(signed, failures, signer, hasLevel: hasLevel)) {
             signed.compactMap { $0.file.map { $0.path.withVisibleControls + "\n" } }.joined()
         }
         return failures.first.map { ExitStatus($0.code) } ?? .done
@@ -63,12 +65,15 @@ extension CommandContext {
 
     /// Returns the signer of the configured identity, which may ask for a PIN: not for one whose certificate cannot sign.
     private func signer(
-        _ scheme: SignatureScheme?, _ timeStamps: TimeStampServer?
+        _ configuration: LogonConfiguration, _ scheme: SignatureScheme?, _ timeStamps: TimeStampServer?
     ) async throws(ProviderError) -> Signer {
         let interaction = self.interaction
-        let manager = try await manager(try configuration(), unlocking: interaction)
+        let manager = try await manager(configuration, unlocking: interaction)
         defer { log(manager.decisions) }
+        // A look at a token would cost a login.
+        let stored = configuration.asksForPassword ? try? await manager.storedIdentity() : nil
         let identity = try await manager.identity(interaction, checking: requireUsableCertificate)
+        if stored == nil { remarkOnCopy(of: identity, configuration) }
         return try Signer(identity, scheme: scheme, timeStamps: timeStamps)
     }
 
@@ -198,6 +203,8 @@ struct SignaturesDocument: CommandDocument {
     /// The subject of the certificate.
     let subject: String
     let scheme: String
+    /// `B-B`, or `B-T` with time stamps; `null` for raw signatures.
+    let level: Nullable<String>
     /// Of the files that cannot be signed.
     let errors: [Enveloped<ErrorDocument>]
 
@@ -206,10 +213,11 @@ struct SignaturesDocument: CommandDocument {
         let file: String
     }
 
-    fileprivate init(_ jobs: [SigningJob], _ failures: [ProviderError], _ signer: Signer) {
+    fileprivate init(_ jobs: [SigningJob], _ failures: [ProviderError], _ signer: Signer, hasLevel: Bool) {
         errors = failures.map { Enveloped(ErrorDocument($0)) }
         items = jobs.compactMap { job in job.file.map { Item(input: job.name, file: $0.path) } }
         subject = signer.identity.certificate.subject
         scheme = signer.scheme.description
+        level = Nullable(hasLevel ? signer.timeStamps == nil ? "B-B" : "B-T" : nil)
     }
 }

@@ -23,9 +23,10 @@ struct SignCMS: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(ProviderError) in
-            let server = try timeStamps.server(context)
+            let configuration = try context.configuration()
+            let server = try timeStamps.server(context, configuration)
             return try await context.sign(
-                files, scheme, timeStamps: server, extension: attached ? "p7m" : "p7s",
+                files, scheme, configuration, timeStamps: server, extension: attached ? "p7m" : "p7s",
                 prepare: { input, _ in input }
             ) {
                 signer, input, output throws(ProviderError) in

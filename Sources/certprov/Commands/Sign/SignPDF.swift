@@ -33,10 +33,11 @@ struct SignPDF: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(ProviderError) in
-            let server = try timeStamps.server(context)
+            let configuration = try context.configuration()
+            let server = try timeStamps.server(context, configuration)
             let details = PDFSignatureDetails(field: field, reason: reason, location: location)
             return try await context.sign(
-                files, scheme, timeStamps: server, extension: "",
+                files, scheme, configuration, timeStamps: server, extension: "",
                 prepare: { input, directory throws(ProviderError) in
                     let pdf = try PDFToSign(
                         input.content, details, hasTimeStamp: server != nil, directory: directory)

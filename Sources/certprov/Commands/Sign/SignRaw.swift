@@ -19,8 +19,10 @@ struct SignRaw: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(ProviderError) in
-            try await context.sign(files, scheme, timeStamps: nil, extension: "sig", prepare: { input, _ in input }) {
-                signer, input, output throws(ProviderError) in
+            try await context.sign(
+                files, scheme, try context.configuration(), timeStamps: nil, hasLevel: false, extension: "sig",
+                prepare: { input, _ in input }
+            ) { signer, input, output throws(ProviderError) in
                 try output.write(try await signer.rawSignature(of: input.content))
             }
         }

@@ -1,8 +1,11 @@
 import ArgumentParser
 import CertificateProviding
 import CertificateTLS
+import Logon
 import ProviderTransport
 import Signing
+import SigningRequests
+import Terminal
 
 /// The files to sign, and where the results go.
 struct SignedFiles: ParsableArguments {
@@ -60,7 +63,7 @@ struct TimeStampOptions: ParsableArguments {
     @Option(
         name: .customLong("time-stamp"),
         help: ArgumentHelp(
-            "Have this server stamp the signature with the time (RFC 3161). Without the stamp, there is no signature.",
+            "Have this server stamp the signature with the time (RFC 3161), or none. Without the stamp, there is no signature. Default: Signing.time-stamp-url of the property file.",
             valueName: "url"))
     var url: String?
 
@@ -88,35 +91,59 @@ struct TimeStampOptions: ParsableArguments {
             "Pin of an https: time-stamp server: sha256/BASE64, or a certificate file.", valueName: "pin"))
     var serverPin: String?
 
+    /// The options but the server itself.
+    private var details: (name: String, value: String?)? {
+        [
+            ("anchors", anchors), ("policy", policy), ("server-anchors", serverAnchors), ("server-pin", serverPin),
+        ].first { $0.1 != nil }
+    }
+
     func validate() throws {
-        guard let url else {
-            let others = [
-                ("anchors", anchors), ("policy", policy), ("server-anchors", serverAnchors), ("server-pin", serverPin),
-            ]
-            if let other = others.first(where: { $0.1 != nil })?.0 {
-                throw ValidationError("--time-stamp-\(other) needs --time-stamp.")
+        guard let url else { return }
+        if url == RequestSettings.noTimeStamp {
+            if let name = details?.name {
+                throw ValidationError("--time-stamp-\(name) does not go with --time-stamp none.")
             }
             return
         }
         guard let server = ServerURL(url) else {
             throw ValidationError(
-                "--time-stamp needs the URL of a server, http: or https:, without a user or a fragment.")
+                "--time-stamp needs the URL of a server, http: or https:, without a user or a fragment; or none.")
         }
         guard anchors?.isEmpty == false else {
             throw ValidationError("--time-stamp needs --time-stamp-anchors: a PEM file with the CA of the time stamps.")
         }
-        if !server.isSecure, serverAnchors != nil || serverPin != nil {
-            throw ValidationError("--time-stamp-server-anchors and --time-stamp-server-pin are for https: servers.")
-        }
+        if !isFor(server) { throw ValidationError(Self.needsTLS) }
     }
 
-    /// Returns the server; `nil` without one.
+    private static let needsTLS =
+        "--time-stamp-server-anchors and --time-stamp-server-pin are for https: servers."
+
+    /// Whether a server can be authenticated as the options say.
+    private func isFor(_ server: ServerURL) -> Bool { server.isSecure || (serverAnchors == nil && serverPin == nil) }
+
+    /// Returns the server, of these options or of the property file; `nil` without one.
     ///
-    /// - Throws: `fileNotFound` and other errors of the files.
-    func server(_ context: CommandContext) throws(ProviderError) -> TimeStampServer? {
-        guard let url, let anchors else { return nil }
-        var server = try TimeStampServer(url, anchors: try CertificateFile.read(anchors))
-        server.policy = policy
+    /// - Throws: `usage`, and errors of the files.
+    func server(
+        _ context: CommandContext, _ configuration: LogonConfiguration
+    ) throws(ProviderError) -> TimeStampServer? {
+        guard url != RequestSettings.noTimeStamp else { return nil }
+        var server: TimeStampServer
+        if let url, let anchors {
+            server = try TimeStampServer(url, anchors: try CertificateFile.read(anchors))
+        } else if configuration.path != nil,
+            let configured = try TimeStampServer.configured(by: configuration.settings, anchors: anchors)
+        {
+            server = configured
+        } else if let name = details?.name {
+            throw ProviderError(
+                .usage, "--time-stamp-\(name) needs --time-stamp, or Signing.time-stamp-url in the property file.")
+        } else {
+            return nil
+        }
+        if let policy { server.policy = policy }
+        guard isFor(server.server) else { throw ProviderError(.usage, Self.needsTLS) }
         server.trust = ServerTrust(
             trustAnchors: try serverAnchors.map { path throws(ProviderError) in
                 .certificates(try CertificateFile.read(path)).named(TrustAnchors.pemFile(path).name)
