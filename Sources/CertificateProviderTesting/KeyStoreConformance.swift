@@ -1,4 +1,5 @@
 public import CertificateProviding
+import Glibc
 
 /// The conformance suite for key stores. It makes keys and destroys them again; other keys of the store stay.
 public struct KeyStoreConformance: Sendable {
@@ -247,6 +248,19 @@ extension KeyStoreConformance {
                 let fault = files.fault()
                 if let key { _ = try? await store.destroy(store.reference(to: key), interaction) }
                 if let fault { throw Failure(reason: fault) }
+            }
+            let reference = store.reference(to: try await key(type, in: store))
+            let copies = files.copiesOutside(of: reference.uri)
+            defer { for copy in copies { unlink(copy.path) } }
+            try await store.destroy(reference, interaction)
+            for copy in copies {
+                let other = KeyReference(publicKey: reference.publicKey, uri: copy.uri)
+                let isFound = (try? store.storedKey(for: other)) != nil
+                _ = try? await store.destroy(other, interaction)
+                try require(
+                    !isFound && access(copy.path, F_OK) == 0,
+                    "The URI \(copy.uri) leads to a file outside of the plugin's directories. Check a URI before you use it in a path."
+                )
             }
             await store.shutdown()
         }

@@ -5,7 +5,7 @@ import Glibc
 /// The files that a plugin writes while it is checked: at the paths that its configuration names.
 package struct WrittenFiles: Sendable {
     static let demand =
-        "The files that a plugin writes are for its user alone, and in its directories, whatever the label of a key is."
+        "The files that a plugin writes are for its user alone, and in its directories, whatever the label and the URI of a key are."
 
     private let roots: [String]
     private let before: [String: FileStamp]
@@ -29,6 +29,24 @@ package struct WrittenFiles: Sendable {
         roots.flatMap { root in
             let parent = URL(filePath: root).deletingLastPathComponent()
             return [parent.path, parent.deletingLastPathComponent().path]
+        }
+    }
+
+    /// Copies the new files of the plugin to places above its directories, and returns these with a URI that leads there from `uri`, where
+    /// that is the name of a file.
+    func copiesOutside(of uri: String) -> [(uri: String, path: String)] {
+        roots.flatMap { root in
+            Self.files(in: [root]).filter { before[$0] == nil && $0 != root }.compactMap { file in
+                let last = String(file.split(separator: "/").last ?? "")
+                let stem = last.contains(".") ? String(last.prefix { $0 != "." }) : last
+                let depth = file.dropFirst(root.count).split(separator: "/").count
+                guard !stem.isEmpty, uri.contains(stem) else { return nil }
+                let path =
+                    "\(URL(filePath: root).deletingLastPathComponent().path)/\(name)\(last.dropFirst(stem.count))"
+                guard (try? FileManager.default.copyItem(atPath: file, toPath: path)) != nil else { return nil }
+                let outside = String(repeating: "../", count: depth) + name
+                return (uri.replacing(stem, with: outside), path)
+            }
         }
     }
 
