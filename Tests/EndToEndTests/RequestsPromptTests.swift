@@ -37,8 +37,9 @@ import Testing
     }
 
     /// The lines of a signer until it has answered a request.
-    private func linesAtTheStart(_ file: String) throws -> String {
-        let signer = try sandbox.start([BuiltCommand.path, "requests", "serve", "--config", file], with: variables)
+    private func linesAtTheStart(_ file: String, _ options: String...) throws -> String {
+        let signer = try sandbox.start(
+            [BuiltCommand.path, "requests", "serve", "--config", file] + options, with: variables)
         try signer.waitUntil { RequestsServeTests.takesConnections(sandbox.path + "/run/certprov/requests.sock") }
         try sandbox.certprov(
             "requests", "send", file, "--client-id", "2", "--key-source",
@@ -85,7 +86,9 @@ import Testing
         let said = try linesAtTheStart(file)
         if let problem = prompt.problem {
             #expect(found.count == 1 && found[0].hasPrefix(prompt.severity) && found[0].contains(problem), "\(found)")
-            #expect(said.contains("no person can be asked") && said.contains(problem), "\(said)")
+            for said in [said, try linesAtTheStart(file, "--json")] {
+                #expect(said.contains("no person can be asked") && said.contains(problem), "\(said)")
+            }
             #expect(try findings(file, "--prompt", "pinentry").count == found.count)
         } else {
             #expect(found.isEmpty && !said.contains("can be asked"), "\(found) \(said)")

@@ -39,7 +39,8 @@ struct RequestsServe: AsyncParsableCommand {
             if handler.registry.asksPerson,
                 let obstacle = await RequestsCheck(context, configuration.settings).obstacle()
             {
-                logger.warning("no person can be asked: \(obstacle.detail)")
+                // A warning would wait for the document of --json.
+                logger.notice("no person can be asked: \(obstacle.detail)")
             }
             let listener = RequestListener(listening, .init(largest: handler.maximumLength), logger: logger) {
                 request, peer, release in
