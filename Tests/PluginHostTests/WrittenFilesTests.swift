@@ -37,7 +37,7 @@ private struct FileKeyStore: KeyStore {
         key.uri = "files:\(UUID()).key"
         try await remember(key)
         let bytes = try key.pkcs8Representation().withUnsafeBytes { Data($0) }
-        FileManager.default.createFile(
+        _ = FileManager.default.createFile(
             atPath: file(key.uri ?? "") ?? "", contents: bytes, attributes: [.posixPermissions: 0o600])
         return key
     }

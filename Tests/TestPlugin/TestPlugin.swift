@@ -80,7 +80,7 @@ private final class RenamedKeyStore: KeyStore {
     ) async throws(ProviderError) -> any IdentityKey {
         try properties.check(new)
         if let directory {
-            FileManager.default.createFile(
+            _ = FileManager.default.createFile(
                 atPath: "\(directory)/\(new.label)", contents: nil, attributes: [.posixPermissions: mode])
         }
         return Self.renamed(
