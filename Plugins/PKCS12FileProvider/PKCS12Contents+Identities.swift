@@ -31,11 +31,14 @@ extension PKCS12Contents {
                 failures.append(unpaired(key))
                 continue
             }
-            // The same key twice is one identity.
-            guard !identities.contains(where: { $0.chain[0] == leaf.certificate }) else { continue }
-            let chain = CertificateChain.build(from: leaf.certificate, among: certificates.map(\.certificate))
             let name = [key.friendlyName, leaf.friendlyName].compactMap { $0 }.first { !$0.isEmpty }
-            identities.append(PKCS12Identity(alias: name ?? fallbackAlias, key: key, chain: chain))
+            let alias = name ?? fallbackAlias
+            // The same key twice is one identity, by each of its names.
+            guard !identities.contains(where: { $0.alias == alias && $0.chain[0] == leaf.certificate }) else {
+                continue
+            }
+            let chain = CertificateChain.build(from: leaf.certificate, among: certificates.map(\.certificate))
+            identities.append(PKCS12Identity(alias: alias, key: key, chain: chain))
         }
         return (identities, failures)
     }

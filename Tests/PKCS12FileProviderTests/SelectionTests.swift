@@ -95,6 +95,17 @@ import X509
         }
     }
 
+    @Test("One pair under several aliases is one identity, by each of them", arguments: [nil, "alpha", "beta"])
+    func onePairWithTwoNames(alias: String?) async throws {
+        let identity = try Samples.identity("one")
+        let bags =
+            try builder.bags(of: identity, name: "alpha", id: [1]) + builder.bags(of: identity, name: "beta", id: [2])
+        let provider = try provider(bags, alias: alias)
+        #expect(await provider.listIdentities().identities.map(\.alias) == ["alpha", "beta"])
+        let found = try await provider.fetch()
+        #expect(found.certificate == identity.certificate && found.provenance.alias == alias ?? "alpha")
+    }
+
     @Test func anUnknownAliasListsWhatThereIs() async throws {
         let (_, bags) = try two("alpha", "be\u{1b}ta")
         let provider = try provider(bags, alias: "gamma")
