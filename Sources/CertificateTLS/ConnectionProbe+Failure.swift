@@ -70,7 +70,7 @@ extension ConnectionProbe {
                 .protocolError, "\(peer) closed the connection during the TLS handshake; check the port.",
                 underlying: error)
         default:
-            return ProviderError(tlsError: error, from: peer)
+            return ProviderError(tlsError: error, from: peer, with: credentials?.identity.certificate.publicKey)
                 ?? ProviderError(
                     .internal, "The connection to \(peer) failed: \(error).", underlying: error)
         }

@@ -13,8 +13,9 @@ extension ProviderError {
     /// - Parameters:
     ///   - error: The error that was caught.
     ///   - peer: The name of the peer in the message, such as its address.
+    ///   - key: The key of the identity for the connection; `nil` without one.
     /// - Returns: `nil` for an error that does not concern TLS.
-    package init?(tlsError error: any Error, from peer: String) {
+    package init?(tlsError error: any Error, from peer: String, with key: PublicKeyInfo?) {
         func problem(_ text: String, _ code: Code = .protocolError) -> Self {
             Self(code, "\(peer) \(text).", underlying: error)
         }
@@ -31,7 +32,8 @@ extension ProviderError {
                     underlying: error)
             } else if alert == .protocolVersion {
                 self = problem(
-                    "supports none of the TLS versions that this host offers (alert \(alert)). \(Self.versionAdvice)")
+                    "supports none of the TLS versions that this host offers (alert \(alert)). \(Self.versionAdvice(for: key))"
+                )
             } else {
                 self = problem("ended the TLS handshake with the alert \(alert); \(alert.advice)")
             }
@@ -64,19 +66,18 @@ extension ProviderError {
             self = Self(
                 .unsupportedAlgorithm,
                 """
-                The key of the identity supports no signature scheme that \(peer) accepts. In TLS 1.3 an RSA key must \
-                sign with RSASSA-PSS (RFC 8446, section 4.2.3), which not every token supports; such a key works with \
-                TLS 1.2.
+                The key of the identity\(key.map { " (\($0.displayName))" } ?? "") supports no signature scheme that \(peer) accepts. \
+                \(key?.algorithm == .rsa ? Self.adviceForRSA : "Permit its schemes there, or use another key.")
                 """,
                 underlying: error)
         } else if BoringSSLReason.reasons(in: error).contains(.unsupportedProtocol) {
-            self = problem("supports no TLS version that is permitted here. \(Self.versionAdvice)")
+            self = problem("supports no TLS version that is permitted here. \(Self.versionAdvice(for: key))")
         } else if BoringSSLReason.reasons(in: error).contains(.noSupportedVersionsEnabled) {
             self = Self(
                 .unsupportedAlgorithm,
                 """
                 The TLS configuration for \(peer) has a minimum version above its maximum version. \
-                \(Self.versionAdvice)
+                \(Self.versionAdvice(for: key))
                 """,
                 underlying: error)
         } else {
@@ -102,7 +103,11 @@ extension ProviderError {
             nativeCode: Int(alert.rawValue), underlying: underlying)
     }
 
-    private static let versionAdvice = """
+    private static func versionAdvice(for key: PublicKeyInfo?) -> String {
+        key?.algorithm == .rsa ? adviceForRSA : "Permit a version that both have."
+    }
+
+    private static let adviceForRSA = """
         An RSA key that cannot sign with RSASSA-PSS works with TLS 1.2 only (RFC 8446, section 4.2.3); permit TLS 1.2, \
         or use another key.
         """

@@ -10,7 +10,7 @@ package protocol TLSCredentialSource: Sendable {
     ///
     /// For a key that cannot sign in TLS 1.3, TLS 1.2 becomes the highest version, unless the configuration requires
     /// TLS 1.3. In that case its handshakes fail when they need the key, and
-    /// ``CertificateProviding/ProviderError/init(tlsError:from:)`` explains the failure.
+    /// ``CertificateProviding/ProviderError/init(tlsError:from:with:)`` explains the failure.
     func present(in configuration: inout TLSConfiguration)
 }
 

@@ -46,6 +46,22 @@ import Testing
         }
     }
 
+    @Test("The advice for RSA keys without PSS is not for an Ed25519 key that the server does not know")
+    func ed25519NeedsNoPSS() async throws {
+        let authority = try authority.get()
+        var configuration = try authority.serverConfiguration()
+        configuration.verifySignatureAlgorithms = [.ecdsaSecp256R1Sha256]
+        try await withEventLoops { [configuration] group in
+            try await withServer(configuration, on: group) { port in
+                let probe = try makeProbe(port: port, presenting: authority.issue("client", kind: .ed25519))
+                let failure = await #expect(throws: ProviderError.self) { try await probe.run(on: group) }
+                #expect(failure?.code == .unsupportedAlgorithm, "\(String(describing: failure))")
+                #expect(failure?.message.contains("(Ed25519)") == true, "\(String(describing: failure))")
+                #expect(failure?.message.contains("RSA") == false, "\(String(describing: failure))")
+            }
+        }
+    }
+
     @Test("The probe reports that the server requested no client certificate")
     func reportsThatNobodyAsked() async throws {
         let authority = try authority.get()

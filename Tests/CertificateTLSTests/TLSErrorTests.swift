@@ -49,7 +49,7 @@ import Testing
                 return try await caught.futureResult.get()
             }
         }
-        let reported = try #require(ProviderError(tlsError: error, from: "192.0.2.1"), "\(error)")
+        let reported = try #require(ProviderError(tlsError: error, from: "192.0.2.1", with: nil), "\(error)")
         #expect(reported.code == test.code, "\(reported)")
         #expect(reported.message.hasPrefix("192.0.2.1 " + test.fragment), "\(reported)")
     }
@@ -69,10 +69,10 @@ import Testing
 
     @Test("Only TLS errors are translated, and a key's own error is kept")
     func otherErrorsAreNotOfTLS() {
-        #expect(ProviderError(tlsError: ChannelError.ioOnClosedChannel, from: "peer") == nil)
+        #expect(ProviderError(tlsError: ChannelError.ioOnClosedChannel, from: "peer", with: nil) == nil)
         let own = ProviderError(.tokenNotPresent, "The token was pulled out; put it back.")
-        #expect(ProviderError(tlsError: own, from: "peer")?.code == .tokenNotPresent)
-        let misnamed = ProviderError(tlsError: NIOSSLExtraError.failedToValidateHostname, from: "peer")
+        #expect(ProviderError(tlsError: own, from: "peer", with: nil)?.code == .tokenNotPresent)
+        let misnamed = ProviderError(tlsError: NIOSSLExtraError.failedToValidateHostname, from: "peer", with: nil)
         #expect(misnamed?.message.contains("not valid for the requested name") == true)
     }
 }

@@ -86,7 +86,8 @@ import Testing
                 await #expect {
                     _ = try await connect(context, port: port, on: group)
                 } throws: { error in
-                    let reported = ProviderError(tlsError: error, from: "the server")
+                    let key = try Pair.of(.rsa2048).client.certificate.publicKey
+                    let reported = ProviderError(tlsError: error, from: "the server", with: key)
                     return reported?.code == code && reported?.message.contains("with TLS 1.2") == true
                 }
             }

@@ -13,9 +13,10 @@ extension ServerConnection {
     ///   - names: The settings that the message names.
     ///   - proxy: The proxy that the connection is to; `nil` for the server itself. The message then says so and where it is set,
     ///     since the user may not know its name.
+    ///   - key: The key of the client certificate; `nil` without one.
     static func failure(
         _ error: any Error, _ server: ServerURL, _ names: ServerSettingNames, isConnecting: Bool,
-        proxy: HTTPProxy? = nil
+        proxy: HTTPProxy? = nil, key: PublicKeyInfo? = nil
     ) -> ProviderError {
         let place = proxy.map { "proxy \(server.authority) (\($0.setting))" }
         let name = place.map { "the " + $0 } ?? server.authority
@@ -55,7 +56,7 @@ extension ServerConnection {
                         + "service.",
                     underlying: error)
             }
-            return failure(last, server, names, isConnecting: isConnecting, proxy: proxy)
+            return failure(last, server, names, isConnecting: isConnecting, proxy: proxy, key: key)
         case let error as IOError:
             let reason = errorText(error.errnoCode)
             return ProviderError(
@@ -65,7 +66,7 @@ extension ServerConnection {
                     : "The connection to \(name) broke: \(reason). Try again later.",
                 underlying: error)
         default:
-            return ProviderError(tlsError: error, from: name)
+            return ProviderError(tlsError: error, from: name, with: key)
                 ?? ProviderError(
                     .unavailable, "The connection to \(name) failed: \(error).", underlying: error)
         }

@@ -89,7 +89,8 @@ public final class ServerConnection: Sendable {
             {
                 throw ProviderError(demandedCertificate: alert, by: server.authority, underlying: error)
             }
-            throw Self.failure(error, server, security.settingNames, isConnecting: true)
+            let key = security.credentials?.identity.certificate.publicKey
+            throw Self.failure(error, server, security.settingNames, isConnecting: true, key: key)
                 .marked(asEndBy: error, after: tls?.presentation)
         }
     }
