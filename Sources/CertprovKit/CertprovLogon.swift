@@ -248,7 +248,11 @@ public final class CertprovLogon: Sendable {
                 state.started = started
                 return true
             }
-            if isDone { return started }
+            guard isDone else { continue }
+            if let obstacle = first.identity.obstacle(at: now()) {
+                logger.warning("peers refuse the certificate of the identity", metadata: ["reason": "\(obstacle)"])
+            }
+            return started
         }
     }
 

@@ -6,6 +6,7 @@ import NIOSSL
 import ServiceLifecycle
 import TestSupport
 import Testing
+import X509
 
 @testable import CertprovKit
 
@@ -18,9 +19,10 @@ import Testing
     /// Writes a PKCS#12 file with a new identity, and the property file that names it.
     private func configure(
         _ more: String = "", name: String = "client", expires: Date = Date(timeIntervalSinceNow: 86_400),
-        from start: Date = Date(timeIntervalSinceNow: -172_800)
+        from start: Date = Date(timeIntervalSinceNow: -172_800), isForServers: Bool = false
     ) throws -> String {
-        let identity = try authority.issue(name, notBefore: start, notAfter: expires)
+        let identity = try authority.issue(
+            name, notBefore: start, notAfter: expires, for: isForServers ? [.serverAuth] : nil)
         let exporter = try #require(identity.key.exporter)
         let key = try exporter.pkcs8Representation().withUnsafeBytes { Array($0) }
         try directory.write(key, to: "key.p8")
@@ -213,6 +215,23 @@ import Testing
         }
         _ = try configure()
         #expect(try await logon.credentials().current.identity.certificate.status(at: Date()) == .valid)
+    }
+
+    @Test("A service whose certificate is for servers alone warns at its start, unless its usage says so")
+    func aServerCertificateWithoutUsage() async throws {
+        let path = try configure(isForServers: true)
+        for (line, warnings) in [("", 1), ("CertificateProvider.pkcs12.usage = server\n", 0)] {
+            let log = TestLog()
+            let text = try String(contentsOfFile: path, encoding: .utf8) + line
+            let file = try directory.write(Array(text.utf8), to: "service.properties")
+            let logon = try CertprovLogon(
+                configuredBy: file, logger: log.logger, secrets: SecretReader { $0 == "PASSWORD" ? "s3cret" : nil },
+                store: IdentityStore(path: directory["state"]), vaults: nil)
+            _ = try await logon.credentials()
+            _ = try await logon.credentials()
+            #expect(log.warnings.count { $0.contains("set usage = server") } == warnings, "\(log.text)")
+            await logon.manager.shutdown()
+        }
     }
 
     @Test("A service starts with an identity that has a superfluous expired certificate in its chain")
