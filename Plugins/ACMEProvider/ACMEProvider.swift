@@ -7,6 +7,8 @@ import ProviderTransport
 package enum ACMEProvider {
     /// The provider's identifier, `acme`.
     package static let id = ProviderID("acme")
+    /// The name of the parameter with the URL of the server's directory.
+    package static let directory = ACMEParameter.directory.name
     /// The entry of the provider for a ``/CertificateProviding/ProviderRegistry``.
     package static let descriptor = ProviderDescriptor(
         id: id, displayName: "ACME", summary: "Requests an identity from a CA, over ACME (RFC 8555).",

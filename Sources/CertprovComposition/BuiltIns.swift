@@ -94,6 +94,15 @@ package struct BuiltIns: Sendable {
         #endif
     }
 
+    /// Whether a parameter of a provider has the URL of a directory of ACME (RFC 8555, section 7.1.1).
+    package static func isDirectory(_ parameter: String, of provider: ProviderID) -> Bool {
+        #if ACME
+            return provider == ACMEProvider.id && parameter == ACMEProvider.directory
+        #else
+            return false
+        #endif
+    }
+
     /// Ends the PKCS#11 modules of this process.
     package static func endModules() {
         #if PKCS11

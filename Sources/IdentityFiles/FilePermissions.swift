@@ -65,13 +65,16 @@ struct FileState {
 extension FilePermissions {
     /// Refuses an owner and a group that this process cannot give, before it writes to `path`.
     func check(_ path: String) throws(SafeDirectory.Refusal) {
-        guard geteuid() != 0 else { return }
+        guard !Capability.changeOwner.isEffective else { return }
         if let owner, owner != geteuid() {
-            throw SafeDirectory.Refusal(reason: "files in \(path) cannot get the owner \(owner), which takes root")
+            throw SafeDirectory.Refusal(
+                reason: "files in \(path) cannot get the owner \(owner), which takes the capability CAP_CHOWN")
         }
         if let group, !SecretFileAccess.isOwn(group) {
             throw SafeDirectory.Refusal(
-                reason: "files in \(path) cannot get the group \(group), which takes root, or its membership")
+                reason: "files in \(path) cannot get the group \(group), which takes the capability CAP_CHOWN, or its "
+                    + "membership"
+            )
         }
     }
 

@@ -91,23 +91,23 @@ package struct FileSetDirectory {
         return isSame(set, as: existing) ? set : nil
     }
 
-    /// Checks that a set could be written, as far as that shows without writing.
+    /// Checks that a set could be written, with a file that has no name and leaves nothing behind.
     ///
+    /// - Parameter isCurrent: Whether the files are as they should be: then only a full file system counts, on which the next renewal
+    ///   would fail.
     /// - Throws: `storeWriteFailed`.
-    package func checkWritable() throws(ProviderError) {
+    package func checkWritable(isCurrent: Bool = false) throws(ProviderError) {
         do throws(SafeDirectory.Refusal) {
-            try permissions.check(path)
-            guard let directory = try SafeDirectory.open(path) else {
-                let parent = FilePath(path).removingLastComponent()
-                guard faccessat(AT_FDCWD, parent.isEmpty ? "." : parent.string, W_OK | X_OK, AT_EACCESS) == 0 else {
-                    throw SafeDirectory.Refusal(reason: "\(path) cannot be created: \(errorText(errno))")
-                }
-                return
-            }
-            _ = try target(directory)
-            guard faccessat(directory.descriptor, ".", W_OK | X_OK, AT_EACCESS) == 0 else {
-                throw directory.failure("\(path) cannot be written to")
-            }
+            if !isCurrent { try permissions.check(path) }
+            let directory = try SafeDirectory.open(path)
+            if let directory { _ = try target(directory) }
+            let parent = FilePath(path).removingLastComponent()
+            guard let code = files.tryWrite(in: directory?.path ?? (parent.isEmpty ? "." : parent.string)),
+                !isCurrent || FileSystem.isFull(code)
+            else { return }
+            throw SafeDirectory.Refusal(
+                reason: "\(path) cannot be \(directory == nil ? "created" : "written to"): \(errorText(code))"
+                    + (FileSystem.isFull(code) ? "; free some space there" : ""))
         } catch { throw notWritten(error) }
     }
 

@@ -113,10 +113,10 @@ package struct IdentityExport: Sendable {
     /// The path of the link that points to the files.
     package var current: String { "\(path)/\(FileSetDirectory.link)" }
 
-    /// Checks that files could be written, as far as that shows without writing.
-    ///
-    /// - Throws: `storeWriteFailed`.
-    package func checkWritable() throws(ProviderError) { try directory.checkWritable() }
+    /// As ``FileSetDirectory/checkWritable(isCurrent:)``.
+    package func checkWritable(isCurrent: Bool) throws(ProviderError) {
+        try directory.checkWritable(isCurrent: isCurrent)
+    }
 
     /// Whether another export writes into the same directory.
     package func hasDirectory(of other: IdentityExport) -> Bool {

@@ -12,7 +12,7 @@ extension IdentityStore {
         var place = FilePath(path)
         var status = stat()
         while stat(place.string, &status) != 0, place.removeLastComponent() {}
-        try tryWrite(in: place, bytes: Self.trialSize)
+        try tryWrite(in: place, bytes: FileSystem.trialSize)
         guard place == FilePath(path) else { return }
         // The directories of providers and applications, each with a store of its own.
         for parent in subdirectories(of: place) {
@@ -20,11 +20,6 @@ extension IdentityStore {
             for directory in subdirectories(of: parent) { try tryWrite(in: directory, bytes: 0) }
         }
     }
-
-    /// More than an identity takes.
-    private static let trialSize = 32_768
-    /// `O_TMPFILE`, which Swift does not import.
-    private static let unnamed = O_DIRECTORY | 0o20_000_000
 
     private func subdirectories(of directory: FilePath) -> [FilePath] {
         let names = (try? SafeDirectory.open(directory.string)?.entries()) ?? []
@@ -35,23 +30,7 @@ extension IdentityStore {
     }
 
     private func tryWrite(in directory: FilePath, bytes count: Int) throws(ProviderError) {
-        let file = Glibc.open(directory.string, O_WRONLY | O_CLOEXEC | Self.unnamed, 0o600)
-        guard file >= 0 else {
-            // A file system that has no such files.
-            if [EOPNOTSUPP, EISDIR, EINVAL].contains(errno), access(directory.string, W_OK) == 0 { return }
-            throw notWritable(directory, errno)
-        }
-        defer { close(file) }
-        guard count > 0 else { return }
-        let content = [UInt8](repeating: 0, count: count)
-        var rest = content[...]
-        while !rest.isEmpty {
-            let written = rest.withUnsafeBytes { files.write(file, $0) }
-            if written < 0 && errno == EINTR { continue }
-            guard written > 0 else { throw notWritable(directory, errno) }
-            rest = rest.dropFirst(written)
-        }
-        guard files.synchronize(file) == 0 else { throw notWritable(directory, errno) }
+        if let code = files.tryWrite(in: directory.string, bytes: count) { throw notWritable(directory, code) }
     }
 
     private func notWritable(_ directory: FilePath, _ code: Int32) -> ProviderError {

@@ -70,6 +70,29 @@ import Testing
                 """#))
     }
 
+    /// Also where its files are those of the identity: the next renewal would fail.
+    @Test("check fails where the file system of Files.directory is full")
+    func aFullDirectoryOfFiles() throws {
+        expectDone(
+            try onSmallDisk(
+                #"""
+                mkdir store; export STATE_DIRECTORY=$PWD/store
+                printf 'CertificateProvider = pkcs12\nCertificateProvider.pkcs12.path = %s/client.p12\n%s\n%s/state/web\n' "$PWD" \
+                    'CertificateProvider.pkcs12.password-source = env:P12_PASSWORD' "Files.directory = $PWD" >c.properties
+                expect 0 '' "$CERTPROV" fetch --config c.properties
+                expect 0 '' "$CERTPROV" check --config c.properties
+                cat /dev/zero >state/filler 2>/dev/null
+                for again in current gone never; do
+                    expect 73 '' "$CERTPROV" check --config c.properties
+                    grep -q 'Files.directory.*No space left on device; free some space there' out || fail "$again $(cat out)"
+                    if [ $again = current ]; then mv state/web/current state/web/old; else mv state/web state/other; fi
+                done
+                rm state/filler
+                expect 0 '' "$CERTPROV" check --config c.properties
+                echo done
+                """#))
+    }
+
     @Test func aDiskThatIsFullFromTheStartIsSaid() throws {
         expectDone(
             try onSmallDisk(

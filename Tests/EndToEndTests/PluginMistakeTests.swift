@@ -110,6 +110,24 @@ import Testing
         try sandbox.certprov("fetch", "--config", file).expect(78, stderr: file, "'place'")
     }
 
+    @Test("The parameter 'directory' of a plugin is not taken for a directory of ACME")
+    func aDirectoryOfAPlugin() throws {
+        try install(
+            "books",
+            describing:
+                #","parameters":[{"name":"directory","type":"server-url","required":true,"summary":"A server."}]"#,
+            answering: #"{"id":%s,"result":{}}"#)
+        let server = try Subprocess(
+            ["python3", "-u", "-m", "http.server", "--bind", "127.0.0.1", "--directory", sandbox.path, "0"],
+            environment: ["PATH": "/usr/bin:/bin"])
+        defer { server.stop() }
+        let port = try #require(server.readLine()?.split(separator: " ").dropFirst(5).first)
+        let file = try configuration(
+            "CertificateProvider = books\nCertificateProvider.books.directory = http://127.0.0.1:\(port)/")
+        let output = try sandbox.certprov("check", "--config", file)
+        #expect(output.stdout.contains("books directory 127.0.0.1:\(port)  reachable"), "\(output)")
+    }
+
     @Test("Before the first fetch, list shows its heading and where it has looked")
     func listBeforeTheFirstFetchSaysWhereItLooked() throws {
         try install("empty", describing: "", answering: #"{"id":%s,"result":{}}"#)

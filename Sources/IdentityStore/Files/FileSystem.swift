@@ -39,6 +39,38 @@ package struct FileSystem: Sendable {
     }
 }
 
+extension FileSystem {
+    /// More than an identity takes, in bytes.
+    package static let trialSize = 32_768
+    /// `O_TMPFILE`, which Swift does not import.
+    private static let unnamed = O_DIRECTORY | 0o20_000_000
+
+    /// Whether an error says that there is no space left.
+    package static func isFull(_ code: Int32) -> Bool { [ENOSPC, EDQUOT].contains(code) }
+
+    /// Writes a file that has no name and leaves nothing behind.
+    ///
+    /// - Returns: `errno` if that fails, and else `nil`.
+    package func tryWrite(in directory: String, bytes count: Int = trialSize) -> Int32? {
+        let file = open(directory, O_WRONLY | O_CLOEXEC | Self.unnamed, 0o600)
+        guard file >= 0 else {
+            let code = errno
+            // A file system that has no such files.
+            let isPossible = [EOPNOTSUPP, EISDIR, EINVAL].contains(code)
+            return isPossible && faccessat(AT_FDCWD, directory, W_OK | X_OK, AT_EACCESS) == 0 ? nil : code
+        }
+        defer { close(file) }
+        var rest = [UInt8](repeating: 0, count: count)[...]
+        while !rest.isEmpty {
+            let written = rest.withUnsafeBytes { write(file, $0) }
+            if written < 0 && errno == EINTR { continue }
+            guard written > 0 else { return errno }
+            rest = rest.dropFirst(written)
+        }
+        return count == 0 || synchronize(file) == 0 ? nil : errno
+    }
+}
+
 /// Whether all users of this host may read the regular file at `path`.
 package func isReadableByEverybody(_ path: String) -> Bool {
     guard let status = try? FilePath(path).stat() else { return false }

@@ -57,7 +57,7 @@ struct ChallengeCheck {
         if let unit, case let missing = unit.missingForReservedPort, !missing.isEmpty {
             findings.append(
                 ofUnit(unit, what, "may not open port \(number)", missing))
-        } else if unit == nil, !Self.mayOpenReservedPorts {
+        } else if unit == nil, !Capability.bindReservedPorts.isEffective {
             findings.append(
                 .warning(
                     what,
@@ -73,18 +73,6 @@ struct ChallengeCheck {
     private static var firstFreePort: Int {
         FileManager.default.contents(atPath: "/proc/sys/net/ipv4/ip_unprivileged_port_start")
             .flatMap { Int(String(decoding: $0, as: UTF8.self).filter(\.isNumber)) } ?? 1024
-    }
-
-    private static var mayOpenReservedPorts: Bool {
-        let status = FileManager.default.contents(atPath: "/proc/self/status").map {
-            String(decoding: $0, as: UTF8.self)
-        }
-        let line = status?.split(separator: "\n").first { $0.hasPrefix("CapEff:") }
-        guard let set = line?.split(separator: "\t").last.flatMap({ UInt64($0, radix: 16) }) else {
-            return geteuid() == 0
-        }
-        // CAP_NET_BIND_SERVICE, of capabilities(7).
-        return set & 1 << 10 != 0
     }
 
     private func documentRoot(_ root: String, _ what: String) -> [Finding] {

@@ -151,7 +151,7 @@ struct HostCheck {
                             + "install it, or correct the line"))
                 findings.append(isCurrent == true && export.isNotified ? finding.asWarning : finding)
             }
-            if isCurrent != true { try export.checkWritable() }
+            try export.checkWritable(isCurrent: isCurrent == true)
             switch isCurrent {
             case nil: findings.append(.warning(what, "No identity is stored to be written; run: certprov fetch"))
             case false?:

@@ -1,5 +1,6 @@
 import CertificateProviding
 import CertificateTLS
+import CertprovComposition
 import FoundationEssentials
 import Glibc
 import IdentityStore
@@ -15,6 +16,8 @@ struct ParameterCheck {
     private let anchors: AnchorCheck
     private let declared: [ParameterDescriptor]
     private let texts: ProviderParameters
+    /// `nil` for sections.
+    private let provider: ProviderID?
     /// The words before the name of a parameter; empty for sections.
     private let prefix: String
 
@@ -27,7 +30,7 @@ struct ParameterCheck {
         // An error of a plugin shows where it is made.
         declared = (try? registry.provider(configured.id, configured.parameters))?.parameters ?? []
         texts = configured.parameters
-        prefix = "\(configured.id) "
+        (provider, prefix) = (configured.id, "\(configured.id) ")
     }
 
     /// Checks the settings of the sections that the program declares.
@@ -39,7 +42,7 @@ struct ParameterCheck {
         registry = context.registry
         declared = configuration.settings.declared
         texts = configuration.settings.texts
-        prefix = ""
+        (provider, prefix) = (nil, "")
     }
 
     func run() async -> [Finding] {
@@ -134,7 +137,7 @@ struct ParameterCheck {
             if let proxy { HTTPProxy(proxy).map { .always($0) } ?? .direct } else { .environment(context.secrets) }
         return await ServerCheck(
             server: server, proxies: proxies, trust: serverTrust(name.hasPrefix("token-") ? "token-" : ""),
-            isDirectory: name == "directory"
+            isDirectory: provider.map { BuiltIns.isDirectory(name, of: $0) } ?? false
         ).run(what)
     }
 

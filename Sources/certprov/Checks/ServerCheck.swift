@@ -29,8 +29,10 @@ struct ServerCheck {
                 try Self.checkDirectory(response, of: server)
             }
         } catch {
-            // One that wants a certificate in the handshake is there. Statuses are those of a proxy or of the directory.
-            guard error.code == .rejected, error.nativeCode ?? 0 < 256 else { return .error(what, error) }
+            // One that wants a certificate in the handshake is there.
+            guard error.code == .rejected, error.underlying.flatMap(TLSAlert.init(receivedIn:)) != nil else {
+                return .error(what, error)
+            }
         }
         return .ok(what, "reachable" + (server.isSecure && trust != nil ? ", and trusted" : ""))
     }
