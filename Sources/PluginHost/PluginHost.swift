@@ -102,8 +102,10 @@ public final class PluginHost: ProviderSource {
     /// ``shutdown()``.
     package func kill() { processes.kill() }
 
-    /// Whether a plugin runs.
-    package var hasProcesses: Bool { !processes.isEmpty }
+    /// Starts no more plugins, for a program that ends.
+    ///
+    /// - Returns: Whether one runs.
+    package func close() -> Bool { processes.close() }
 
     /// A request that a plugin did not answer, nor its cancellation, so that it was ended; `nil` if there was none.
     package var ignoredCancellation: String? { processes.ignoredCancellation }

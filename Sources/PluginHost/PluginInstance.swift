@@ -194,8 +194,8 @@ final class PluginInstance: PeerSource {
         do throws(ProviderError) {
             let services = services(self)
             for source in state.withLock({ $0.pinSources }) { services.permit(pinSource: source) }
-            let process = try launch(program, services)
-            for list in [processes, plan.processes] { list.add(process) }
+            let process = try plan.processes.add { () throws(ProviderError) in try launch(program, services) }
+            processes.add(process)
             let isShutDown = state.withLock { state in
                 state.process = process
                 return state.isShutDown
@@ -252,7 +252,7 @@ final class PluginInstance: PeerSource {
     private func launch(
         _ program: PluginProgram, _ services: HostServices
     ) throws(ProviderError) -> PluginProcess {
-        let process = try PluginProcess(
+        try PluginProcess(
             program, launcher: try plan.launcher(), environment: PluginLauncher.environment(with: plan.variables),
             services,
             observer: plan.observer,
@@ -261,7 +261,6 @@ final class PluginInstance: PeerSource {
                 processes.remove(process)
                 all.remove(process)
             })
-        return process
     }
 
     private func greet(_ peer: Peer) throws(ProviderError) -> Hello {

@@ -48,7 +48,6 @@ final class PluginProcess: PeerServices {
     ) throws(ProviderError) {
         (self.program, self.services, self.onLoss, self.onEnd) = (program, services, onLoss, onEnd)
         self.observer = observer
-        observer?(PluginEvent(program.id, .start, program.path.withVisibleControls))
         launched = try LaunchedPlugin(program, launcher: launcher, environment: environment)
     }
 
@@ -60,6 +59,7 @@ final class PluginProcess: PeerServices {
 
     /// Connects to the plugin.
     func connect() throws(ProviderError) -> Peer {
+        observer?(PluginEvent(program.id, .start, program.path.withVisibleControls))
         let channel: MessageChannel
         do throws(ProviderError) {
             channel = try MessageChannel(
@@ -238,15 +238,44 @@ final class PluginProcess: PeerServices {
 
 /// The processes of a host that have not ended.
 final class PluginProcesses: Sendable {
-    private let all = BlockingMutex<[PluginProcess]>([])
+    private struct State {
+        var all: [PluginProcess] = []
+        var isClosed = false
+    }
+    private let state = BlockingMutex(State())
     private let ignored = BlockingMutex<String?>(nil)
     private let unsupported = BlockingMutex<String?>(nil)
 
-    func add(_ process: PluginProcess) { all.withLock { $0.append(process) } }
+    func add(_ process: PluginProcess) { state.withLock { $0.all.append(process) } }
+
+    /// Adds the process that `start` starts, with the lock held: at no moment is there one that ``close()`` and ``kill()`` do not know.
+    /// A plugin can stop its launcher at once, which then does not see the end of this process.
+    ///
+    /// - Throws: Also `operationNotAllowed` after ``close()``.
+    func add(_ start: () throws(ProviderError) -> PluginProcess) throws(ProviderError) -> PluginProcess {
+        try state.withLock { state throws(ProviderError) in
+            guard !state.isClosed else {
+                throw ProviderError(.operationNotAllowed, "This program is ending, and starts no plugin any more.")
+            }
+            let process = try start()
+            state.all.append(process)
+            return process
+        }
+    }
+
+    /// Lets no further process start.
+    ///
+    /// - Returns: Whether there is one that has not ended.
+    func close() -> Bool {
+        state.withLock { state in
+            state.isClosed = true
+            return !state.all.isEmpty
+        }
+    }
 
     func remove(_ process: PluginProcess) {
         if let request = process.ignoredCancellation { ignored.withLock { $0 = request } }
-        all.withLock { all in all.removeAll { $0 === process } }
+        state.withLock { state in state.all.removeAll { $0 === process } }
     }
 
     /// The request that the last process which did not answer a cancellation was ended for.
@@ -263,12 +292,10 @@ final class PluginProcesses: Sendable {
         }
     }
 
-    var isEmpty: Bool { all.withLock { $0.isEmpty } }
-
     /// Blocks until those that there are have ended, for the bounded time that this takes.
     func wait() {
         let ended = DispatchGroup()
-        for process in all.withLock(\.self) {
+        for process in state.withLock(\.all) {
             ended.enter()
             process.whenEnded { ended.leave() }
         }
@@ -276,11 +303,11 @@ final class PluginProcesses: Sendable {
     }
 
     /// Ends all of them at once, for a host that does not wait.
-    func kill() { for process in all.withLock(\.self) { process.kill() } }
+    func kill() { for process in state.withLock(\.all) { process.kill() } }
 
     /// Ends all of them in order, and waits for that.
     func end(_ reason: ProviderError) async {
-        let processes = all.withLock(\.self)
+        let processes = state.withLock(\.all)
         for process in processes { process.finish(reason) }
         for process in processes { await process.waitForEnd() }
     }

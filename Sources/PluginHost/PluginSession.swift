@@ -11,10 +11,11 @@ package final class PluginSession: Sendable {
         _ program: PluginProgram, launcher: String, variables: [String], _ services: HostServices,
         _ processes: PluginProcesses, _ observer: PluginObserver?
     ) throws(ProviderError) {
-        process = try PluginProcess(
-            program, launcher: launcher, environment: PluginLauncher.environment(with: variables), services,
-            observer: observer, onLoss: { _, _ in }, onEnd: { processes.remove($0) })
-        processes.add(process)
+        process = try processes.add { () throws(ProviderError) in
+            try PluginProcess(
+                program, launcher: launcher, environment: PluginLauncher.environment(with: variables), services,
+                observer: observer, onLoss: { _, _ in }, onEnd: { processes.remove($0) })
+        }
         peer = try process.connect()
     }
 

@@ -71,7 +71,7 @@ enum ProcessEnd {
     private static func endModules() {
         for last in lasts.withLock({ $0 }) { last() }
         let watched = watched.withLock { $0 }
-        if let plugins = watched.plugins, plugins.hasProcesses {
+        if let plugins = watched.plugins, plugins.close() {
             let ended = DispatchSemaphore(value: 0)
             Task.detached {
                 await plugins.shutdown()

@@ -347,6 +347,44 @@ import Testing
         #expect(directories.count == 1 && !directories.contains { FileManager.default.fileExists(atPath: $0) })
     }
 
+    /// A plugin can stop its launcher before its start is over, and would stay.
+    @Test("The end of this process knows a plugin that is just being started, and lets none start later")
+    func aStartIsKnownToTheEnd() throws {
+        let zoo = try Zoo()
+        let plugin = try #require(PluginDirectories([zoo.directory.path]).scan(builtIn: []).first)
+        let (program, launcher) = (try PluginProgram(plugin, expected: nil), try PluginLauncher.find())
+        let services = HostServices(
+            plugin.id, ProviderEnvironment.testing(), sources: [],
+            stores: UsableKeyStores([:], in: .none, texts: [], sources: [])
+        ) {}
+        let processes = PluginProcesses()
+        func start() throws(ProviderError) -> PluginProcess {
+            try PluginProcess(
+                program, launcher: launcher, environment: [:], services, observer: nil, onLoss: { _, _ in },
+                onEnd: { processes.remove($0) })
+        }
+        let isAsking = Atomic(false)
+        let isKnown = Atomic(false)
+        let isAnswered = DispatchSemaphore(value: 0)
+        let process = try processes.add { () throws(ProviderError) in
+            Thread.detachNewThread {
+                isAsking.store(true, ordering: .releasing)
+                isKnown.store(processes.close(), ordering: .releasing)
+                isAnswered.signal()
+            }
+            while !isAsking.load(ordering: .acquiring) { usleep(100) }
+            return try start()
+        }
+        isAnswered.wait()
+        let wasKnown = isKnown.load(ordering: .acquiring)
+        #expect(wasKnown)
+        #expect(failure { _ = try processes.add(start) }?.code == .operationNotAllowed)
+        _ = try process.connect()
+        process.end(ProviderError(.operationNotAllowed, "The test is over."))
+        processes.wait()
+        #expect(zoo.processes.isEmpty)
+    }
+
     @Test("A launcher that others may change is not used")
     func theLauncherIsCheckedLikeAPlugin() async throws {
         let zoo = try Zoo()
