@@ -11,7 +11,8 @@ import Synchronization
 package final class SealedKeyStore: KeyStore {
     /// The scheme of its URIs: `store`.
     package static let scheme = "store"
-    static let storageID = ProviderID("store")
+    /// The part of the identity store that has the keys.
+    package static let storageID = ProviderID("store")
     static let recordPrefix = "keys-"
     private static let records = (UInt8.min...UInt8.max).map { record(beginningWith: $0) }
 

@@ -123,14 +123,29 @@ import Testing
         #expect(try named.status == 0 && named.stdout.hasPrefix("-----BEGIN") && count() == 2, "\(named)")
     }
 
-    /// The keys of `store:` are in no provider's identity.
-    @Test func aStoreWithoutCertificatesIsRefused() throws {
+    @Test("A certificate for a key in store: stays in its file, and store list shows the key")
+    func aCertificateForAKeyOfTheStore() throws {
         let request = sandbox.path + "/stored.csr"
-        try sandbox.certprov("keygen", "--key", "store:", "--subject", "CN=stored", "--out", request).expect()
-        let stored = try sandbox.certprov(
-            "store-certificate", "--key", "store:", try sandbox.issue(request, to: "stored.pem", serial: 95)
-        ).expect(78, stdout: "")
-        #expect(stored.stderr.contains("'store:' keeps no certificates"), "\(stored)")
+        let made = try sandbox.certprov("keygen", "--key", "store:", "--subject", "CN=stored", "--out", request)
+            .expect()
+        let key = made.stdout.trimmingCharacters(in: .newlines)
+        func item(_ options: String...) throws -> JSON? {
+            try sandbox.certprov(["store", "list", "--json"] + options).document("StoredIdentities")["items"].array
+                .first { $0["entry"].string == key }
+        }
+        let before = try #require(try item())
+        #expect(before["subject"].isNull && before["label"].string == "stored" && before["used"].isNull)
+        let file = try sandbox.issue(request, to: "stored.pem", serial: 95)
+        let stored = try sandbox.certprov("store-certificate", "--key", "store:", file).expect(stdout: "CN=stored")
+        #expect(stored.stderr.contains("'certificate' to \(file) and its 'key' to 'store:'"), "\(stored)")
+        let configuration = try sandbox.write(
+            "CertificateProvider = pem\nCertificateProvider.pem.certificate = \(file)\nCertificateProvider.pem.key = store:\n",
+            to: "stored.properties")
+        #expect(try item("--config", configuration)?["used"].bool == false)
+        try sandbox.certprov("fetch", "--config", configuration).expect(stdout: "CN=stored")
+        #expect(try item("--config", configuration)?["used"].bool == true)
+        try sandbox.certprov("store", "list").expect(stdout: "(key 'stored')")
+        try sandbox.certprov("store", "delete", "--yes", key).expect(75, stderr: "is a key without a stored identity")
     }
 
     @Test("list of an absent token fails, as that of an absent file does")

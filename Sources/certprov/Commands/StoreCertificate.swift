@@ -9,8 +9,8 @@ struct StoreCertificate: AsyncParsableCommand {
         abstract: "Store an issued certificate with its private key on a token or in another key store.",
         discussion: """
             The file has the certificate and its intermediates, in any order, as PEM, or one certificate as DER. The \
-            private key is found by the certificate's public key, and tested by signing a probe. The key store must keep \
-            certificates: a token does, store: does not.
+            private key is found by the certificate's public key, and tested by signing a probe. A key store such as store: keeps no \
+            certificates: the certificate stays in its file, and the provider pem uses both.
             """)
 
     @OptionGroup var options: GlobalOptions
@@ -32,20 +32,30 @@ struct StoreCertificate: AsyncParsableCommand {
             let (leaf, key) = try await Self.leaf(of: certificates, store, provider, interaction)
             try await context.requireUnnamed(key.publicKey)
             let chain = CertificateChain.build(from: leaf, among: certificates)
-            guard let keeper = store.certificates else { throw Self.keepsNoCertificates(store, provider) }
-            try await keeper.storeChain(chain, for: key, interaction)
-            let reference = store.reference(to: key)
-            var chosen: Identity?
-            do throws(ProviderError) {
-                chosen = try await keeper.identity(reference.uri, interaction)
-            } catch {
-                // A plugin need not say that it keeps none.
-                if error.code == .notFound { throw Self.keepsNoCertificates(store, provider) }
-                context.remark("the certificate is stored, but cannot be used yet: \(error.message)")
-            }
             let identity = try Identity(
                 certificateChain: chain, key: key, usage: leaf.permits(.client) ? .client : .server,
                 provenance: .init(provider: provider, source: key.uri))
+            let reference = store.reference(to: key)
+            var keeper = store.certificates
+            var chosen: Identity?
+            try await store.storeChain(chain, for: key, interaction)
+            do throws(ProviderError) {
+                chosen = try await keeper?.identity(reference.uri, interaction)
+            } catch {
+                // A plugin need not say that it keeps none.
+                if error.code == .notFound {
+                    keeper = nil
+                } else {
+                    context.remark("the certificate is stored, but cannot be used yet: \(error.message)")
+                }
+            }
+            guard let keeper else {
+                context.remark(
+                    "'\(store.scheme):' keeps no certificates, so that this one stays in its file. The provider 'pem' uses "
+                        + "both: set its 'certificate' to \(RegularFile.absolute(file).withVisibleControls) and its 'key' to "
+                        + "'\(store.scheme):'.")
+                return try show(identity, context)
+            }
             if replace {
                 // The others may be all that works.
                 guard chosen?.certificate == leaf else {
@@ -60,24 +70,18 @@ struct StoreCertificate: AsyncParsableCommand {
                 }
                 try await keeper.removeOtherCertificates(than: leaf, of: reference, interaction)
             }
-            let now = Date()
-            let listed = ListedIdentity(identity, isStored: false)
-            guard let document = IdentityDocument(listed, now: now) else {
-                throw ProviderError(.internal, "The identity has no certificate.")
-            }
-            try context.show(StoredCertificateDocument(identity: document)) { List.table([listed], now: now) }
-            return .done
+            return try show(identity, context)
         }
     }
 
-    private static func keepsNoCertificates(
-        _ store: any KeyStore, _ provider: ProviderID
-    ) -> ProviderError {
-        ProviderError(
-            .configurationInvalid,
-            "The key store '\(store.scheme):' keeps no certificates: the certificate is not stored. Keep the file. The provider 'pem' "
-                + "uses both, with its parameter 'certificate' set to the file and 'key' to '\(store.scheme):'.",
-            provider: provider)
+    private func show(_ identity: Identity, _ context: CommandContext) throws(ProviderError) -> ExitStatus {
+        let now = Date()
+        let listed = ListedIdentity(identity, isStored: false)
+        guard let document = IdentityDocument(listed, now: now) else {
+            throw ProviderError(.internal, "The identity has no certificate.")
+        }
+        try context.show(StoredCertificateDocument(identity: document)) { List.table([listed], now: now) }
+        return .done
     }
 
     /// The certificate whose private key is on the token. It is not always the first: CAs often put their own first.

@@ -4,6 +4,7 @@ import FoundationEssentials
 import Glibc
 import IdentityStore
 import Logon
+import NamedKeys
 import Synchronization
 import Terminal
 
@@ -19,8 +20,9 @@ struct StoreCommand: AsyncParsableCommand {
             commandName: "list",
             abstract: "Show all stored identities, with the property file that each was stored with.",
             discussion: """
-                USED says whether the present property file leads to the identity. Those in the vault of an application are \
-                not shown, nor is one that stays in its files (provider pem): see 'certprov list'.
+                USED says whether the present property file leads to the identity. A key of store: without a stored identity is \
+                shown by its URI and label: its certificate is in a file (provider pem), or not issued yet. Named pairs are \
+                shown by 'certprov keys list'. Those in the vault of an application are not shown.
                 """)
 
         @OptionGroup var options: GlobalOptions
@@ -28,15 +30,19 @@ struct StoreCommand: AsyncParsableCommand {
         func run() async throws {
             try await CommandContext.run(options) { context throws(ProviderError) in
                 let used = try await context.usedIdentities(try context.presentConfiguration())
-                let items = try context.identityStore().entries().map { entry in
-                    StoreItem(entry, isUsed: used.map { $0.contains(entry) }, now: Date())
-                }
+                let entries = try context.identityStore().entries()
+                let keys = try await context.keysWithoutIdentity(besides: entries)
+                let items =
+                    entries.map { entry in StoreItem(entry, isUsed: used.map { $0.contains(entry) }, now: Date()) }
+                    + keys.map { key in StoreItem(key, isUsed: used.map { $0.keys.contains(key.reference.publicKey) }) }
                 try context.show(StoreDocument(items: items)) {
                     guard !items.isEmpty else { return "" }
                     var table = TextTable(header: ["ENTRY", "SUBJECT", "EXPIRES", "USED", "PROPERTY FILE"])
                     for item in items {
                         table.append([
-                            item.entry.withVisibleControls, item.subject.value ?? "(cannot be read)",
+                            item.entry.withVisibleControls,
+                            item.subject.value ?? item.label.map { "(key '\($0.withVisibleControls)')" }
+                                ?? "(cannot be read)",
                             item.expires.value ?? "-", item.used.value.map { $0 ? "yes" : "no" } ?? "-",
                             item.propertyFile.value?.withVisibleControls ?? "-",
                         ])
@@ -72,6 +78,13 @@ struct StoreCommand: AsyncParsableCommand {
                 let store = try context.identityStore()
                 let entries = try store.entries()
                 guard let found = entries.first(where: { $0.path == entry }) else {
+                    let keys = try await context.keysWithoutIdentity(besides: entries)
+                    guard !keys.contains(where: { $0.reference.uri == entry }) else {
+                        throw ProviderError(
+                            .operationNotAllowed,
+                            "'\(entry)' is a key without a stored identity, and is not destroyed: a certificate in a file may "
+                                + "need it.")
+                    }
                     throw ProviderError(
                         .notFound, "The store has no entry '\(entry.withVisibleControls)'; see: certprov store list")
                 }
@@ -143,6 +156,8 @@ extension StoreEntry {
 private struct UsedIdentities {
     /// The paths of the entries that its providers have asked for.
     let entries: Set<String>
+    /// The keys of their stored identities.
+    let keys: Set<PublicKeyInfo>
     /// The failures of providers that could not be listed.
     let failures: [ProviderError]
 
@@ -166,15 +181,27 @@ extension CommandContext {
         // Two entries may have the same chain, after the file of an identity was moved: only the configuration's own is used.
         let entries = Mutex<Set<String>>([])
         let manager = try await manager(configuration) { path in _ = entries.withLock { $0.insert(path) } }
-        var failures: [ProviderError] = []
+        var (keys, failures) = (Set<PublicKeyInfo>(), [ProviderError]())
         for provider in try await manager.activeProviders() {
             if let listing = provider.listing {
-                failures += await listing.listIdentities().failures.map { $0.attributed(to: provider.id) }
-            } else {
-                _ = try provider.getStoredCertificate()
+                let list = await listing.listIdentities()
+                keys.formUnion(list.identities.filter(\.isStored).compactMap { $0.certificateChain.first?.publicKey })
+                failures += list.failures.map { $0.attributed(to: provider.id) }
+            } else if let identity = try provider.getStoredCertificate() {
+                keys.insert(identity.certificate.publicKey)
             }
         }
-        return UsedIdentities(entries: entries.withLock(\.self), failures: failures)
+        return UsedIdentities(entries: entries.withLock(\.self), keys: keys, failures: failures)
+    }
+
+    /// Returns the keys of `store:` that belong to no stored identity and no named pair.
+    fileprivate func keysWithoutIdentity(besides entries: [StoreEntry]) async throws(ProviderError) -> [KeyDescription]
+    {
+        let store = try identityStore()
+        let named = try await NamedKeys(environment(store.storage(for: NamedKeys.storageID))).keyURIs()
+        let others = Set(entries.compactMap { try? $0.identity.get().key?.publicKey })
+        return try await SealedKeyStore(environment: environment(store.storage(for: SealedKeyStore.storageID)))
+            .list().filter { !others.contains($0.reference.publicKey) && !named.contains($0.reference.uri) }
     }
 }
 
@@ -196,6 +223,14 @@ private struct StoreItem: Encodable {
     /// Null without a property file.
     let used: Nullable<Bool>
     let error: Nullable<Enveloped<ErrorDocument>>
+    /// Of a key without an identity alone.
+    var label: String?
+
+    init(_ key: KeyDescription, isUsed: Bool?) {
+        (entry, provider) = (key.reference.uri, SealedKeyStore.storageID.rawValue)
+        (subject, expires, status, propertyFile) = (Nullable(nil), Nullable(nil), Nullable(nil), Nullable(nil))
+        (used, error, label) = (Nullable(isUsed), Nullable(nil), key.label ?? "")
+    }
 
     init(_ entry: StoreEntry, isUsed: Bool?, now: Date) {
         let chain = (try? entry.identity.get())?.certificateChain
