@@ -27,6 +27,27 @@ import Testing
         #expect(module.control.tries_left(0) == 1)
     }
 
+    /// The last look says which it is: tpm2-pkcs11 may call a PIN incorrect while its TPM dies.
+    @Test(
+        "A PIN that a failing device calls incorrect counts as not answered; that of a token that is gone is rejected",
+        arguments: [CKR_DEVICE_ERROR, CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT, CKR_GENERAL_ERROR, CKR_OK])
+    func anIncorrectPINOfAFailingDevice(look: CK_RV) async throws {
+        let module = try FaultyModule.withIdentity()
+        let storage = InMemoryStorage()
+        module.control.set_flags(0, 0, Self.concealed)
+        module.control.hold_answer("C_Login")
+        let first = try module.provider(pin: "9999", storage: storage)
+        async let failure = code { _ = try await first.getCertificate(NoUserInteraction()) }
+        try await module.waitUntilHeld(1)
+        if look != CKR_OK { module.fail("C_GetTokenInfo", look, times: 1000) }
+        module.control.release()
+        #expect(await failure == (look == CKR_DEVICE_ERROR ? .unavailable : .pinIncorrect))
+        module.fail("C_GetTokenInfo", look, times: 0)
+        let next = try module.provider(pin: "9999", storage: storage)
+        #expect(await code { _ = try await next.getCertificate(NoUserInteraction()) } == .pinIncorrect)
+        #expect(module.control.pins() == (look == CKR_DEVICE_ERROR ? 2 : 1))
+    }
+
     /// It may have been changed on the token, or the device fails.
     @Test(arguments: [true, false]) func aPINThatWasRightIsTriedLaterEachTime(isSameProcess: Bool) async throws {
         let module = try FaultyModule.withIdentity()

@@ -179,7 +179,7 @@ final class PINSupply: Sendable {
 
 extension CryptokiError {
     /// Whether the token has looked at the PIN and does not want it.
-    fileprivate var refusesPIN: Bool {
+    var refusesPIN: Bool {
         [CKR_PIN_INCORRECT, CKR_PIN_INVALID, CKR_PIN_LEN_RANGE].contains(code)
     }
 

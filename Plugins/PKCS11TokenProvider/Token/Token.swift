@@ -489,10 +489,18 @@ final class Token: Sendable {
         ProviderError(specific(error), token: displayName)
     }
 
-    /// Looks whether the token is there if the module's code does not say the cause.
+    /// Looks whether the token is there if the module's code does not say the cause, and whether its device fails if the module
+    /// calls the PIN incorrect: then that is no answer of the token. A token that is only gone has given its answer before.
     func specific(_ error: CryptokiError) -> CryptokiError {
         // The module has said nothing.
         if case .notMade = error.origin { return error }
+        if error.refusesPIN {
+            do throws(CryptokiError) { _ = try state.withLock(\.connection)?.slot.lookedAtAgain() } catch let look {
+                guard look.code == CKR_DEVICE_ERROR else { return error }
+                return CryptokiError(function: error.function, code: look.code, origin: .inferred)
+            }
+            return error
+        }
         guard error.isUnspecific || error.code == CKR_DEVICE_ERROR, (try? present()) == nil else { return error }
         return CryptokiError(function: error.function, code: CKR_TOKEN_NOT_PRESENT, origin: .inferred)
     }
