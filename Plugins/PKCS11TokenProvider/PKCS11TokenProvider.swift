@@ -54,7 +54,8 @@ package final class PKCS11TokenProvider: CertificateProvider {
 
     /// Finds the identity on the token and tests its key by signing a probe. Asks for the PIN if none is configured.
     /// Suspends for each call into the module for at most the parameter `timeout`, and for the PIN at the reader's PIN pad
-    /// for two minutes if that is longer. While other processes log in to the token, up to ten times the `timeout`.
+    /// for two minutes if that is longer. While other processes log in to the token or read the card, two minutes longer, or nine times the
+    /// `timeout`.
     ///
     /// If it finds the identity that it has handed out last, and the module is OpenSC, it starts the module again and looks once
     /// more: OpenSC reads a card once. Not while another token of the module is in use.
@@ -70,7 +71,11 @@ package final class PKCS11TokenProvider: CertificateProvider {
             // A caller that gets the identity in use hopes for a newer one.
             if identity.certificate == state.withLock(\.current), let token = (identity.key as? TokenKey)?.token,
                 try await tokens.calls.run(
-                    "reading the token anew", { () throws(ProviderError) in try token.readAnew() })
+                    "reading the token anew",
+                    { () throws(ProviderError) in
+                        tokens.takeTurn()
+                        return try token.readAnew()
+                    })
             {
                 identity = try await self.identity(on: tokens, interaction)
             }
@@ -106,7 +111,8 @@ package final class PKCS11TokenProvider: CertificateProvider {
     /// Returns the identity on the token if that needs no prompt for the PIN. Returns `nil` if it does, and if no token
     /// is present and none was used before.
     ///
-    /// Blocks at most for the parameter `timeout`, also while other processes log in to the token.
+    /// Blocks at most for the parameter `timeout`, and while other processes log in to the token or read the card as
+    /// ``getCertificate(_:)`` does.
     ///
     /// - Throws: `tokenNotPresent` or `notFound` if an identity was used before and is not there now. Otherwise as
     ///   ``getCertificate(_:)``.

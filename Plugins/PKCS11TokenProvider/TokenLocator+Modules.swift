@@ -8,6 +8,7 @@ extension TokenLocator {
     /// - Parameter failures: Gets the failures of single modules.
     func present(_ failures: inout [ProviderError]) throws(ProviderError) -> [(Token, Slot)] {
         let modules = try modules()
+        if modules.contains(where: \.readsOnce) { takeTurn() }
         let before = failures.count
         var views = visit(modules.map { module in (module: module, item: ()) }, &failures) {
             [self] reference, _ throws(ProviderError) -> View? in
@@ -41,6 +42,23 @@ extension TokenLocator {
             let token = token(in: slot)
             token.wasSeen(in: slot, isAlone: counts[slot.identity] == 1)
             return (token, token.asUsed(slot))
+        }
+    }
+
+    /// Waits for this process's turn to read the card of a module that does that once. It takes seconds, in which the card is this
+    /// process's: the next one would wait inside of the module, where that cannot be told from a device that hangs. The turn lasts as
+    /// long as the work of this thread. Goes on without one if the wait takes half of what remains after its limit, and where the store
+    /// has no turns to give.
+    func takeTurn() {
+        let storage = environment.storage.shared
+        while !ModuleCalls.hasTurn, !ModuleEnd.isUnderWay, let deadline = ModuleCalls.deadline {
+            let now = ContinuousClock.now
+            guard deadline - now > settings.timeout / 2 else { return }
+            do throws(ProviderError) {
+                if let turn = try storage.leaseRecord(named: "card-reading") { return ModuleCalls.keep(turn) }
+            } catch { return }
+            usleep(20_000)
+            ModuleCalls.postponeDeadline(by: .now - now)
         }
     }
 

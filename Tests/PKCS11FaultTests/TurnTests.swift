@@ -29,29 +29,48 @@ import Testing
         #expect(fast.control.pins() == 1)
     }
 
-    /// The one that blocks its caller ends while the one that suspends it still waits.
-    @Test("A call that blocks waits for its turn no longer than for 'timeout'")
-    func aCallThatBlocksDoesNotWaitLonger() async throws {
+    /// OpenSC reads a card for seconds, in which other processes wait inside of it.
+    @Test(
+        "Programs that read a card take turns, and that time does not count against 'timeout'",
+        arguments: [true, false]
+    )
+    func aCardIsReadInTurns(isBlocking: Bool) async throws {
         let storage = InMemoryStorage()
-        let slow = try FaultyModule.withIdentity()
-        slow.control.hold("C_Login")
-        defer { slow.control.release() }
+        let (slow, fast) = (
+            try FaultyModule.withIdentity(named: "opensc-pkcs11.so"),
+            try FaultyModule.withIdentity(named: "opensc-pkcs11.so")
+        )
+        slow.control.hold("C_GetTokenInfo")
         async let first = slow.provider(storage: storage).getCertificate(NoUserInteraction())
         try await slow.waitUntilHeld(1)
-        let (clock, timeout) = (ContinuousClock(), Duration.seconds(3))
-        let settings = ["timeout": "3", "uri": "pkcs11:token=alpha"]
-        let (suspending, blocking) = (try FaultyModule.withIdentity(), try FaultyModule.withIdentity())
-        async let second = suspending.provider(storage: storage, settings).getCertificate(NoUserInteraction())
-        while suspending.calls("C_OpenSession") == 0 { try await Task.sleep(for: .milliseconds(1)) }
+        let (clock, timeout) = (ContinuousClock(), Duration.seconds(2))
         let start = clock.now
-        while clock.now < start + timeout { try await Task.sleep(for: .milliseconds(10)) }
-        let provider = try blocking.provider(storage: storage, settings)
-        let failure = await code { _ = try provider.getStoredCertificate() }
-        #expect(failure == .operationNotAllowed || failure == .timedOut, "\(String(describing: failure))")
-        #expect(blocking.control.pins() == 0)
+        let provider = try fast.provider(storage: storage, ["timeout": "2", "uri": "pkcs11:token=alpha"])
+        let threads = BlockingExecutor.threads(maximum: 1)
+        async let second: Identity? =
+            isBlocking
+            ? threads.run { () throws(ProviderError) in try provider.getStoredCertificate() }
+            : provider.getCertificate(NoUserInteraction())
+        while clock.now < start + timeout * 2 { try await Task.sleep(for: .milliseconds(10)) }
+        #expect(fast.calls("C_GetTokenInfo") == 0)
         slow.control.release()
         #expect(try await first.key.signsValidly())
-        #expect(try await second.key.signsValidly())
+        #expect(try await second?.key.signsValidly() == true)
+    }
+
+    @Test("A library that hangs while it reads a card keeps the turn no longer than its caller waits")
+    func aTurnEndsWithItsCaller() async throws {
+        let storage = InMemoryStorage()
+        let (hanging, other) = (
+            try FaultyModule.withIdentity(named: "opensc-pkcs11.so"),
+            try FaultyModule.withIdentity(named: "opensc-pkcs11.so")
+        )
+        hanging.control.hold("C_GetTokenInfo")
+        defer { hanging.control.release() }
+        let hasty = try hanging.provider(storage: storage, ["timeout": "1"])
+        #expect(await code { _ = try await hasty.getCertificate(NoUserInteraction()) } == .timedOut)
+        let provider = try other.provider(storage: storage, ["timeout": "300", "uri": "pkcs11:token=alpha"])
+        #expect(try await inTime { try await provider.getCertificate(NoUserInteraction()) }.key.signsValidly())
     }
 
     /// One that hangs does not keep the others for good.

@@ -42,7 +42,9 @@ struct CryptokiLibrary: Sendable {
         return String(cString: path)
     }
 
-    var readsOnce: Bool { file.hasSuffix("opensc-pkcs11.so") }
+    var readsOnce: Bool { Self.readsOnce(file) }
+
+    static func readsOnce(_ file: String) -> Bool { file.hasSuffix("opensc-pkcs11.so") }
 
     /// Starts the module after ``finalize()``.
     func initialize() throws(CryptokiError) { try Self.initialize(functions, file, lock) }

@@ -38,22 +38,48 @@ final class ModuleCalls: Sendable {
 
     /// A call whose caller waits.
     private final class Call: Sendable {
-        private let limit: BlockingMutex<ContinuousClock.Instant>
-        private let isPostponable: Bool
-        let giveUp: @Sendable () -> Void
+        private struct State {
+            var deadline: ContinuousClock.Instant
+            /// By how much the deadline may still move.
+            var reserve: Duration
+            var turn: RecordLease?
+        }
+        private let state: BlockingMutex<State>
+        private let tellTimeout: @Sendable () -> Void
         /// The first who ends it tells the caller how it went.
         let end = Latch()
 
-        init(deadline: ContinuousClock.Instant, isPostponable: Bool, giveUp: @escaping @Sendable () -> Void) {
-            self.limit = BlockingMutex(deadline)
-            self.isPostponable = isPostponable
-            self.giveUp = giveUp
+        init(timeout: Duration, tellTimeout: @escaping @Sendable () -> Void) {
+            let reserve = min(timeout * ModuleCalls.extraTimeouts, ModuleCalls.longestTurns)
+            self.state = BlockingMutex(State(deadline: .now + timeout, reserve: reserve))
+            self.tellTimeout = tellTimeout
         }
 
-        var deadline: ContinuousClock.Instant { limit.withLock(\.self) }
+        var deadline: ContinuousClock.Instant { state.withLock(\.deadline) }
+        var hasTurn: Bool { state.withLock { $0.turn != nil } }
 
-        func postpone(by duration: Duration) { if isPostponable { limit.withLock { $0 += duration } } }
+        func postpone(by duration: Duration) {
+            state.withLock { state in
+                let moved = min(duration, state.reserve)
+                state.deadline += moved
+                state.reserve -= moved
+            }
+        }
+
+        func keep(_ turn: RecordLease) { state.withLock { $0.turn = turn } }
+
+        func leaveTurn() { state.withLock { $0.turn = nil } }
+
+        func giveUp() {
+            leaveTurn()
+            tellTimeout()
+        }
     }
+
+    /// The longest wait for other processes' turns that is not charged to the caller, as a multiple of the timeout and in all: ten
+    /// programs at one card wait for each other longer than for the card.
+    private static let extraTimeouts = 9
+    private static let longestTurns = Duration.seconds(120)
 
     /// The call that this thread's work belongs to.
     @TaskLocal private static var current: Call?
@@ -61,8 +87,15 @@ final class ModuleCalls: Sendable {
     /// When the caller of the work that this thread does gives up; `nil` where there is none.
     static var deadline: ContinuousClock.Instant? { current?.deadline }
 
-    /// Lets the caller of the work that this thread does wait longer, unless it blocks: for time that is not the module's.
+    /// Lets the caller of the work that this thread does wait longer: for other processes' turns. Up to nine times the timeout, and two
+    /// minutes.
     static func postponeDeadline(by duration: Duration) { current?.postpone(by: duration) }
+
+    /// Whether the work that this thread does has a turn.
+    static var hasTurn: Bool { current?.hasTurn ?? false }
+
+    /// Keeps a turn until the work that this thread does ends, or its caller gives up: a call that hangs stops no other process.
+    static func keep(_ turn: RecordLease) { current?.keep(turn) }
 
     init(timeout: Duration, threads: Int = SessionPool.maximum) {
         self.timeout = timeout
@@ -91,7 +124,7 @@ final class ModuleCalls: Sendable {
         _ purpose: String, _ work: @escaping @Sendable () throws(ProviderError) -> T
     ) throws(ProviderError) -> T {
         let answer = Answer<Outcome<T>>()
-        start(purpose, isPostponable: false, work) { answer.give($0) }
+        start(purpose, work) { answer.give($0) }
         return try answer.wait().get()
     }
 
@@ -99,14 +132,14 @@ final class ModuleCalls: Sendable {
 
     /// Runs `work` on another thread, and calls `completion` there once: with its result, or at the deadline.
     func start<T: Sendable>(
-        _ purpose: String, atLeast minimum: Duration = .zero, isPostponable: Bool = true,
+        _ purpose: String, atLeast minimum: Duration = .zero,
         _ work: @escaping @Sendable () throws(ProviderError) -> T,
         undo: (@Sendable (T) -> Void)? = nil, completion: @escaping @Sendable (Outcome<T>) -> Void
     ) {
         // The threads belong to the parent process: here, no thread would do the work or end the wait.
         guard getpid() == process else { return completion(.failure(forked())) }
         let timeout = max(timeout, minimum)
-        let call = Call(deadline: .now + timeout, isPostponable: isPostponable) {
+        let call = Call(timeout: timeout) {
             completion(.failure(Self.timedOut(purpose, after: timeout)))
         }
         guard queued.add(1, ordering: .relaxed).oldValue < Self.maximumQueued else {
@@ -127,6 +160,7 @@ final class ModuleCalls: Sendable {
             let outcome = Self.$current.withValue(call) {
                 Outcome { () throws(ProviderError) -> T in try work() }
             }
+            call.leaveTurn()
             switch outcome {
             case .success(let value): if call.end.isFirst() { completion(outcome) } else { undo?(value) }
             case .failure:

@@ -86,6 +86,9 @@ final class ModuleReference: Sendable {
         use?.leave(by: deadline)
     }
 
+    /// As ``Module/readsOnce``.
+    var readsOnce: Bool { CryptokiLibrary.file(of: functions).map(CryptokiLibrary.readsOnce) ?? false }
+
     func isStarted(as module: Module) -> Bool { use(of: module) != nil }
 
     /// Returns this provider's use of the module, if the reference is to this one.

@@ -17,9 +17,6 @@ struct PINRecords: Sendable {
     private static let longPause: useconds_t = 20_000
     /// The part of the caller's time that remains for its error.
     private static let reserve = Duration.milliseconds(250)
-    /// The limit of the wait for others' turns, as a multiple of the timeout. The wait is not charged to the caller: ten
-    /// programs at one card wait for each other longer than for the card.
-    private static let extraTimeouts = 9
 
     enum Turn {
         case mine(RecordLease)
@@ -47,8 +44,7 @@ struct PINRecords: Sendable {
         }
     }
 
-    /// Waits for the turn to log in to a token. The deadline of this thread's caller moves by the wait, up to ten times the
-    /// timeout, unless the caller blocks.
+    /// Waits for the turn to log in to a token, which postpones the deadline of this thread's caller.
     ///
     /// - Parameters:
     ///   - hasWaited: Set to true if the turn was not free at once.
@@ -62,7 +58,7 @@ struct PINRecords: Sendable {
             if let lease = try storage.leaseRecord(named: Self.name(of: token)) { return .mine(lease) }
             let now = ContinuousClock.now
             // At the end, what remains is for the error.
-            if now < start + timeout * Self.extraTimeouts { ModuleCalls.postponeDeadline(by: now - last) }
+            ModuleCalls.postponeDeadline(by: now - last)
             last = now
             if loginsBefore == nil || now >= start + Self.turns, let record = try? self[token] {
                 let logins = record.logins(of: token)
