@@ -89,6 +89,46 @@ import Testing
         try expectSystemdTakes(["certprov-requests.service"], in: units, options: ["--user"])
     }
 
+    /// Denies setpriority(2) as the unit's filter does, and prints what arrives at /dev/log.
+    private static let filtered = #"""
+        import ctypes, os, socket, struct, subprocess, sys
+        log = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        log.bind("/dev/log")
+        number = {"x86_64": 141, "aarch64": 140}[os.uname().machine]
+        steps = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (6, 0, 0, 0x50001), (6, 0, 0, 0x7FFF0000)]
+        code = b"".join(struct.pack("HBBI", *step) for step in steps)
+        class Program(ctypes.Structure):
+            _fields_ = [("count", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+        libc = ctypes.CDLL(None)
+        assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(Program(len(steps), code))) == 0
+        subprocess.run(sys.argv[1:], capture_output=True)
+        log.setblocking(False)
+        try:
+            print(log.recv(1000))
+        except BlockingIOError:
+            print("nothing")
+        """#
+
+    @Test(
+        "The timer's unit logs no lines about priorities of threads",
+        .enabled(if: geteuid() == 0, "a directory for devices takes root"))
+    func noLinesAboutPriorities() throws {
+        let unit = String(
+            decoding: try contents(prefix + "/lib/systemd/system/certprov-renew@.service"), as: UTF8.self)
+        let environment = unit.split(separator: "\n").filter { $0.hasPrefix("Environment=") }.map { $0.dropFirst(12) }
+        let devices =
+            "mount -t tmpfs certprov /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9 && exec \"$@\""
+        func logged(_ environment: [String]) throws -> String {
+            try sandbox.run(
+                ["unshare", "--mount", "sh", "-c", devices, "sh", "python3", "-c", Self.filtered, "env"] + environment
+                    + [BuiltCommand.path, "connect", "localhost:1", "--provider", "pkcs12"]
+                    + ["--set", "path=" + Fixtures.path("ec.p12"), "--set", "password-source=env:P12_PASSWORD"]
+            ).require().stdout
+        }
+        #expect(try logged([]).contains("Failed to set thread priority"))
+        #expect(try logged(environment.map(String.init)) == "nothing\n")
+    }
+
     @Test func desktopsTakeTheHandlerOfRequests() throws {
         let path = prefix + "/share/applications/certprov-requests.desktop"
         try sandbox.run(["/usr/bin/desktop-file-validate", path]).expect(stdout: "", stderr: "")

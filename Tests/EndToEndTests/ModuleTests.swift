@@ -95,6 +95,22 @@ import Testing
         #expect(try host.contents().kinds == ["certificate"])
     }
 
+    @Test(
+        "A renewal by password, after the server has refused the certificate, leaves nothing in a TPM",
+        arguments: [("unknown-ca", "p256"), ("close-notify", "rsa2048")])
+    func aRenewalByPasswordLeavesNothing(refusal: String, keyType: String) async throws {
+        let host = try TokenHost(.tpm)
+        let server = try await ESTServer.start("--auth", "basic", "--refuse-clients", refusal)
+        let configuration = try configure(host, server, keyType)
+        try host.certprov(["fetch"] + configuration).expect()
+        #expect(try host.leftInTPM().isEmpty)
+        for _ in 0..<3 {
+            try host.certprov(["fetch", "--force"] + configuration).expect()
+            #expect(try host.leftInTPM() == [])
+        }
+        #expect(try host.contents().kinds == ["certificate", "certificate", "private-key", "public-key"])
+    }
+
     private func configure(
         _ host: TokenHost, _ server: ESTServer, _ keyType: String, label: String = ""
     ) throws -> [String] {

@@ -490,7 +490,7 @@ final class Token: Sendable {
     }
 
     /// Looks whether the token is there if the module's code does not say the cause, and whether its device fails if the module
-    /// calls the PIN incorrect: then that is no answer of the token. A token that is only gone has given its answer before.
+    /// calls the PIN incorrect: then the token has not answered. A token that is only gone has given its answer before.
     func specific(_ error: CryptokiError) -> CryptokiError {
         // The module has said nothing.
         if case .notMade = error.origin { return error }
