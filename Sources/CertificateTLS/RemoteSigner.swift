@@ -31,9 +31,9 @@ final class RemoteSigner: NIOSSLCustomPrivateKey {
             }
             return promise.futureResult
         }
-        // Without a priority of its own: it takes CAP_SYS_NICE, and Dispatch logs where that is missing. The task is cancelled
-        // when the connection goes away first.
-        let task = Task { [key] in
+        // A peer is waiting, and may give up: before other work of the cooperative pool. The task is cancelled when the
+        // connection goes away first.
+        let task = Task(priority: .high) { [key] in
             do {
                 let signature = try await key.signature(for: message, using: algorithm.scheme)
                 promise.succeed(ByteBuffer(bytes: signature))
