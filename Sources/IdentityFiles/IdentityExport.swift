@@ -177,11 +177,11 @@ extension IdentityExport {
         "Files.key", needs: needed, summary: "Whether the private key is written, unencrypted but in PKCS#12.")
     private static let owner = Parameter<String?>(
         "Files.owner", .string, defaultValue: "as the file before, else the user of certprov", needs: needed,
-        summary: "Name or number of the user who owns the files. Takes root."
+        summary: "Name or number of the user who owns the files. Takes CAP_CHOWN, as root has it."
     ) { text, _ throws(ParameterProblem) in try word(text) }
     private static let group = Parameter<String?>(
         "Files.group", .string, defaultValue: "as the file before, else the group of certprov", needs: needed,
-        summary: "Name or number of the group of the files. Takes root, or membership of the group."
+        summary: "Name or number of the group of the files. Takes CAP_CHOWN, or membership of the group."
     ) { text, _ throws(ParameterProblem) in try word(text) }
     private static let mode = Parameter<UInt32?>(
         "Files.mode", .string, defaultValue: "as the file before, else 0600", needs: needed,

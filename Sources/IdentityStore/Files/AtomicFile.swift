@@ -83,7 +83,8 @@ extension SafeDirectory {
         if owner != nil || group != nil, files.changeOwner(file, owner ?? .max, group ?? .max) != 0 {
             throw failure(
                 "\(path)/\(name) cannot get \(owner.map { "the owner \($0)" } ?? "")\(owner != nil && group != nil ? " and " : "")"
-                    + "\(group.map { "the group \($0)" } ?? ""), which takes root, or for a group its membership")
+                    + "\(group.map { "the group \($0)" } ?? ""), which takes the capability CAP_CHOWN, or for a group its membership"
+            )
         }
         if let accessList, files.changeAccessList(file, accessList) != 0 {
             throw failure(

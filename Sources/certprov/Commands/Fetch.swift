@@ -122,7 +122,8 @@ struct FileOptions: ParsableArguments {
             valueName: "formats"))
     var format: String?
 
-    @Option(help: ArgumentHelp("Owner of the files: name or number. Takes root.", valueName: "user"))
+    @Option(
+        help: ArgumentHelp("Owner of the files: name or number. Takes CAP_CHOWN, as root has it.", valueName: "user"))
     var owner: String?
 
     @Option(help: ArgumentHelp("Group of the files: name or number.", valueName: "group"))
