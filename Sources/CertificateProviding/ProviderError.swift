@@ -86,6 +86,8 @@ extension ProviderError.Code {
     /// The token is not plugged in, or was pulled out.
     public static let tokenNotPresent = Self(rawValue: "tokenNotPresent")
 
+    /// A plugin reports an error of its own kind; the message has its name for it.
+    public static let providerError = Self(rawValue: "providerError")
     /// A bug in this software.
     public static let `internal` = Self(rawValue: "internal")
 

@@ -10,18 +10,16 @@ extension ProviderError {
         if error.code == WireError.unsupported {
             let name = request.map { "the request '\($0)'" } ?? "a request"
             self.init(.unsupportedRequest, "\(peer) does not support \(name). \(message)")
-        } else if Code.known.contains(code) {
-            self.init(
-                code, message.isEmpty ? "\(peer) reports an error without a message." : message,
-                nativeCode: error.nativeCode,
-                retryAfter: error.retryAfter.flatMap { $0 >= 0 && $0 < 1e9 ? .seconds($0) : nil },
-                reason: [Reason.damaged, .busy].first { $0.rawValue == error.reason })
-        } else {
-            self.init(
-                .protocolError,
-                "\(peer) reports an error with the unknown code '\(error.code.withVisibleControls.prefix(64))': \(message)"
-            )
+            return
         }
+        let text = message.isEmpty ? "\(peer) reports an error without a message." : message
+        let isKnown = Code.known.contains(code)
+        self.init(
+            isKnown ? code : .providerError,
+            isKnown ? text : "\(peer) reports the error '\(error.code.withVisibleControls.prefix(64))': \(text)",
+            nativeCode: error.nativeCode,
+            retryAfter: error.retryAfter.flatMap { $0 >= 0 && $0 < 1e9 ? .seconds($0) : nil },
+            reason: [Reason.damaged, .busy].first { $0.rawValue == error.reason })
     }
 }
 
@@ -33,7 +31,8 @@ extension ProviderError.Code {
     package static let known: Set<Self> = [
         .malformedData, .unsupportedAlgorithm, .keyMismatch, .documentNotSignable,
         .certificateNotUsable, .alreadyExists, .fileNotFound, .notFound, .expired, .unavailable,
-        .tokenNotPresent, .internal, .storeWriteFailed, .deleteFailed, .storeReadFailed, .pending, .timedOut,
+        .tokenNotPresent, .internal, .providerError, .storeWriteFailed, .deleteFailed, .storeReadFailed, .pending,
+        .timedOut,
         .operationNotAllowed,
         .protocolError, .serverNotTrusted, .wrongPassword, .pinIncorrect, .pinFinalTry, .pinLocked, .rejected,
         .interactionRequired, .userCancelled, .vaultLocked, .vaultDestroyed, .configurationMissing,

@@ -41,7 +41,7 @@ public enum ExitStatus: Int32, Sendable {
         .usage: .usage,
         .fileNotFound: .noInput, .notFound: .noInput, .expired: .noInput,
         .unavailable: .unavailable, .tokenNotPresent: .unavailable,
-        .internal: .software,
+        .internal: .software, .providerError: .software,
         .alreadyExists: .cannotCreate, .storeWriteFailed: .cannotCreate, .deleteFailed: .cannotCreate,
         .storeReadFailed: .inputOutput,
         .pending: .tryAgain, .timedOut: .tryAgain, .operationNotAllowed: .tryAgain,

@@ -22,6 +22,13 @@ import Testing
         ("unavailable", { try $0.sandbox.certprov(["connect", "127.0.0.1:1"] + adHoc(ec)) }),
         ("tokenNotPresent", { _ in try TokenHost(.softhsm).certprov(["fetch", "--uri", "pkcs11:token=absent"]) }),
         ("internal", { try $0.aPlugin(answering: #"{"id":%s,"error":{"code":"internal","message":"It fails."}}"#) }),
+        (
+            "providerError",
+            {
+                let error = #"{"code":"seatTaken","message":"Seat 7 is taken.","nativeCode":7}"#
+                return try $0.aPlugin(answering: #"{"id":%s,"error":\#(error)}"#)
+            }
+        ),
         ("alreadyExists", { try $0.aNameInUse() }),
         (
             "storeWriteFailed",

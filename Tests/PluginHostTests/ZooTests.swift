@@ -129,7 +129,7 @@ import Testing
             Case(behaviour: "a default that chooses a library", codes: [.protocolError], text: "after '?'"),
             Case(behaviour: "a scheme that is not its own", codes: [.protocolError], text: "'aquarium'"),
             Case(behaviour: "an unknown version", codes: [.protocolError], text: "version 99"),
-            Case(behaviour: "an unknown code", codes: [.protocolError], text: "'fullMoon': the moon is full"),
+            Case(behaviour: "an unknown code", codes: [.providerError], text: "'fullMoon': the moon is full"),
             Case(behaviour: "another request's id", codes: [.protocolError], text: "the id of no request"),
             Case(behaviour: "an answer twice", codes: [.protocolError], text: "the id of no request"),
             Case(behaviour: "a key that does not fit the leaf", codes: [.keyMismatch]),
@@ -420,7 +420,7 @@ import Testing
         // The process is the old one still.
         _ = try await provider.getCertificate(NoUserInteraction())
         await zoo.host.shutdown()
-        #expect(await failure { _ = try await provider.getCertificate(NoUserInteraction()) }?.code == .protocolError)
+        #expect(await failure { _ = try await provider.getCertificate(NoUserInteraction()) }?.code == .providerError)
         await provider.shutdown()
     }
 
