@@ -1,4 +1,5 @@
 import CertificateProviding
+import CertprovKit
 import FoundationEssentials
 import Logging
 import TestSupport
@@ -16,6 +17,7 @@ import Testing
         ("Documentation/Embedding.md", "ReloadExample"),
         ("Documentation/Embedding.md", "../Greeter/Greeter"),
         ("Documentation/WritingAProvider.md", "ProviderExample"),
+        ("Documentation/WritingAProvider.md", "AddingExample"),
         ("Documentation/WritingAProvider.md", "EnrolmentExample"), ("Documentation/OAuth.md", "OAuthExample"),
         ("Documentation/Registration.md", "RegistrationExample"), ("Documentation/Signing.md", "NamedKeysExample"),
         ("Documentation/Signing.md", "SigningExample"), ("Documentation/SigningRequests.md", "SigningRequestsExample"),
@@ -46,6 +48,16 @@ import Testing
         #expect { _ = try provider.getStoredCertificate() } throws: {
             ($0 as? ProviderError)?.code == .keyMismatch
         }
+    }
+
+    @Test("A property file names the example's provider as one of the program that adds it")
+    func theProviderExampleIsAdded() async throws {
+        let directory = try TemporaryDirectory()
+        let text = "CertificateProvider = split\nCertificateProvider.split.certificate = a.der\n"
+        let file = try directory.write(
+            (text + "CertificateProvider.split.key-source = file:b.p8\n").utf8, to: "app.properties")
+        #expect(try makeLogon(configuredBy: file).manager.configuration.providers.map(\.id) == [SplitProvider.id])
+        #expect(throws: ProviderError.self) { _ = try CertprovLogon(configuredBy: file) }
     }
 
     @Test func theEmbeddingExampleReportsAMissingFile() {
