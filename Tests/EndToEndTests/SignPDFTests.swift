@@ -99,6 +99,36 @@ import Testing
         #expect(field.status == 65 && field.stderr.contains("no signature field a") && !exists("out.pdf"), "\(field)")
     }
 
+    @Test("A signature by a key that is certified for RSASSA-PSS alone warns that pdfsig cannot judge it")
+    func aKeyForPSS() throws {
+        let path = sandbox.path
+        try sandbox.shell(
+            """
+            cd "$1" && for kind in rsa rsa-pss; do
+                openssl genpkey -algorithm $kind -pkeyopt rsa_keygen_bits:2048 -out key.pem &&
+                openssl req -x509 -new -key key.pem -subj /CN=$kind -days 2 -addext keyUsage=digitalSignature -out $kind.pem &&
+                cat key.pem >>$kind.pem && chmod 600 $kind.pem || exit; done
+            """, sandbox.path
+        ).require()
+        func sign(_ kind: String, _ more: String...) throws -> Output {
+            try sandbox.certprov(
+                [
+                    "sign", "pdf", path + "/contract.pdf", "--out", "\(path)/\(kind).pdf", "--force", "--provider",
+                    "pem", "--set",
+                    "certificate=\(path)/\(kind).pem", "--set", "usage=signature",
+                ] + more)
+        }
+        // The reason for the warning. Once pdfsig can judge it, this fails, and the warning can go.
+        for (kind, verdict) in [("rsa-pss", "Signature is Invalid"), ("rsa", "Signature is Valid")] {
+            let warning = kind == "rsa" ? "" : "pdfsig (poppler) cannot judge signatures of an RSASSA-PSS key"
+            try sign(kind).expect(stderr: warning)
+            try sandbox.shell(#"pdfsig -nssdir "$1/nss" "$1/$2.pdf""#, path, kind).expect(stdout: verdict)
+            let document = try sign(kind, "--json").document("Signatures")
+            #expect(
+                document["warnings"].array.compactMap(\.string).contains { $0.contains(warning) } == (kind != "rsa"))
+        }
+    }
+
     @Test("150 MB are signed within an address space that does not hold them", .enabled(if: TestLength.hasSeconds))
     func aLargeDocument() throws {
         try sandbox.shell(

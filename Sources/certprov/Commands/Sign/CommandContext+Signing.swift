@@ -13,11 +13,13 @@ extension CommandContext {
     ///   - hasLevel: Whether the signatures have a level of the ETSI's standards.
     ///   - extension: Of the results in `--out-dir`.
     ///   - prepare: Reads one file as far as that is possible without the key. Gets a directory for temporary files.
+    ///   - remark: What to warn of before the first signature; `nil` for nothing.
     ///   - sign: Writes the signature of one file. The bytes that it has written become the output when it returns.
     func sign<Prepared>(
         _ files: SignedFiles, _ scheme: SchemeOption, _ configuration: LogonConfiguration,
         timeStamps: TimeStampServer?, hasLevel: Bool = true, extension: String,
         prepare: (SignedInput, String) throws(ProviderError) -> Prepared,
+        remark: (Signer) -> String? = { _ in nil },
         _ sign: (Signer, Prepared, SignedOutput) async throws(ProviderError) -> Void
     ) async throws(ProviderError) -> ExitStatus {
         // Whatever is wrong with these is found before a person is asked.
@@ -46,6 +48,7 @@ extension CommandContext {
         if waiting.isEmpty, let failure = failures.first { return ExitStatus(failure.code) }
         var signed: [SigningJob] = []
         let signer = try await signer(configuration, scheme.value, timeStamps)
+        remark(signer).map(self.remark)
         // A temporary copy goes with its signature.
         waiting.reverse()
         while let (job, prepared) = waiting.popLast() {

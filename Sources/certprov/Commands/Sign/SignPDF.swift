@@ -43,6 +43,12 @@ struct SignPDF: AsyncParsableCommand {
                         input.content, details, hasTimeStamp: server != nil, directory: directory)
                     for note in pdf.notes() { context.remark("The PDF \(input.name) \(note).") }
                     return pdf
+                },
+                remark: { signer in
+                    guard signer.identity.certificate.publicKey.isRestrictedToPSS else { return nil }
+                    return
+                        "pdfsig (poppler) cannot judge signatures of an RSASSA-PSS key, and calls them invalid, which OpenSSL does not; for "
+                        + "readers with poppler, sign with a key that is certified as RSA or EC."
                 }
             ) { signer, pdf, output throws(ProviderError) in
                 try await signer.signPDF(pdf, write: output.append)
