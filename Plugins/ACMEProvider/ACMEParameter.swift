@@ -32,8 +32,7 @@ enum ACMEParameter {
         return bytes
     }
     static let pin = ServerParameter.pins()
-    static let pinMode = Parameter<PinMode>.choice(
-        "pin-mode", default: .both, summary: "pin-and-pki, or pin-only for a server with a self-signed certificate.")
+    static let pinMode = Parameter<Bool>.pinOnly()
     static let contact = Parameter<[String]>(
         "contact", .string, absent: [],
         summary: "Mail addresses, or URLs such as tel:, of the account's contact, separated by commas."
@@ -113,7 +112,6 @@ enum ACMEParameter {
         summary: "Seconds that the server may take for a whole enrolment, and as many again while the order is pending."
     )
 
-    enum PinMode: String, CaseIterable { case both = "pin-and-pki", pinOnly = "pin-only" }
     enum EABAlgorithm: String, CaseIterable { case hs256 = "HS256", hs384 = "HS384", hs512 = "HS512" }
     enum NameRule: String, CaseIterable { case requested, server }
 

@@ -52,7 +52,7 @@ struct ACMESettings: Sendable {
         configuredTrust = ConfiguredTrust(
             anchors: ACMEParameter.trustAnchors, pins: ACMEParameter.pin, in: parameters)
         caFingerprint = parameters[ACMEParameter.caFingerprint]
-        isPinOnly = parameters[ACMEParameter.pinMode] == .pinOnly
+        isPinOnly = parameters[ACMEParameter.pinMode]
         let names = try parameters.reading(ACMEParameter.subject) { () throws(ProviderError) in
             try CertificateRequest.Names(
                 subject: parameters[ACMEParameter.subject],

@@ -25,8 +25,7 @@ enum EnrolmentParameter {
         "scep-allow-3des", needs: [.value("protocol", "scep")],
         summary: "SCEP: whether triple DES is used with a server that does not announce AES.")
     static let pin = ServerParameter.pins()
-    static let pinMode = Parameter<EnrolmentSettings.PinMode>.choice(
-        "pin-mode", default: .both, summary: "pin-and-pki, or pin-only for a server with a self-signed certificate.")
+    static let pinMode = Parameter<Bool>.pinOnly()
     static let username = ServerParameter.userName(
         summary: "User name for HTTP Basic or Digest, or for grant=password.")
     static let passwordSource = Parameter.secretSource(

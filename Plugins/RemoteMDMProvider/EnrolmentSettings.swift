@@ -6,7 +6,6 @@ import ProviderTransport
 /// The validated parameters that EST and SCEP have in common.
 struct EnrolmentSettings: Sendable {
     enum EnrolmentKind: String, CaseIterable { case est, scep }
-    enum PinMode: String, CaseIterable { case both = "pin-and-pki", pinOnly = "pin-only" }
 
     let server: ServerURL
     /// The trust for the TLS connection.
@@ -30,7 +29,7 @@ struct EnrolmentSettings: Sendable {
         configuredTrust = ConfiguredTrust(
             anchors: EnrolmentParameter.trustAnchors, pins: EnrolmentParameter.pin, in: parameters)
         caFingerprint = parameters[EnrolmentParameter.caFingerprint]
-        isPinOnly = parameters[EnrolmentParameter.pinMode] == .pinOnly
+        isPinOnly = parameters[EnrolmentParameter.pinMode]
         username = parameters[EnrolmentParameter.username]
         passwordSource = parameters[EnrolmentParameter.passwordSource]
         bearerSource = parameters[EnrolmentParameter.bearerSource]

@@ -79,3 +79,14 @@ extension UInt8 {
 
 /// Returns the text of an `errno` value.
 package func errorText(_ code: Int32) -> String { String(cString: strerror(code)) }
+
+extension String {
+    /// The text without blanks, tabs and line ends at both ends, like Java's `String.trim()`.
+    package var trimmed: String {
+        let scalars = unicodeScalars
+        guard let first = scalars.firstIndex(where: { $0.value > 0x20 }),
+            let last = scalars.lastIndex(where: { $0.value > 0x20 })
+        else { return "" }
+        return String(scalars[first...last])
+    }
+}

@@ -1,6 +1,6 @@
 public import CertificateProviding
 
-/// Which peers are admitted, of those whose chain is verified.
+/// Which peers are admitted, of those whose chain is verified: by their names, and by pins.
 public struct PeerPolicy: Sendable {
     private enum Rule: Sendable {
         case everyone
@@ -8,6 +8,11 @@ public struct PeerPolicy: Sendable {
         case closure(@Sendable (TLSPeer) -> Bool)
     }
     private let rule: Rule
+    /// The pins, of which one must match a certificate of the verified chain. Empty, as by default: no pins are required.
+    public var pins: [CertificatePin] = []
+    /// Whether a pin authenticates a peer instead of the trust anchors: it must be that of the leaf then, and without pins no peer is
+    /// admitted. The peer needs no CA. Its names, its validity and its use in TLS count all the same.
+    public var isPinOnly = false
 
     /// Admits every peer whose chain is verified.
     public static let everyVerifiedPeer = Self(rule: .everyone)
@@ -52,7 +57,8 @@ public struct PeerPolicy: Sendable {
 
     /// Whether a verified peer is admitted.
     public func admits(_ peer: TLSPeer) -> Bool {
-        switch rule {
+        guard pins.match(peer.chain, isPinOnly: isPinOnly) else { return false }
+        return switch rule {
         case .everyone: true
         case .patterns(let patterns): patterns.contains { $0.matches(peer) }
         case .closure(let isAdmitted): isAdmitted(peer)

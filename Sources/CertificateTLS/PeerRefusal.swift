@@ -20,6 +20,8 @@ struct PeerRefusal: Error {
         case revoked
         /// A revocation list is missing or overdue.
         case unknownRevocation = "unknown_revocation"
+        /// None of the pins matches.
+        case notPinned = "not_pinned"
         /// Its names are not among those of ``PeerPolicy``.
         case notAdmitted = "not_admitted"
     }
@@ -34,5 +36,11 @@ struct PeerRefusal: Error {
         let peer = if case .client = role { "client" } else { "server" }
         self.init(
             reason, ProviderError(.serverNotTrusted, "The \(peer)'s certificate is not trusted: \(clause)."))
+    }
+
+    init(unpinned leaf: X509Certificate, _ role: PeerVerifier.Role) {
+        self.init(
+            .notPinned, role,
+            "no pin matches it; the pin of '\(leaf.subject)' is \(CertificatePin.publicKeyText(of: leaf))")
     }
 }

@@ -4,7 +4,7 @@ extension PeerTrust {
     /// The keys of the property file, beside `TrustAnchors`.
     package static let settings = SettingsSection(
         title: "Peers of a service", namespaces: ["TrustAnchors.", "Peers."],
-        [lists.descriptor, listMode.descriptor, allowed.descriptor])
+        [lists.descriptor, listMode.descriptor, allowed.descriptor, pins.descriptor, pinMode.descriptor])
 
     package static let lists = Parameter<String?>(
         "TrustAnchors.crl", .path, defaultValue: "revocation is not checked",
@@ -30,18 +30,35 @@ extension PeerTrust {
         do throws(ProviderError) { return try PeerPolicy(parsing: text) } catch { throw .error(error) }
     }
 
+    private static let pins = Parameter<[CertificatePin]>(
+        "Peers.pin", .pins, absent: [], defaultValue: "none",
+        summary:
+            "Pins of keys, separated by commas, sha256/BASE64 as certprov connect shows them. The chain of a peer must contain one of "
+            + "them, in addition to leading to TrustAnchors."
+    ) { text, _ throws(ParameterProblem) in
+        do throws(ProviderError) { return try CertificatePin.keys(text) } catch { throw .error(error) }
+    }
+
+    private static let pinMode = Parameter<Bool>.pinOnly(
+        "Peers.pin-mode", needs: [.given(pins.name)],
+        summary:
+            "pin-and-pki, or pin-only: the pin of a peer's own key in place of TrustAnchors. Names and validity count with both."
+    )
+
     /// Creates the value that a property file describes.
     ///
     /// - Parameters:
     ///   - trustAnchors: The value of `TrustAnchors`; `nil` where it is not given.
     ///   - settings: The values of ``settings``.
     package init(trustAnchors: String?, _ settings: Parameters) {
+        var peers = settings[Self.allowed]
+        (peers.pins, peers.isPinOnly) = (settings[Self.pins], settings[Self.pinMode])
         self.init(
             anchors: .configured(trustAnchors),
             revocationLists: settings[Self.lists].map {
                 RevocationLists(path: $0, isLenient: settings[Self.listMode] == .lenient)
             },
-            peers: settings[Self.allowed])
+            peers: peers)
     }
 }
 

@@ -25,7 +25,8 @@ struct PeerVerifier: Sendable {
     static let maximumClientChainSize = 30_000
 
     /// Verifies a chain: that it leads to a trust anchor (RFC 5280, section 6), that it permits this use in TLS, that the leaf
-    /// is valid for the server's name (RFC 9525), that no certificate is revoked, and that the peer is admitted.
+    /// is valid for the server's name (RFC 9525), that no certificate is revoked, and that the peer is admitted. The chain is the leaf
+    /// if a pin alone authenticates the peers.
     ///
     /// - Parameter shown: Leaf first, the others in any order.
     /// - Returns: The chain that was verified: leaf first, with the trust anchor.
@@ -51,7 +52,9 @@ struct PeerVerifier: Sendable {
                     : "it is not valid before \(leaf.notValidBefore.formatted(.iso8601)); check this host's clock")
         }
         try checkUse(of: leaf, as: role)
-        let path = try await path(from: leaf, among: Array(shown.dropFirst()), as: role, at: date)
+        let path =
+            peers.isPinOnly ? [leaf] : try await path(from: leaf, among: Array(shown.dropFirst()), as: role, at: date)
+        guard peers.pins.match(path, isPinOnly: peers.isPinOnly) else { throw PeerRefusal(unpinned: leaf, role) }
         do throws(RevocationCheck.Refusal) { try revocation?.check(path, at: date) } catch {
             throw PeerRefusal(error.isRevoked ? .revoked : .unknownRevocation, role, error.clause)
         }

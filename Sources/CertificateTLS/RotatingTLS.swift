@@ -22,6 +22,29 @@ public struct PeerTrust: Sendable {
     ) {
         (self.anchors, self.revocationLists, self.peers) = (anchors, revocationLists, peers)
     }
+
+    /// Checks that lists of CAs and ``PeerPolicy/isPinOnly`` do not meet: no CA is trusted there that could revoke anything.
+    ///
+    /// - Throws: `configurationInvalid`.
+    package func requireListsThatCount() throws(ProviderError) {
+        guard peers.isPinOnly, let revocationLists else { return }
+        throw ProviderError(
+            .configurationInvalid,
+            "The revocation lists in \(revocationLists.path.shellQuoted) have no effect where a pin alone authenticates the peers; remove "
+                + "TrustAnchors.crl, or set the mode of the pins to pin-and-pki.")
+    }
+
+    /// Checks that a server may demand client certificates under this trust.
+    ///
+    /// - Throws: As ``TrustAnchors/requireForClients()``, unless pins take the place of the anchors.
+    fileprivate func requireForClients() throws(ProviderError) {
+        if !peers.isPinOnly { try anchors.requireForClients() }
+    }
+
+    /// The anchors whose names a server sends. A client would choose its certificate by them.
+    fileprivate func named(_ anchors: [X509Certificate]) throws(ProviderError) -> [NIOSSLCertificate] {
+        peers.isPinOnly ? [] : try TrustAnchors.named(anchors)
+    }
 }
 
 /// Identity, trust and admitted peers of servers and clients, which change while these run.
@@ -164,7 +187,7 @@ public final class RotatingTLS: Sendable {
     package func read(
         _ trust: PeerTrust, for identity: Identity
     ) async throws(ProviderError) -> Content {
-        if state.withLock(\.isServer) { try trust.anchors.requireForClients() }
+        if state.withLock(\.isServer) { try trust.requireForClients() }
         return try await executor.run { () throws(ProviderError) in try Self.read(trust, for: identity) }
     }
 
@@ -191,6 +214,7 @@ public final class RotatingTLS: Sendable {
     private static func read(
         _ trust: PeerTrust, for identity: Identity
     ) throws(ProviderError) -> Content {
+        try trust.requireListsThatCount()
         // Before the files, so that a change while they are read shows at the next look.
         let stamp = Stamp(of: trust)
         let anchors = try trust.anchors.resolved(with: identity)
@@ -200,7 +224,7 @@ public final class RotatingTLS: Sendable {
             verifier: PeerVerifier(
                 anchors: index, anchorsName: anchors.name, settingName: "TrustAnchors",
                 revocation: try trust.revocationLists.map(RevocationCheck.init(reading:)), peers: trust.peers),
-            authorities: try TrustAnchors.named(index?.certificates ?? []),
+            authorities: try trust.named(index?.certificates ?? []),
             bundle: trust.anchors.isOfIdentity ? identity.trust : nil, stamp: stamp)
     }
 
@@ -213,7 +237,7 @@ public final class RotatingTLS: Sendable {
                 bundle != state.content.bundle
             {
                 let anchors = IssuerIndex(bundle.certificates)
-                guard let authorities = try? TrustAnchors.named(anchors.certificates) else {
+                guard let authorities = try? state.content.trust.named(anchors.certificates) else {
                     return (credentials, state.content, state.number)
                 }
                 state.content.bundle = bundle
@@ -448,7 +472,7 @@ extension RotatingTLS {
         _ configure: @escaping @Sendable (inout TLSConfiguration) -> Void = { _ in }
     ) throws(ProviderError) -> TLSServer {
         try state.withLock { state throws(ProviderError) in
-            try state.content.trust.anchors.requireForClients()
+            try state.content.trust.requireForClients()
             state.isServer = true
         }
         return try TLSServer(self, configure)
@@ -527,9 +551,15 @@ extension RotatingTLS {
     /// refuses a server that sends an expired CA certificate before a valid one with the same name and key, which OpenSSL and
     /// ``ServerTrust`` trust: have the server send the valid one only.
     ///
-    /// - Throws: `configurationInvalid` for anchors of which none is self-signed.
+    /// - Throws: `configurationInvalid` for anchors of which none is self-signed, and for ``PeerPolicy/pins``, which would not count.
     public func clientConfiguration() throws(ProviderError) -> TLSConfiguration {
         let (_, content, number) = moment
+        guard content.trust.peers.pins.isEmpty, !content.trust.peers.isPinOnly else {
+            throw ProviderError(
+                .configurationInvalid,
+                "Pins of peers have no effect in a TLS configuration that another library verifies servers by; remove Peers.pin, or make the "
+                    + "connections with the handlers of certprov.")
+        }
         if let (of, configuration) = state.withLock(\.clientConfiguration), of == number { return configuration }
         let anchors: TrustAnchors =
             content.verifier.anchors.map {

@@ -38,14 +38,8 @@ public struct ServerTrust: Sendable {
         _ chain: [X509Certificate], for host: String, at date: Date
     ) async throws(ProviderError) {
         guard let leaf = chain.first else { throw refusal("the server presented none") }
-        if isPinOnly {
-            guard pins.contains(where: { $0.matches(leaf) }) else { throw pinMismatch(leaf) }
-            return
-        }
-        let trusted = try await verifyPublicly(chain, for: host, at: date)
-        if !pins.isEmpty && !trusted.contains(where: { one in pins.contains { $0.matches(one) } }) {
-            throw pinMismatch(leaf)
-        }
+        let trusted = isPinOnly ? chain : try await verifyPublicly(chain, for: host, at: date)
+        guard pins.match(trusted, isPinOnly: isPinOnly) else { throw PeerRefusal(unpinned: leaf, .server(host)).error }
     }
 
     /// Verifies the chain without pins.
@@ -76,10 +70,5 @@ public struct ServerTrust: Sendable {
 
     private func refusal(_ reason: String) -> ProviderError {
         ProviderError(.serverNotTrusted, "The server's certificate is not trusted: \(reason).")
-    }
-
-    private func pinMismatch(_ leaf: X509Certificate) -> ProviderError {
-        refusal(
-            "no pin matches it; the pin of '\(leaf.subject)' is \(CertificatePin.publicKeyText(of: leaf))")
     }
 }

@@ -154,28 +154,10 @@ extension LogonSetting {
                 summary: "Activation code of a user who does not exist yet.")),
         Self(
             \.registration.pins,
-            Parameter(
-                "Registration.pin", .pins, absent: [], defaultValue: "none",
-                summary: "Pins; the server's chain must contain one of them."
-            ) { text, _ throws(ParameterProblem) in
-                let pins = text.split(separator: ",", omittingEmptySubsequences: false).map { String($0).trimmed }
-                guard !pins.contains("") else {
-                    throw .expected("must be pins, separated by commas, and none of them blank")
-                }
-                return pins
-            }),
-        Self(
-            \.registration.isPinOnly,
-            Parameter(
-                "Registration.pin-mode", .string, absent: defaults.registration.isPinOnly,
-                defaultValue: defaults.registration.isPinOnly ? "pin-only" : "pin-and-pki",
-                summary: "pin-and-pki, or pin-only for a server with a self-signed certificate."
-            ) { text, _ throws(ParameterProblem) in
-                guard ["pin-only", "pin-and-pki"].contains(text) else {
-                    throw .expected("must be pin-and-pki or pin-only")
-                }
-                return text == "pin-only"
-            }),
+            .pins(
+                "Registration.pin", defaultValue: "none",
+                summary: "Pins; the server's chain must contain one of them.")),
+        Self(\.registration.isPinOnly, .pinOnly("Registration.pin-mode")),
     ]
 
     private static let asked = "the user is asked"

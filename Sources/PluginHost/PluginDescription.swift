@@ -98,11 +98,6 @@ extension String {
         hasPrefix("/") ? self : "\(FileManager.default.currentDirectoryPath)/\(self)"
     }
 
-    /// Without blanks at both ends.
-    fileprivate var trimmed: String {
-        String(drop(while: \.isWhitespace).reversed().drop(while: \.isWhitespace).reversed())
-    }
-
     /// A short text of a plugin on one line.
     fileprivate var line: String { String(withVisibleControls.prefix(256)) }
 }

@@ -213,6 +213,56 @@ import Testing
         }
     }
 
+    @Test("A pin counts beside the trust anchors or in their place; names, validity and use count with both")
+    func pins() async throws {
+        let (authority, unknown) = (try authority.get(), try TestAuthority("Unknown"))
+        let peer = try authority.issue("peer", dnsNames: ["peer.example"])
+        let expired = try authority.issue("old", notAfter: Date(timeIntervalSinceNow: -60))
+        let mail = try authority.issue("mail", isForClients: false)
+        typealias Refused = PeerRefusal.Reason
+        func refusal(
+            of peer: Identity, pinning pinned: X509Certificate?, isPinOnly: Bool = false,
+            under anchors: TestAuthority, at host: String? = nil,
+            allowing names: String = "dns:**.example, cn:old, cn:mail"
+        ) async throws -> Refused? {
+            var peers = try PeerPolicy(parsing: names)
+            peers.pins = try pinned.map { [try CertificatePin(publicKey: CertificatePin.publicKeyText(of: $0))] } ?? []
+            peers.isPinOnly = isPinOnly
+            let verifier = PeerVerifier(
+                anchors: IssuerIndex([anchors.root]), anchorsName: "the test", peers: peers)
+            let chain: [X509Certificate]
+            do throws(PeerRefusal) {
+                chain = try await verifier.verify(
+                    peer.certificateChain, as: host.map { .server($0) } ?? .client, at: Date())
+            } catch { return error.reason }
+            #expect(peers.admits(try #require(TLSPeer(chain: chain))))
+            return nil
+        }
+        let leaf = peer.certificate
+        #expect(try await refusal(of: peer, pinning: leaf, under: authority) == nil)
+        #expect(try await refusal(of: peer, pinning: authority.root, under: authority) == nil)
+        #expect(try await refusal(of: peer, pinning: unknown.root, under: authority) == .notPinned)
+        #expect(try await refusal(of: peer, pinning: leaf, under: unknown) == .untrusted)
+        #expect(try await refusal(of: peer, pinning: leaf, isPinOnly: true, under: unknown) == nil)
+        #expect(try await refusal(of: peer, pinning: leaf, isPinOnly: true, under: unknown, at: "peer.example") == nil)
+        // The peer has not proved that it has the keys of its CAs.
+        #expect(try await refusal(of: peer, pinning: authority.root, isPinOnly: true, under: authority) == .notPinned)
+        #expect(try await refusal(of: peer, pinning: nil, isPinOnly: true, under: authority) == .notPinned)
+        for isPinOnly in [false, true] {
+            func refused(
+                _ peer: Identity, at host: String? = nil, allowing names: String = "dns:**.example, cn:old, cn:mail"
+            ) async throws -> Refused? {
+                try await refusal(
+                    of: peer, pinning: peer.certificate, isPinOnly: isPinOnly, under: authority, at: host,
+                    allowing: names)
+            }
+            #expect(try await refused(expired) == .expired)
+            #expect(try await refused(mail) == .usage)
+            #expect(try await refused(peer, at: "other.example") == .name)
+            #expect(try await refused(peer, allowing: "dns:other.example") == .notAdmitted)
+        }
+    }
+
     @Test("A list has patterns, with commas between them, and in double quotes")
     func aListHasPatterns() throws {
         let policy = try PeerPolicy(

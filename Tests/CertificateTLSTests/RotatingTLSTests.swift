@@ -490,6 +490,60 @@ import X509
         #expect(client.refusals("not_admitted", of: "server") == 1 && client.refusals("name", of: "server") == 1)
     }
 
+    @Test(
+        "A pinned key authenticates OpenSSL's clients and servers, beside a CA or in its place",
+        arguments: [false, true])
+    func pinnedPeers(isPinOnly: Bool) async throws {
+        let authority = try authority.get()
+        let issuer = isPinOnly ? try TestAuthority("Unknown") : authority
+        let (pinned, other) = (try issuer.issue("pinned"), try issuer.issue("other"))
+        var peers = try PeerPolicy(parsing: "dns:localhost")
+        peers.pins = [try CertificatePin(publicKey: CertificatePin.publicKeyText(of: pinned.certificate))]
+        peers.isPinOnly = isPinOnly
+        let host = try await RotatingHost(
+            presenting: try authority.issue("host"), trusting: [authority.root], peers: peers)
+        try await withEventLoops { group in
+            try await host.serve(on: group) { port in
+                for client in [pinned, other] {
+                    let seen = try await OpenSSL.withFiles(of: client, authority: authority) {
+                        try await OpenSSL.client($0, version: .tls13, port: port)
+                    }
+                    #expect(seen.contains(client.fingerprint) == (client.certificate == pinned.certificate), "\(seen)")
+                }
+            }
+            for server in [pinned, other] {
+                let met = try await OpenSSL.withFiles(of: server, authority: authority) { options in
+                    try await OpenSSL.server(options, version: .tls13) { port in
+                        try? await host.connect(port: port, on: group, greeting: "hello\n").message
+                    }
+                }
+                #expect(met == (server.certificate == pinned.certificate ? "olleh" : nil))
+            }
+        }
+        #expect(host.refusals("not_pinned") == 1 && host.refusals("not_pinned", of: "server") == 1)
+    }
+
+    @Test("Pins in place of a CA need no trust anchors, and no lists or other verification beside them")
+    func pinsAlone() async throws {
+        let identity = try authority.get().issue("server")
+        var peers = PeerPolicy.everyVerifiedPeer
+        peers.pins = [CertificatePin(identity.certificate)]
+        let credentials = RotatingCredentials(try TLSCredentials(identity))
+        let lists = RevocationLists(path: "/nowhere/crl.pem")
+        peers.isPinOnly = true
+        let tls = try await RotatingTLS(credentials, trusting: PeerTrust(anchors: .system, peers: peers))
+        _ = try tls.server()
+        let withLists = PeerTrust(anchors: .system, revocationLists: lists, peers: peers)
+        let conflict = await #expect(throws: ProviderError.self) { try await tls.update(trusting: withLists) }
+        #expect(conflict?.message.contains("remove TrustAnchors.crl") == true)
+        peers.isPinOnly = false
+        await #expect(throws: ProviderError.self) {
+            try await tls.update(trusting: PeerTrust(anchors: .system, peers: peers))
+        }
+        // SwiftNIO SSL would not look at them.
+        #expect(throws: ProviderError.self) { _ = try tls.clientConfiguration() }
+    }
+
     // MARK: - Configurations
 
     @Test("A program's settings hold, but for those of the verification")

@@ -100,6 +100,45 @@ import Testing
         #expect(document["serverCertificate"]["subject"].string == "CN=localhost")
     }
 
+    @Test("A pin counts beside the CA, or instead of it; the name counts with both")
+    func pins() throws {
+        let (own, foreign) = (sandbox.path + "/server.pem", Fixtures.path("ca.pem"))
+        try withServer { port in
+            let pin = try #require(
+                try connect(port, "--json").document("Connection")["serverCertificate"]["pin"].string)
+            let other = "sha256/" + String(repeating: "A", count: 43) + "="
+            try connect(port, "--pin", "\(other), \(pin)", anchors: own).expect()
+            try connect(port, "--pin", other, anchors: own).expect(76, stderr: "no pin matches it", pin)
+            try connect(port, "--pin", pin, anchors: foreign).expect(76, stderr: "does not lead to a trust anchor")
+            try connect(port, "--pin", pin, "--pin-mode", "pin-only", anchors: foreign).expect(stdout: pin)
+            try connect(port, "--pin", other, "--pin-mode", "pin-only", anchors: own).expect(76, stderr: pin)
+            try connect(port, "--pin", pin, "--pin-mode", "pin-only", "--server-name", "bank.example").expect(
+                76, stderr: "is not valid for 'bank.example'")
+            try connect(port, "--pin", own).expect(78, stderr: "is not a valid pin: expected sha256/")
+            try connect(port, "--pin-mode", "pin-only").expect(64)
+            let settings = ConfigurationTests.good(Fixtures.path("ec.p12"))
+            func configured(_ more: (String, String)...) throws -> String {
+                try sandbox.write(FileForm.properties.text(settings + more), to: "pins.properties")
+            }
+            for (value, status) in [(pin, Int32(0)), (other, 76)] {
+                let file = try configured(("Peers.pin", value), ("Peers.pin-mode", "pin-only"))
+                try sandbox.certprov("connect", "localhost:\(port)", "--config", file).expect(status)
+            }
+            for mode in ["pin-and-pki", "pin-only"] {
+                let file = try configured(
+                    ("TrustAnchors", own), ("TrustAnchors.crl", "none.pem"), ("Peers.pin", pin),
+                    ("Peers.pin-mode", mode))
+                let words = mode == "pin-only" ? "remove TrustAnchors.crl" : "none.pem"
+                try sandbox.certprov("connect", "localhost:\(port)", "--config", file).expect(
+                    mode == "pin-only" ? 78 : 66, stderr: words)
+                try sandbox.certprov("check", "--config", file).expect(
+                    mode == "pin-only" ? 78 : 66, stdout: words)
+            }
+            let lonely = try configured(("Peers.pin-mode", "pin-only"))
+            try sandbox.certprov("list", "--config", lonely).expect(78, stderr: "needs a 'Peers.pin'")
+        }
+    }
+
     @Test func showsEverythingThatIsKnown() throws {
         let ca = Fixtures.path("ca.pem")
         try withServer("-Verify", "3", "-verify_return_error", "-CAfile", ca, "-tls1_2", "-alpn", "http/1.1") { port in

@@ -44,6 +44,13 @@ public struct CertificatePin: Sendable, Hashable {
         }
     }
 
+    /// Reads pins of public keys, separated by commas, each as ``init(publicKey:)`` does.
+    package static func keys(_ list: String) throws(ProviderError) -> [CertificatePin] {
+        try list.split(separator: ",", omittingEmptySubsequences: false).map { text throws(ProviderError) in
+            try CertificatePin(publicKey: String(text).trimmed)
+        }
+    }
+
     /// Returns the pin of a certificate's public key, in the form that ``init(publicKey:)`` reads.
     package static func publicKeyText(of certificate: X509Certificate) -> String {
         "sha256/" + Data(SHA256.hash(data: certificate.publicKey.derRepresentation)).base64EncodedString()
@@ -56,5 +63,18 @@ public struct CertificatePin: Sendable, Hashable {
         case .publicKey(let digest):
             SHA256.hash(data: certificate.publicKey.derRepresentation).elementsEqual(digest)
         }
+    }
+}
+
+extension [CertificatePin] {
+    /// Whether one of the pins matches a peer. An empty list matches each peer, but none where a pin alone authenticates.
+    ///
+    /// - Parameters:
+    ///   - chain: Leaf first.
+    ///   - isPinOnly: Whether a pin alone authenticates the peer. It must be that of the leaf then: the handshake does not prove that the
+    ///     peer has the keys of the other certificates. Otherwise the chain is one that was verified.
+    package func match(_ chain: [X509Certificate], isPinOnly: Bool) -> Bool {
+        if isEmpty { return !isPinOnly }
+        return (isPinOnly ? chain.prefix(1) : chain[...]).contains { one in contains { $0.matches(one) } }
     }
 }

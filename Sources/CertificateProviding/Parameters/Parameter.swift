@@ -274,6 +274,40 @@ extension Parameter where Value == Bool {
     }
 }
 
+extension Parameter where Value == Bool {
+    /// Whether a pin alone authenticates a peer: `pin-only`; or in addition to trust anchors: `pin-and-pki`, the default.
+    public static func pinOnly(
+        _ name: String = "pin-mode", needs: [ParameterCondition] = [],
+        summary: String = "pin-and-pki, or pin-only for a server with a self-signed certificate."
+    ) -> Self {
+        Self(name, .string, absent: false, defaultValue: "pin-and-pki", needs: needs, summary: summary) {
+            text, _ throws(ParameterProblem) in
+            switch text {
+            case "pin-and-pki": return false
+            case "pin-only": return true
+            default: throw .expected("must be pin-and-pki or pin-only")
+            }
+        }
+    }
+}
+
+extension Parameter where Value == [String] {
+    /// Pins as `CertificatePin` reads them, separated by commas; none where it is not given. A blank among them is an error: its value
+    /// may have been lost, for example by a variable that is not set.
+    public static func pins(
+        _ name: String, defaultValue: String? = nil, needs: [ParameterCondition] = [], summary: String
+    ) -> Self {
+        Self(name, .pins, absent: [], defaultValue: defaultValue, needs: needs, summary: summary) {
+            text, _ throws(ParameterProblem) in
+            let pins = text.split(separator: ",", omittingEmptySubsequences: false).map { String($0).trimmed }
+            guard !pins.contains("") else {
+                throw .expected("has an empty pin; write the pin there, or remove the parameter")
+            }
+            return pins
+        }
+    }
+}
+
 extension Parameter where Value == Duration {
     /// A whole number of seconds.
     ///

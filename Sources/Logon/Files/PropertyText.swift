@@ -1,3 +1,5 @@
+import CertificateProviding
+
 // How single values are written in a property file.
 
 extension String {

@@ -82,13 +82,4 @@ extension String {
         let limit = 120
         return (count > limit ? prefix(limit) + "…" : self[...]).description.withVisibleControls
     }
-
-    /// The text without blanks, tabs and line ends at both ends, like Java's `String.trim()`.
-    package var trimmed: String {
-        let scalars = unicodeScalars
-        guard let first = scalars.firstIndex(where: { $0.value > 0x20 }),
-            let last = scalars.lastIndex(where: { $0.value > 0x20 })
-        else { return "" }
-        return String(scalars[first...last])
-    }
 }

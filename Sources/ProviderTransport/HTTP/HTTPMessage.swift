@@ -1,3 +1,4 @@
+import CertificateProviding
 public import NIOHTTP1
 
 /// An HTTP request, without the server that it is sent to.

@@ -103,10 +103,4 @@ extension String {
     package var isUserName: Bool {
         !unicodeScalars.contains { $0 == ":" || $0.properties.generalCategory == .control }
     }
-
-    /// The string without white space at both ends.
-    var trimmed: String {
-        let isBlank = { (character: Character) in character.isWhitespace }
-        return String(self.drop(while: isBlank).reversed().drop(while: isBlank).reversed())
-    }
 }

@@ -30,23 +30,12 @@ public enum ServerParameter {
             name, kind, defaultValue: defaultValue, needs: needs, summary: summary)
     }
 
-    /// Pins as `CertificatePin` reads them, separated by commas. A blank among them is an error: its value may have been
-    /// lost, for example by a variable that is not set.
+    /// Pins as `CertificatePin` reads them, separated by commas.
     public static func pins(
         _ name: String = "pin", needs: [ParameterCondition] = [],
         summary: String = "Pins, separated by commas; the server's chain must contain one of them: sha256/BASE64 of a "
             + "public key, or a certificate file."
-    ) -> Parameter<[String]> {
-        Parameter(
-            name, .pins, absent: [], needs: needs, summary: summary
-        ) { text, _ throws(ParameterProblem) in
-            let pins = text.split(separator: ",", omittingEmptySubsequences: false).map { String($0).trimmed }
-            guard !pins.contains("") else {
-                throw .expected("has an empty pin; write the pin there, or remove the parameter")
-            }
-            return pins
-        }
-    }
+    ) -> Parameter<[String]> { .pins(name, needs: needs, summary: summary) }
 
     /// A user name for HTTP Basic or Digest.
     public static func userName(

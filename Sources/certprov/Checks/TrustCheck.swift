@@ -25,6 +25,7 @@ struct TrustCheck {
         } catch { findings.append(ParameterCheck.failure("TrustAnchors", error)) }
         guard let lists = trust.revocationLists else { return findings }
         do throws(ProviderError) {
+            try trust.requireListsThatCount()
             let contents = try lists.contents()
             for (file, entries) in contents.files {
                 let what = "TrustAnchors.crl" + (file == lists.path ? "" : " \(file.withVisibleControls)")

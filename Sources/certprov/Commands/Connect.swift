@@ -28,6 +28,20 @@ struct Connect: AsyncParsableCommand {
         completion: .file())
     var trustAnchors: String?
 
+    @Option(
+        help: ArgumentHelp(
+            "Trust only a server with one of these keys: sha256/BASE64 as shown here, separated by commas.",
+            discussion: "In addition to its CA and its name. Default: Peers.pin of the property file.",
+            valueName: "pin"))
+    var pin: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "pin-and-pki, or pin-only: the pin of the server's own key instead of its CA.", valueName: "mode"))
+    var pinMode: PinMode = .both
+
+    enum PinMode: String, ExpressibleByArgument { case both = "pin-and-pki", only = "pin-only" }
+
     @Option(help: ArgumentHelp("The name that the server's certificate must be for.", valueName: "name"))
     var serverName: String?
 
@@ -47,6 +61,7 @@ struct Connect: AsyncParsableCommand {
         guard !http || alpn.allSatisfy({ $0 == "http/1.1" }) else {
             throw ValidationError("--http speaks HTTP/1.1; leave out --alpn, or set it to http/1.1.")
         }
+        if pin == nil, pinMode == .only { throw ValidationError("--pin-mode pin-only needs --pin.") }
     }
 
     func run() async throws {
@@ -67,9 +82,15 @@ struct Connect: AsyncParsableCommand {
             }
             var trust = PeerTrust(trustAnchors: configuration.trustAnchors, configuration.settings)
             if let trustAnchors { trust.anchors = .pemFile(trustAnchors) }
+            if let pin {
+                (trust.peers.pins, trust.peers.isPinOnly) = (try CertificatePin.keys(pin), pinMode == .only)
+            }
+            try trust.requireListsThatCount()
             trust.anchors = try trust.anchors.resolved(with: identity)
-            AnchorCheck(now: Date(), limit: nil).run(try trust.anchors.contents(), "trust anchors")
-                .filter { $0.severity != .ok }.forEach { context.remark("\($0.what): \($0.detail)") }
+            if !trust.peers.isPinOnly {
+                AnchorCheck(now: Date(), limit: nil).run(try trust.anchors.contents(), "trust anchors")
+                    .filter { $0.severity != .ok }.forEach { context.remark("\($0.what): \($0.detail)") }
+            }
             var probe = ConnectionProbe(
                 host: server.host, port: Int(server.port), presenting: try TLSCredentials(identity),
                 trusting: trust.anchors)
