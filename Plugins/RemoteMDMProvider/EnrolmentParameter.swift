@@ -78,6 +78,9 @@ enum EnrolmentParameter {
     static let tokenPin = ServerParameter.pins(
         "token-pin", needs: [.given("token-url")],
         summary: "OAuth: additional pins for the token endpoint, as with pin.")
+    static let tokenPinMode = Parameter<Bool>.pinOnly(
+        "token-pin-mode", needs: [.given("token-pin")],
+        summary: "OAuth: pin-and-pki, or pin-only for a token endpoint with a self-signed certificate.")
     static let challengeSource = Parameter.secretSource(
         "challenge-source", needs: [.value("protocol", "scep")],
         summary: "SCEP: secret source of the challenge password.")
@@ -125,6 +128,7 @@ enum EnrolmentParameter {
         passwordSource.descriptor, bearerSource.descriptor, clientCertificate.descriptor, clientKeySource.descriptor,
         tokenURL.descriptor, clientID.descriptor, clientSecretSource.descriptor, clientAuthentication.descriptor,
         scope.descriptor, grant.descriptor, tokenTrustAnchors.descriptor, tokenPin.descriptor,
+        tokenPinMode.descriptor,
         challengeSource.descriptor, subject.descriptor, names.descriptor, subjectAlternativeNames.descriptor,
         IdentityUsage.parameter.descriptor, keyType.descriptor, key.descriptor, serverKeygen.descriptor,
         ServerParameter.proxy.descriptor,

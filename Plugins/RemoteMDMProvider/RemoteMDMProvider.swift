@@ -29,7 +29,7 @@ package enum RemoteMDMProvider {
         try make(environment, try descriptor.check(parameters, environment))
     }
 
-    private static func make(
+    static func make(
         _ environment: ProviderEnvironment, _ parameters: Parameters
     ) throws(ProviderError) -> EnrollingProvider {
         do throws(ProviderError) {

@@ -2,7 +2,6 @@ import CertificateProviding
 import CertificateTLS
 import Glibc
 import Logging
-import OAuth
 import ProviderTransport
 import Synchronization
 
@@ -13,7 +12,7 @@ final class ServerRun: Sendable {
     let interaction: any UserInteraction
     let access: ServerAccess
     let trust: AuthorityTrust
-    private let secretsInHand = SecretsInHand()
+    let secrets: SecretsInHand
 
     private struct State {
         var presented: (leaf: X509Certificate?, isOwn: Bool) = (nil, false)
@@ -30,6 +29,7 @@ final class ServerRun: Sendable {
     ) {
         (self.settings, self.environment, self.interaction) = (settings, environment, interaction)
         (self.access, self.trust) = (access, trust)
+        secrets = SecretsInHand(environment, interaction)
     }
 
     /// The certificate that is presented to the server, and whether it is the one to be renewed.
@@ -79,7 +79,7 @@ final class ServerRun: Sendable {
         let (presented, refusal) = state.withLock { ($0.presented, $0.refusal) }
         if let refusal, error.isMissingSecret { return impossible(error, after: refusal) }
         var error = presented.leaf.map { error.naming($0, isOwn: presented.isOwn) } ?? error
-        if error.code == .rejected, refusal == nil, let withheld = secretsInHand.withheld {
+        if error.code == .rejected, refusal == nil, let withheld = secrets.withheld {
             error.message += " \(withheld.message)"
         }
         return error
@@ -116,13 +116,14 @@ final class ServerRun: Sendable {
                 try TLSCredentials(identity)
             }, now: environment.now, executor: environment.executor)
         let session = access.session(security, credentials)
-        secretsInHand.session = session
+        secrets.session = session
         return session
     }
 
     func challenge(isRenewal: Bool) async throws(ProviderError) -> SecretBytes? {
         guard let source = settings.challengeSource else { return nil }
-        return try await secret(from: source, "Challenge for \(settings.server.authority)", isRenewal: isRenewal)
+        return try await secrets.secret(
+            from: source, "Challenge for \(settings.server.authority)", isRenewal: isRenewal)
     }
 
     func credentials(
@@ -130,95 +131,36 @@ final class ServerRun: Sendable {
     ) async throws(ProviderError) -> ServerCredentials {
         let authority = settings.server.authority
         if let oauth = settings.oauth {
-            return try await tokens(oauth, trust, isRenewal: isRenewal).map { .tokens($0) } ?? .none
+            let tokens = try await oauth.tokens(
+                trustLike: trust, through: access.proxies, within: settings.timeout, secrets, environment,
+                isRenewal: isRenewal)
+            return tokens.map { .tokens($0) } ?? .none
         }
         if let source = settings.bearerSource {
-            guard let token = try await secret(from: source, "Token for \(authority)", isRenewal: isRenewal) else {
-                return .none
-            }
+            let prompt = "Token for \(authority)"
+            guard let token = try await secrets.secret(from: source, prompt, isRenewal: isRenewal) else { return .none }
             return try .bearer(token, from: EnrolmentParameter.bearerSource.name)
         }
         guard let user = settings.username,
-            let password = try await password(of: user, at: authority, isRenewal: isRenewal)
+            let password = try await secrets.password(
+                of: user, at: authority, from: settings.passwordSource, isRenewal: isRenewal)
         else { return .none }
         return .password(user: user, password)
-    }
-
-    private func password(
-        of user: String, at authority: String, isRenewal: Bool
-    ) async throws(ProviderError) -> SecretBytes? {
-        try await secret(
-            from: settings.passwordSource ?? .prompt, "Password of \(user) at \(authority)", isRenewal: isRenewal,
-            .init(kind: .password, user: user, authority: authority))
-    }
-
-    /// Returns a secret for the server: password, token or challenge.
-    ///
-    /// - Parameter account: What a server locks after a few wrong secrets; `nil` for a token or a challenge.
-    /// - Returns: `nil` for a renewal whose secret is missing, or was rejected before: the current certificate authenticates
-    ///   it, and the secret for the first enrolment may be gone. Another one is sent, since some servers want both.
-    private func secret(
-        from source: SecretSource, _ prompt: String, isRenewal: Bool, _ account: SecretsInHand.Account? = nil
-    ) async throws(ProviderError) -> SecretBytes? {
-        do throws(ProviderError) {
-            return try await secretsInHand.secret(prompt, account) { () async throws(ProviderError) in
-                let secret = try await environment.secret(from: source, prompt: prompt, interaction: interaction)
-                if let account, source != .prompt, try await environment.isRejected(secret, for: account.name) {
-                    throw account.rejectedBefore
-                }
-                return secret
-            }
-        } catch {
-            guard isRenewal, error.isMissingSecret else { throw error }
-            if error.reason == .rejectedBefore { secretsInHand.withheld = error }
-            // A prompt has no answer in a renewal without a person, which is usual.
-            environment.logger.log(
-                level: source == .prompt ? .debug : .warning, "renewing with the current certificate only",
-                metadata: ["reason": "\(error.message)"])
-            return nil
-        }
     }
 
     /// Notes the passwords that the server has rejected or accepted in this run, so that a rejected one is not sent again by itself.
     func noteOutcome(_ error: ProviderError?) async {
         // A request that is pending was accepted from this client.
         let rejection = error?.code == .pending ? nil : error
-        var accounts = rejection.map(secretsInHand.accounts(rejectedBy:)) ?? secretsInHand.accounts
+        var accounts = rejection.map(secrets.accounts(rejectedBy:)) ?? secrets.accounts
         // The current certificate may have authenticated a renewal, without the password.
-        if rejection == nil, settings.oauth == nil, await secretsInHand.session?.hasSentPassword != true {
+        if rejection == nil, settings.oauth == nil, await secrets.session?.hasSentPassword != true {
             accounts = []
         }
         for (account, secret) in accounts {
             await environment.noteOutcome(of: secret, for: account.name, isRejected: rejection != nil)
         }
         await settings.proxy.noteOutcome(rejection, through: access.proxies, environment)
-    }
-
-    func tokens(
-        _ oauth: OAuthSettings, _ trust: ServerTrust, isRenewal: Bool
-    ) async throws(ProviderError) -> AccessTokenSource? {
-        let endpoint = try await environment.executor.run { [self] () throws(ProviderError) in
-            try oauth.endpoint(
-                trustLike: trust, through: access.proxies, over: access.transport.network, timeout: settings.timeout,
-                environment)
-        }
-        var clientSecret: SecretBytes?
-        if let source = oauth.secretSource {
-            let prompt = "Secret of the OAuth client \(oauth.clientID) at \(oauth.authority)"
-            clientSecret = try await secret(
-                from: source, prompt, isRenewal: isRenewal,
-                .init(kind: .clientSecret, user: oauth.clientID, authority: oauth.authority))
-            if clientSecret == nil { return nil }
-        }
-        let client = try OAuthClient(oauth.clientID, secret: clientSecret, authentication: oauth.authentication)
-        var grant = OAuthGrant.clientCredentials
-        if oauth.grant == .password, let user = settings.username {
-            guard let password = try await password(of: user, at: oauth.authority, isRenewal: isRenewal) else {
-                return nil
-            }
-            grant = .legacyPassword(user: user, password: password)
-        }
-        return try AccessTokenSource(endpoint, client: client, grant: grant, scopes: oauth.scopes)
     }
 }
 

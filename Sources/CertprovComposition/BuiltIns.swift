@@ -52,31 +52,72 @@ package struct BuiltIns: Sendable {
         return all
     }
 
-    /// Requests an access token by the OAuth settings that the configuration of a manager has for `mdm`.
+    /// The provider whose OAuth settings ``accessToken(by:for:_:)`` uses.
+    package static let providerOfTokens = "mdm"
+
+    /// Requests an access token by the OAuth settings that a configuration has for `mdm`.
     ///
+    /// - Parameter manager: That of ``forTokens(_:)``.
     /// - Throws: `configurationInvalid` for a configuration without them, and for a build without `mdm`; and as
     ///   ``/RemoteMDMProvider/RemoteMDMProvider/accessToken(environment:parameters:_:)``.
     package static func accessToken(
-        for manager: LogonManager, _ interaction: any UserInteraction
+        by configuration: LogonConfiguration, for manager: LogonManager, _ interaction: any UserInteraction
     ) async throws(ProviderError) -> (value: SecretBytes, scopes: [String]?, expiresIn: Duration?) {
         #if MDM
-            let (id, configuration) = (RemoteMDMProvider.id, manager.configuration)
-            guard let configured = configuration.providers.first(where: { $0.id == id }) else {
-                let place = configuration.path.map { "\(DisplayText.visible($0)): " } ?? ""
-                throw ProviderError(
-                    .configurationInvalid,
-                    "\(place)No provider with OAuth settings is configured; list '\(id)' in CertificateProvider, and set its "
-                        + "token-url and client-id, or use --provider \(id) with --set.")
-            }
+            let parameters = try oauthParameters(configuration)
             let token = try await RemoteMDMProvider.accessToken(
-                environment: try manager.environment(of: id), parameters: configured.parameters, interaction)
+                environment: try manager.environment(of: RemoteMDMProvider.id), parameters: parameters, interaction)
             return (token.value, token.scopes, token.expiresIn)
         #else
-            throw ProviderError(
-                .configurationInvalid,
-                "This build of certprov has no provider with OAuth settings; build it with the trait MDM.")
+            throw noOAuth
         #endif
     }
+
+    /// Deletes the refresh token that is stored for these settings, if there is one.
+    ///
+    /// - Throws: As ``accessToken(by:for:_:)``, and `storeWriteFailed`.
+    package static func forgetRefreshToken(
+        by configuration: LogonConfiguration, for manager: LogonManager
+    ) async throws(ProviderError) {
+        #if MDM
+            let parameters = try oauthParameters(configuration)
+            try await RemoteMDMProvider.forgetRefreshToken(
+                environment: try manager.environment(of: RemoteMDMProvider.id), parameters: parameters)
+        #else
+            throw noOAuth
+        #endif
+    }
+
+    /// Returns a configuration without the provider `mdm` where that has OAuth settings alone: no provider can be made of them.
+    package static func forTokens(_ configuration: LogonConfiguration) -> LogonConfiguration {
+        var configuration = configuration
+        #if MDM
+            configuration.providers.removeAll {
+                $0.id == RemoteMDMProvider.id && !RemoteMDMProvider.configuresEnrolment($0.parameters)
+            }
+        #endif
+        return configuration
+    }
+
+    #if MDM
+        private static func oauthParameters(
+            _ configuration: LogonConfiguration
+        ) throws(ProviderError) -> ProviderParameters {
+            let id = RemoteMDMProvider.id
+            if let configured = configuration.providers.first(where: { $0.id == id }) { return configured.parameters }
+            let place = configuration.path.map { "\(DisplayText.visible($0)): " } ?? ""
+            throw ProviderError(
+                .configurationInvalid,
+                "\(place)No provider with OAuth settings is configured; list '\(id)' in CertificateProvider, and set its "
+                    + "token-url and client-id, or use --token-url and --client-id.")
+        }
+    #else
+        private static var noOAuth: ProviderError {
+            ProviderError(
+                .configurationInvalid,
+                "This build of certprov has no provider with OAuth settings; build it with the trait MDM.")
+        }
+    #endif
 
     /// Returns what the challenges of a configured provider need of this host; `nil` for a provider without challenges.
     ///

@@ -13,6 +13,9 @@ public struct AccessToken: Sendable {
     /// The lifetime that the server has named, when the token was issued; `nil` if it names none. Not shortened, unlike the time after
     /// which ``AccessTokenSource`` requests another one.
     public let expiresIn: Duration?
+    /// The refresh token (section 1.5) that its source has now, by which another source can go on (``OAuthGrant/refreshToken(_:)``) without
+    /// the user; `nil` if the server has issued none. It often lives for months: keep it as safe as a password.
+    public let refreshToken: SecretBytes?
     /// The sequence number among the tokens of its source.
     let number: UInt64
 

@@ -29,7 +29,7 @@ public actor AccessTokenSource {
     private var count: UInt64 = 0
     /// When a token was last requested because a server had refused one.
     private var lastReplacement: ContinuousClock.Instant?
-    /// The server's refusal of the password or the code, which is then not sent again.
+    /// The server's refusal of the password, the code or the refresh token of the grant, which is then not sent again.
     private var passwordRefusal: ProviderError?
     /// Whether the grant is a code, and was sent.
     private var isCodeSpent = false
@@ -61,6 +61,7 @@ public actor AccessTokenSource {
         self.grant = grant
         self.scope = try Self.scope(scopes)
         self.now = now
+        if case .refreshToken(let token) = grant.kind { refreshToken = token }
     }
 
     /// Returns the parameter `scope`; empty for no scopes.
@@ -181,14 +182,13 @@ public actor AccessTokenSource {
         do throws(ProviderError) {
             let response = try await request()
             count += 1
-            let token = AccessToken(
-                value: response.token, scopes: response.scopes, idToken: response.idToken,
-                expiresIn: response.expiresIn,
-                number: count)
-            kept = Kept(
-                token: token, expiry: start + response.lifetime, renewal: start + response.lifetime * 9 / 10)
             // Without a new one, the old one stays good (section 6).
             refreshToken = response.refreshToken ?? refreshToken
+            let token = AccessToken(
+                value: response.token, scopes: response.scopes, idToken: response.idToken,
+                expiresIn: response.expiresIn, refreshToken: refreshToken, number: count)
+            kept = Kept(
+                token: token, expiry: start + response.lifetime, renewal: start + response.lifetime * 9 / 10)
             return .success(token)
         } catch {
             return .failure(error)
@@ -204,9 +204,7 @@ public actor AccessTokenSource {
         let deadline = NIODeadline.now() + TimeAmount(timeout)
         if let clientRefusal { throw clientRefusal }
         if let refreshToken {
-            var request = TokenRequest(endpoint: endpoint, client: client, secrets: [refreshToken])
-            request.form.append("grant_type", "refresh_token")
-            request.form.append("refresh_token", refreshToken)
+            let request = TokenRequest(endpoint, client, .refreshToken(refreshToken))
             do throws(ProviderError) { return try await request.send(before: deadline) } catch {
                 // Any of these codes: servers have many names for an expired refresh token. A refusal of the client
                 // itself would only be repeated.
@@ -214,6 +212,11 @@ public actor AccessTokenSource {
                     throw remembered(error)
                 }
                 self.refreshToken = nil
+                if case .refreshToken = grant.kind {
+                    var refusal = error
+                    refusal.reason = .rejectedGrant
+                    passwordRefusal = refusal
+                }
             }
         }
         if let passwordRefusal { throw passwordRefusal }
@@ -224,8 +227,7 @@ public actor AccessTokenSource {
                     + "to authorise again.")
         }
         isCodeSpent = grant.isCode
-        var request = TokenRequest(endpoint: endpoint, client: client, secrets: grant.secrets, isCode: grant.isCode)
-        grant.write(to: &request.form)
+        var request = TokenRequest(endpoint, client, grant)
         // With a code, the scope is that of its request (section 4.1.3).
         if !scope.isEmpty, !grant.isCode { request.form.append("scope", scope) }
         do throws(ProviderError) { return try await request.send(before: deadline) } catch {

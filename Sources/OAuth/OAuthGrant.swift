@@ -6,6 +6,7 @@ public struct OAuthGrant: Sendable {
         case clientCredentials
         case password(user: String, SecretBytes)
         case code(SecretBytes, AuthorizationRequest)
+        case refreshToken(SecretBytes)
     }
     let kind: Kind
 
@@ -26,6 +27,13 @@ public struct OAuthGrant: Sendable {
         Self(kind: .code(code, request))
     }
 
+    /// The refresh token of another source (section 6), such as one that a service has stored before it ended: ``AccessToken/refreshToken``. One
+    /// that the server refuses is not sent again, and the error has the reason `rejectedGrant`: ask the user to log in.
+    ///
+    /// Some servers issue another refresh token with each use, and withdraw all when one comes twice. Keep the last one, and let one
+    /// source use it at a time.
+    public static func refreshToken(_ token: SecretBytes) -> Self { Self(kind: .refreshToken(token)) }
+
     func write(to form: inout FormBody) {
         switch kind {
         case .clientCredentials: form.append("grant_type", "client_credentials")
@@ -38,6 +46,9 @@ public struct OAuthGrant: Sendable {
             form.append("code", code)
             form.append("redirect_uri", request.redirectURI)
             form.append("code_verifier", request.codeVerifier)
+        case .refreshToken(let token):
+            form.append("grant_type", "refresh_token")
+            form.append("refresh_token", token)
         }
     }
 
@@ -47,6 +58,16 @@ public struct OAuthGrant: Sendable {
         case .clientCredentials: []
         case .password(_, let password): [password]
         case .code(let code, let request): [code, request.codeVerifier]
+        case .refreshToken(let token): [token]
+        }
+    }
+
+    /// The next step after `invalid_grant`.
+    var advice: String {
+        switch kind {
+        case .clientCredentials, .password: "check the user name and password"
+        case .code: "ask the user to authorise again, since a code is good once"
+        case .refreshToken: "ask the user to log in again"
         }
     }
 

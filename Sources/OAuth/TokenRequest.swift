@@ -8,11 +8,13 @@ import ProviderTransport
 struct TokenRequest: Sendable {
     let endpoint: TokenEndpoint
     let client: OAuthClient
+    private let grant: OAuthGrant
     var form = FormBody()
-    /// The secrets that are sent, which must not appear in errors.
-    var secrets: [SecretBytes] = []
-    /// Whether the grant is an authorisation code.
-    var isCode = false
+
+    init(_ endpoint: TokenEndpoint, _ client: OAuthClient, _ grant: OAuthGrant) {
+        (self.endpoint, self.client, self.grant) = (endpoint, client, grant)
+        grant.write(to: &form)
+    }
 
     /// Sends the request once. Redirections are not followed, since the secrets are for this server only.
     ///
@@ -34,7 +36,7 @@ struct TokenRequest: Sendable {
             to: HTTPRequest(method: .post, target: server.target, headers: headers, body: form.bytes),
             limit: TokenMembers.maximumSize, deadline: deadline)
         response.redaction = Redaction(
-            secrets + (client.secret.map { [$0, client.basicCredentials(with: $0)] } ?? []))
+            grant.secrets + (client.secret.map { [$0, client.basicCredentials(with: $0)] } ?? []))
         let members = response.mediaType == "application/json" ? TokenMembers(response.body) : nil
         // Some servers report an error with the status 200.
         if let members, members.error != nil || response.status == 200 {
@@ -56,8 +58,7 @@ struct TokenRequest: Sendable {
         let (code, advice): (ProviderError.Code, String) =
             switch refusal.error {
             case "invalid_client": (.rejected, "check the client's identifier and secret")
-            case "invalid_grant" where isCode: (.rejected, "ask the user to authorise again, since a code is good once")
-            case "invalid_grant": (.rejected, "check the user name and password")
+            case "invalid_grant": (.rejected, grant.advice)
             // Also said of a wrong secret.
             case "unauthorized_client" where response.status == 401:
                 (.rejected, "check the client's identifier and secret, and whether it is registered for this grant")

@@ -469,6 +469,67 @@ import Testing
         #expect(try server.requests().count == count)
     }
 
+    @Test("access-token needs no enrolment: options alone say what to ask", .enabled(if: !BuiltCommand.isPlugged))
+    func anAccessTokenAlone() async throws {
+        let server = try await ESTServer.start("--auth", "oauth", "--scope", "enrol status")
+        let pin = String(decoding: try server.directory.read("server.pin"), as: UTF8.self)
+            .split(whereSeparator: \.isWhitespace).joined()
+        try sandbox.write("estsecret", to: "secret")
+        let place = ["--token-url", "https://localhost:\(server.port)/token"]
+        let client = ["--client-id", "estclient", "--client-secret-source", "file:\(sandbox.path)/secret"]
+        let anchors = ["--token-trust-anchors", server.directory["ca.pem"]]
+        func token(_ more: [String]) throws -> Output { try sandbox.certprov(["access-token"] + place + more) }
+        try token(client + anchors + ["--scope", "enrol status", "--client-authentication", "body"]).expect()
+        let document = try token(client + anchors + ["--json"]).document("AccessToken")
+        #expect(document["scopes"].array.map(\.string) == ["enrol", "status"] || document["scopes"].isNull)
+        let set = client.enumerated().filter { $0.offset % 2 == 1 }.map(\.element)
+        try sandbox.certprov(
+            "access-token", "--provider", "mdm", "--set", "token-url=\(place[1])", "--set", "client-id=\(set[0])",
+            "--set", "client-secret-source=\(set[1])", "--set", "token-trust-anchors=\(anchors[1])"
+        ).expect()
+        try token(client).expect(76, stderr: "check 'token-trust-anchors'")
+        try token(client + ["--token-pin", pin]).expect(76)
+        try token(client + ["--token-pin", pin, "--token-pin-mode", "pin-only"]).expect()
+        try token(client + ["--token-pin-mode", "pin-only"]).expect(78, stderr: "needs a 'token-pin'")
+        try token(client + anchors + ["--provider", "mdm", "--set", "client-id=other"]).expect(64, stderr: "set twice")
+        try token([]).expect(78, stderr: "needs a 'client-id'")
+        try sandbox.certprov(["access-token"] + client).expect(78, stderr: "needs a 'token-url'")
+        #expect(server.issued == 0)
+        try sandbox.write("another", to: "secret")
+        try token(client + anchors).expect(77, stderr: "invalid_client")
+        let count = try server.requests().count
+        try token(client + anchors).expect(77, stderr: "has rejected this secret")
+        #expect(try server.requests().count == count)
+    }
+
+    @Test(
+        "access-token keeps the refresh token of a password, sealed, and asks no person as long as the server takes it",
+        .enabled(if: !BuiltCommand.isPlugged), arguments: ["keep", "rotate", "refuse"])
+    func aKeptRefreshToken(kind: String) async throws {
+        let server = try await ESTServer.start("--auth", "oauth", "--refresh-tokens", kind)
+        let settings = [
+            "--token-url", "https://localhost:\(server.port)/token", "--client-id", "estclient", "--grant", "password",
+            "--username", ESTServer.user, "--token-trust-anchors", server.directory["ca.pem"],
+        ]
+        func grants() throws -> [String] { try server.requests().compactMap { $0["grant_type"] as? String } }
+        let logIn = settings + ["--password-source", "env:PASSWORD"]
+        let password = ["PASSWORD": ESTServer.password]
+        try sandbox.certprov(["access-token"] + logIn, with: password).expect()
+        // No person is there to type the password.
+        let status: Int32 = kind == "refuse" ? 77 : 0
+        for _ in 0..<2 {
+            try sandbox.certprov(["access-token"] + settings).expect(
+                status, stderr: kind == "refuse" ? "Password of" : "")
+        }
+        let refreshed = kind == "refuse" ? ["refresh_token"] : ["refresh_token", "refresh_token"]
+        #expect(try grants() == ["password"] + refreshed)
+        try sandbox.certprov(["access-token"] + settings + ["--scope", "enrol"]).expect(77)
+        #expect(try sandbox.shell(#"grep -rl '"token"' "$1""#, sandbox.store).status == 1)
+        try sandbox.certprov(["access-token", "--forget"] + settings).expect(stdout: "")
+        try sandbox.certprov(["access-token"] + settings).expect(77)
+        #expect(try grants() == ["password"] + refreshed)
+    }
+
     @Test("access-token needs OAuth settings")
     func noAccessToken() throws {
         try sandbox.certprov("access-token", "--provider", "pkcs12", "--set", "path=x").expect(

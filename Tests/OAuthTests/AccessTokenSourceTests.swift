@@ -155,6 +155,25 @@ import Testing
         #expect(try server.grants() == ["password granted", "refresh_token granted", "refresh_token granted"])
     }
 
+    @Test(
+        "Another source goes on with the refresh token of a token, until the server refuses it",
+        arguments: ["keep", "rotate"])
+    func aRefreshTokenOfAnotherSource(kind: String) async throws {
+        let server = try await ESTServer.start("--auth", "oauth", "--refresh-tokens", kind)
+        let password = OAuthGrant.legacyPassword(user: ESTServer.user, password: SecretBytes(utf8: ESTServer.password))
+        let first = try #require(try await server.tokens(grant: password).token().refreshToken)
+        let token = try await server.tokens(grant: .refreshToken(first)).token()
+        #expect(try server.takes(token))
+        #expect((token.refreshToken == first) == (kind == "keep"))
+        let tokens = try server.tokens(grant: .refreshToken(SecretBytes(utf8: "another")))
+        for _ in 0..<2 {
+            let refusal = await failure { _ = try await tokens.token() }
+            #expect(refusal?.reason == .rejectedGrant && refusal?.message.contains("ask the user to log in") == true)
+        }
+        #expect(
+            try server.grants() == ["password granted", "refresh_token granted", "refresh_token invalid_grant"])
+    }
+
     @Test func whereTheRefreshTokenIsRefusedTheGrantIsAskedAgain() async throws {
         let server = try await ESTServer.start("--auth", "oauth", "--refresh-tokens", "refuse")
         let tokens = try server.tokens(clock: clock)

@@ -122,6 +122,11 @@ import Testing
         // On the server's own origin its anchors go on to hold beside a pin.
         #expect(try await failure(rightPin) == nil)
         #expect(try grants(server).count == 3)
+        let alone = ["token-pin-mode": "pin-only"]
+        #expect(try await failure(elsewhere, pin, alone) == .serverNotTrusted)
+        #expect(try await failure(elsewhere, rightPin) == .serverNotTrusted)
+        #expect(try await failure(elsewhere, rightPin, alone) == nil)
+        #expect(try grants(server).count == 4)
     }
 
     @Test("The user is asked for the client secret if no source is configured")

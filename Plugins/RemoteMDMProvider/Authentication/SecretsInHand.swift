@@ -1,4 +1,5 @@
 import CertificateProviding
+import Logging
 import OAuth
 import ProviderTransport
 import Synchronization
@@ -22,6 +23,12 @@ final class SecretsInHand: Sendable {
         var session: ServerSession?
     }
     private let state = Mutex(State())
+    private let environment: ProviderEnvironment
+    private let interaction: any UserInteraction
+
+    init(_ environment: ProviderEnvironment, _ interaction: any UserInteraction) {
+        (self.environment, self.interaction) = (environment, interaction)
+    }
 
     /// Why a renewal goes without a password that is configured.
     var withheld: ProviderError? {
@@ -40,13 +47,40 @@ final class SecretsInHand: Sendable {
         set { state.withLock { $0.session = newValue } }
     }
 
+    /// Returns the password of a user. As ``secret(from:_:isRenewal:_:)``.
+    func password(
+        of user: String, at authority: String, from source: SecretSource?, isRenewal: Bool
+    ) async throws(ProviderError) -> SecretBytes? {
+        try await secret(
+            from: source ?? .prompt, "Password of \(user) at \(authority)", isRenewal: isRenewal,
+            Account(kind: .password, user: user, authority: authority))
+    }
+
+    /// Returns a secret for the server: password, token or challenge.
+    ///
+    /// - Parameter account: What a server locks after a few wrong secrets; `nil` for a token or a challenge.
+    /// - Returns: `nil` for a renewal whose secret is missing, or was rejected before: the current certificate authenticates
+    ///   it, and the secret for the first enrolment may be gone. Another one is sent, since some servers want both.
     func secret(
-        _ prompt: String, _ account: Account?, orAsk ask: () async throws(ProviderError) -> SecretBytes
-    ) async throws(ProviderError) -> SecretBytes {
+        from source: SecretSource, _ prompt: String, isRenewal: Bool, _ account: Account? = nil
+    ) async throws(ProviderError) -> SecretBytes? {
         if let known = state.withLock({ $0.secrets[prompt] }) { return known.secret }
-        let secret = try await ask()
-        state.withLock { $0.secrets[prompt] = (secret, account) }
-        return secret
+        do throws(ProviderError) {
+            let secret = try await environment.secret(from: source, prompt: prompt, interaction: interaction)
+            if let account, source != .prompt, try await environment.isRejected(secret, for: account.name) {
+                throw account.rejectedBefore
+            }
+            state.withLock { $0.secrets[prompt] = (secret, account) }
+            return secret
+        } catch {
+            guard isRenewal, error.isMissingSecret else { throw error }
+            if error.reason == .rejectedBefore { withheld = error }
+            // A prompt has no answer in a renewal without a person, which is usual.
+            environment.logger.log(
+                level: source == .prompt ? .debug : .warning, "renewing with the current certificate only",
+                metadata: ["reason": "\(error.message)"])
+            return nil
+        }
     }
 
     /// The accounts whose secrets the run has.
