@@ -15,7 +15,7 @@ public struct TimeStampServer: Sendable {
     public let server: ServerURL
     /// The policy to ask for, an object identifier in dotted form; `nil` for the server's own choice.
     public var policy: String?
-    /// How to authenticate an `https:` server; the system trust store by default. No secret is sent, and a stamp is verified by itself.
+    /// How to authenticate an `https:` server; the system trust store by default. A stamp is verified by itself.
     public var trust = ServerTrust(trustAnchors: .system)
     /// The proxy to connect through; by default none.
     public var proxy = ProxyChoice.direct
@@ -28,6 +28,7 @@ public struct TimeStampServer: Sendable {
     /// Draws the nonce.
     var nonce: @Sendable () -> UInt64 = { .random(in: .min ... .max) }
     private let anchors: [X509Certificate]
+    private var login: TimeStampLogin?
 
     /// Creates a server. Nothing is sent yet.
     ///
@@ -48,6 +49,20 @@ public struct TimeStampServer: Sendable {
                 "No trust anchor for the time stamps of \(server.authority) is given; name its CA certificates.")
         }
         (self.server, self.anchors) = (server, anchors)
+    }
+
+    /// Has each request authenticated by a user name and a password (HTTP Digest or Basic), once the server demands it. Nothing is read or
+    /// sent yet.
+    ///
+    /// - Parameters:
+    ///   - source: Read for each stamp, so that a service takes a password that was corrected.
+    ///   - environment: Its storage remembers a password that the server has rejected, which is not sent again by itself.
+    /// - Throws: `configurationInvalid` for a user name with a colon or a control character, for the source `prompt`, and for an `http:`
+    ///   server on another host.
+    public mutating func logIn(
+        as user: String, passwordFrom source: SecretSource, _ environment: ProviderEnvironment
+    ) throws(ProviderError) {
+        login = try TimeStampLogin(user, source, at: server, environment)
     }
 
     private static let maximumSize = 64 << 10
@@ -92,14 +107,21 @@ public struct TimeStampServer: Sendable {
         security.settingNames = ServerSettingNames(
             address: "the URL of the time-stamp server", path: "the URL of the time-stamp server",
             trustAnchors: "how it is authenticated", timeout: nil)
+        security.permitsPlaintextToLoopback = true
+        let password = try await login?.password()
+        let credentials: ServerCredentials =
+            if let login, let password { .password(user: login.user, password) } else { .none }
         let session = ServerSession(
-            server, security, through: try proxy.proxy(for: server),
+            server, security, credentials, through: try proxy.proxy(for: server),
             timeBudget: TimeBudget(timeout, transport.retryPolicy), transport: transport)
         let response = try await session.response(
             to: HTTPRequest(
                 method: .post, target: server.target,
                 headers: ["Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"],
                 body: body, isRepeatable: true))
+        if let password, response.hasRefusedPassword || response.status == 200, await session.hasSentPassword {
+            await login?.noteOutcome(of: password, isRejected: response.hasRefusedPassword)
+        }
         guard response.status == 200 else {
             throw response.refusal(of: "the request for a time stamp", by: server, at: now())
         }

@@ -56,6 +56,13 @@ package enum RequestSettings {
     static let timeStampPolicy = Parameter<String?>.string(
         "Signing.time-stamp-policy", .string, needs: [.given(timeStampURL.name)],
         summary: "The policy to ask the time-stamp server for: an object identifier.")
+    static let timeStampUser = Parameter<String?>.string(
+        "Signing.time-stamp-user", .string,
+        needs: [.given(timeStampURL.name), .given("Signing.time-stamp-password-source")],
+        summary: "User name for a time-stamp server that asks for one (HTTP Basic or Digest): https:, or on this host.")
+    static let timeStampPasswordSource = Parameter<SecretSource?>.secretSource(
+        "Signing.time-stamp-password-source", needs: [.given(timeStampUser.name)],
+        summary: "Secret source of the password for the time-stamp server, read for each stamp. Never prompt.")
 
     static let name = Parameter<String>(
         "Signing.client.<number>.name", .string, absent: nil,
@@ -134,13 +141,14 @@ package enum RequestSettings {
     fileprivate static let all = [
         prompt.descriptor, promptProgram.descriptor, approvalTimeout.descriptor, maximumDocument.descriptor,
         userCode.descriptor, timeStampURL.descriptor, timeStampAnchors.descriptor, timeStampPolicy.descriptor,
+        timeStampUser.descriptor, timeStampPasswordSource.descriptor,
         name.descriptor, keySource.descriptor, operations.descriptor, returnSchemes.descriptor, approval.descriptor,
         unattendedPerHour.descriptor,
     ]
 }
 
 extension SettingsSection {
-    /// The section `Signing.`, for a program that reads it, as `TimeStampServer.configured(by:)` does:
+    /// The section `Signing.`, for a program that reads it, as `TimeStampServer.configured(by:_:)` does:
     /// `CertprovLogon(configuredBy: file, sections: [.signingRequests])`.
     public static let signingRequests = SettingsSection(
         title: "Signing requests", namespaces: ["Signing."], RequestSettings.all)

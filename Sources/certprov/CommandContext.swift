@@ -271,6 +271,11 @@ struct CommandContext: Sendable {
     /// Returns this host's identity store.
     func identityStore() throws(ProviderError) -> IdentityStore { try composition.store() }
 
+    /// Returns the environment for passwords at time-stamp servers. No plugin may have a name that ends so.
+    func timeStampEnvironment() throws(ProviderError) -> ProviderEnvironment {
+        environment(try identityStore().storage(for: ProviderID("time-stamps_")))
+    }
+
     /// Returns the environment with a part of an identity store.
     func environment(_ storage: any IdentityStorage) -> ProviderEnvironment { composition.environment(storage) }
 }

@@ -222,6 +222,11 @@ import Testing
                 "cms", "--time-stamp", "http://127.0.0.1/", "--time-stamp-anchors", "x", "--time-stamp-server-pin", "y",
                 "a",
             ],
+            ["cms", "--time-stamp", "http://127.0.0.1/", "--time-stamp-anchors", "x", "--time-stamp-user", "y", "a"],
+            [
+                "cms", "--time-stamp", "http://127.0.0.1/", "--time-stamp-anchors", "x", "--time-stamp-user", "y",
+                "--time-stamp-password-source", "prompt", "a",
+            ],
         ])
     func usage(arguments: [String]) throws {
         try sign(arguments + Self.fixture).expect(64, stdout: "")
@@ -283,15 +288,21 @@ import Testing
         #expect(refused.status == 69 && !FileManager.default.fileExists(atPath: out), "\(refused)")
     }
 
-    @Test("The time-stamp server of the property file counts; an option wins, and none means none")
-    func configuredTimeStamps() throws {
+    /// Starts a time-stamp server, which writes its CA to `tsa/ca.pem`. Returns its origin too.
+    private func startTimeStampServer() throws -> (Subprocess, String) {
         let script = Page.root.appending(path: "Tests/SigningTests/tsa.py").path
         mkdir(sandbox.path + "/tsa", 0o700)
         let server = try Subprocess(["python3", script, sandbox.path + "/tsa"], .held)
-        defer { server.stop() }
         let port = sandbox.path + "/tsa/port"
         try server.waitUntil { (try? !contents(port).isEmpty) == true }
-        let url = "http://127.0.0.1:\(String(decoding: try contents(port), as: UTF8.self))/ok"
+        return (server, "http://127.0.0.1:\(String(decoding: try contents(port), as: UTF8.self))")
+    }
+
+    @Test("The time-stamp server of the property file counts; an option wins, and none means none")
+    func configuredTimeStamps() throws {
+        let (server, origin) = try startTimeStampServer()
+        defer { server.stop() }
+        let url = origin + "/ok"
         let anchors = sandbox.path + "/tsa/ca.pem"
         let out = sandbox.path + "/signature"
         func sign(_ kind: String, _ lines: [String], _ options: String...) throws -> Output {
@@ -346,6 +357,39 @@ import Testing
         try sandbox.certprov(["delete", "--yes"] + arguments).expect()
         try sign(["raw", "--out", sandbox.path + "/third", content] + arguments).expect(
             77, stderr: "[interactionRequired]")
+    }
+
+    @Test("A time-stamp server that asks for a user gets the password of a source, and a rejected one once")
+    func aServerWithAPassword() throws {
+        let (server, origin) = try startTimeStampServer()
+        defer { server.stop() }
+        let (url, anchors) = (origin + "/login", sandbox.path + "/tsa/ca.pem")
+        let account = ["clerk", "file:\(sandbox.path)/password"]
+        let output = ["--force", "--out", sandbox.path + "/signature", content]
+        func sign(at url: String) throws -> Output {
+            let options = ["--time-stamp-user", account[0], "--time-stamp-password-source", account[1]]
+            return try self.sign(
+                ["cms", "--time-stamp", url, "--time-stamp-anchors", anchors] + options + output + Self.fixture)
+        }
+        let file = try sandbox.configure(
+            "Signing.time-stamp-url = \(url)", "Signing.time-stamp-anchors = \(anchors)",
+            "Signing.time-stamp-user = \(account[0])", "Signing.time-stamp-password-source = \(account[1])",
+            to: "stamped.properties")
+        try sandbox.write("wrong", to: "password")
+        try sign(at: "http://tsa.example/").expect(78, stderr: "over TLS only")
+        try sign(at: url).expect(77, stderr: "with the status 401")
+        let before = "has rejected this password of 'clerk' before"
+        try sign(at: url).expect(77, stderr: before)
+        try self.sign(["cms", "--config", file] + output).expect(77, stderr: before)
+        try sandbox.shell(
+            "curl -s -H 'Content-Type: application/timestamp-query' -d clerk \"$1\"s", url
+        ).expect(stdout: "1")
+        try sandbox.write("tspass", to: "password")
+        for signed in [try sign(at: url), try self.sign(["cms", "--config", file] + output)] {
+            signed.expect()
+            try sandbox.shell("openssl cms -cmsout -print -inform DER -in \"$1\"", sandbox.path + "/signature")
+                .expect(stdout: "id-smime-aa-timeStampToken")
+        }
     }
 
     @Test(

@@ -37,6 +37,16 @@ final class TimeStampAuthority: Sendable {
         return server
     }
 
+    /// How often a wrong password of a user has come.
+    func wrongLogins(of user: String) throws -> Int? {
+        let count = try Subprocess.run(
+            [
+                "curl", "--silent", "--header", "Content-Type: application/timestamp-query", "--data", user,
+                "http://127.0.0.1:\(port)/logins",
+            ])
+        return Int(String(decoding: count, as: UTF8.self))
+    }
+
     /// Throws unless OpenSSL's command accepts a token for these bytes.
     func opensslVerify(_ token: [UInt8], of data: [UInt8]) throws {
         let folder = try TemporaryDirectory()

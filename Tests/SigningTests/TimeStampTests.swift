@@ -92,6 +92,43 @@ import Testing
         #expect(error.code == .protocolError && error.message.contains("check the clock"), "\(error)")
     }
 
+    @Test("A server gets user and password; a rejected one once, and a corrected one without a restart")
+    func aPassword() async throws {
+        let directory = try TemporaryDirectory()
+        func write(_ password: String) throws { try directory.write(password.utf8, to: "password") }
+        let environment = ProviderEnvironment(
+            storage: InMemoryStorage(), logger: TestLog().logger, executor: .threads())
+        var server = try authority.server("login")
+        #expect(try #require(await failure { try await server.token(for: signature) }).code == .rejected)
+        try server.logIn(as: "twice", passwordFrom: .file(directory["password"]), environment)
+        // The second one by itself is not sent.
+        try write("wrong")
+        for words in ["with the status 401", "has rejected this password of 'twice' before", "before"] {
+            let error = try #require(await failure { try await server.token(for: signature) })
+            #expect(error.code == .rejected && error.message.contains(words) && error.reason == .timeStamp, "\(error)")
+        }
+        #expect(try authority.wrongLogins(of: "twice") == 1)
+        try write("tspass")
+        try authority.opensslVerify(try await server.token(for: signature), of: signature)
+    }
+
+    @Test("A password is for https: or this host, and from a source that can be read again")
+    func passwordsThatAreNotSent() throws {
+        let environment = ProviderEnvironment(
+            storage: InMemoryStorage(), logger: TestLog().logger, executor: .threads())
+        func error(_ url: String, _ user: String, _ source: SecretSource) throws -> ProviderError? {
+            var server = try TimeStampServer(url, anchors: authority.anchors)
+            return failure { try server.logIn(as: user, passwordFrom: source, environment) }
+        }
+        let source = SecretSource.environment("PASSWORD")
+        for url in ["https://tsa.example/", "http://localhost:1/", "http://[::1]/"] {
+            #expect(try error(url, "user", source) == nil)
+        }
+        #expect(try error("http://tsa.example/", "user", source)?.message.contains("over TLS only") == true)
+        for user in ["", "a:b", "a\n"] { #expect(try error("https://tsa.example/", user, source) != nil) }
+        #expect(try error("https://tsa.example/", "user", .prompt) != nil)
+    }
+
     @Test("Without anchors, with another URL or a wrong policy nothing is sent")
     func configuration() async throws {
         #expect(failure { try TimeStampServer("http://tsa.example/", anchors: []) }?.code == .configurationInvalid)

@@ -4,6 +4,8 @@ Usage: tsa.py DIRECTORY. Makes an authority and signers in DIRECTORY, writes its
 The path of a request says what is wrong: see FAULTS, and the end of `answer`.
 """
 
+import base64
+import collections
 import http.server
 import os
 import re
@@ -159,6 +161,8 @@ FAULTS = {
 class Handler(http.server.BaseHTTPRequestHandler):
     failures = 0
     requests = 0
+    # The values of the field Authorization that have come, and how often. The password is right for each user.
+    logins = collections.Counter()
 
     def do_POST(self):
         Handler.requests += 1
@@ -166,6 +170,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.headers["Content-Type"] != "application/timestamp-query":
             return self.answer(415, b"")
         path = self.path.strip("/")
+        if path == "login":
+            login = self.headers["Authorization"]
+            Handler.logins[login] += 1
+            if not login or base64.b64decode(login.removeprefix("Basic ")).split(b":")[1] != b"tspass":
+                return self.answer(401, b"", ("WWW-Authenticate", 'Basic realm="TSA"'))
+        if path == "logins":
+            wrong = base64.b64encode(body + b":wrong").decode()
+            return self.answer(200, b"%d" % Handler.logins["Basic " + wrong])
         if path == "count":
             return self.answer(200, b"%d" % Handler.requests)
         if path == "hang":
@@ -187,8 +199,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             after = after[2 + after[1]:]
         self.answer(200, fault(digest, after[: 2 + after[1]]))
 
-    def answer(self, status, body):
+    def answer(self, status, body, *fields):
         self.send_response(status)
+        for name, value in fields:
+            self.send_header(name, value)
         self.send_header("Content-Type", "application/timestamp-reply")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -53,7 +53,7 @@ extension RemoteMDMProvider {
     /// Whether parameters are for more than access tokens.
     package static func configuresEnrolment(_ texts: ProviderParameters) -> Bool {
         EnrolmentParameter.all.contains { parameter in
-            texts.string(parameter.name) != nil && !OAuthSettings.parameters.contains { $0.name == parameter.name }
+            texts[parameter.name] != nil && !OAuthSettings.parameters.contains { $0.name == parameter.name }
         }
     }
 

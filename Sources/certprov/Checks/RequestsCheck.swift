@@ -19,7 +19,7 @@ struct RequestsCheck {
     func run(_ manager: LogonManager, _ stored: Identity?, path: String?) async -> [Finding] {
         do throws(ProviderError) {
             let registry = try RequestRegistry(settings, secrets: context.secrets, path: path)
-            if path != nil { _ = try TimeStampServer.configured(by: settings) }
+            if path != nil { _ = try TimeStampServer.configured(by: settings, context.timeStampEnvironment()) }
             guard !registry.clients.isEmpty else { return [] }
             var findings: [Finding] = [.ok(Self.what, "\(registry.clients.count) applications may ask")]
             if registry.asksPerson, let obstacle = await obstacle() { findings.append(obstacle) }

@@ -20,7 +20,7 @@ extension CommandContext {
                 "\(configuration.path.map { "\($0.withVisibleControls): " } ?? "")No application may ask for signatures; set Signing.client.<number>.name, "
                     + "key-source and operations.")
         }
-        var timeStamps = try TimeStampServer.configured(by: settings)
+        var timeStamps = try TimeStampServer.configured(by: settings, timeStampEnvironment())
         timeStamps?.proxy = .environment(secrets)
         let directory = try StateDirectory.requests()
         let prompt: any ApprovalPrompt

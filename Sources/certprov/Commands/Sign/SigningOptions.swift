@@ -91,14 +91,32 @@ struct TimeStampOptions: ParsableArguments {
             "Pin of an https: time-stamp server: sha256/BASE64, or a certificate file.", valueName: "pin"))
     var serverPin: String?
 
+    @Option(
+        name: .customLong("time-stamp-user"),
+        help: ArgumentHelp("User name for a time-stamp server that asks for one.", valueName: "name"))
+    var user: String?
+
+    @Option(
+        name: .customLong("time-stamp-password-source"),
+        help: ArgumentHelp(
+            "The source of its password: file:PATH, env:NAME, fd:N or systemd:NAME.", valueName: "source"))
+    var passwordSource: String?
+
     /// The options but the server itself.
     private var details: (name: String, value: String?)? {
         [
             ("anchors", anchors), ("policy", policy), ("server-anchors", serverAnchors), ("server-pin", serverPin),
+            ("user", user), ("password-source", passwordSource),
         ].first { $0.1 != nil }
     }
 
     func validate() throws {
+        guard (user == nil) == (passwordSource == nil) else {
+            throw ValidationError("--time-stamp-user and --time-stamp-password-source need each other.")
+        }
+        if let passwordSource, SecretSource(passwordSource) ?? .prompt == .prompt {
+            throw ValidationError("--time-stamp-password-source must be file:PATH, env:NAME, fd:N or systemd:NAME.")
+        }
         guard let url else { return }
         if url == RequestSettings.noTimeStamp {
             if let name = details?.name {
@@ -133,7 +151,8 @@ struct TimeStampOptions: ParsableArguments {
         if let url, let anchors {
             server = try TimeStampServer(url, anchors: try CertificateFile.read(anchors))
         } else if configuration.path != nil,
-            let configured = try TimeStampServer.configured(by: configuration.settings, anchors: anchors)
+            let configured = try TimeStampServer.configured(
+                by: configuration.settings, context.timeStampEnvironment(), anchors: anchors)
         {
             server = configured
         } else if let name = details?.name {
@@ -149,6 +168,9 @@ struct TimeStampOptions: ParsableArguments {
                 .certificates(try CertificateFile.read(path)).named(TrustAnchors.pemFile(path).name)
             } ?? .system,
             pins: try serverPin.map { text throws(ProviderError) in try CertificatePin.read(text) } ?? [])
+        if let user, let source = passwordSource.flatMap({ SecretSource($0) }) {
+            try server.logIn(as: user, passwordFrom: source, context.timeStampEnvironment())
+        }
         server.proxy = .environment(context.secrets)
         return server
     }

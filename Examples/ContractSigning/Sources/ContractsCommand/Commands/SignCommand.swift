@@ -143,7 +143,8 @@ extension Context {
                 } else {
                     try await logon.manager.identity(interaction)
                 }
-            var timeStamps = try TimeStampServer.configured(by: settings)
+            var timeStamps = try TimeStampServer.configured(
+                by: settings, try logon.manager.environment(of: ProviderID("time-stamps_")))
             timeStamps?.proxy = .environment(SecretReader())
             let signer = ContractSigner(queue, try Signer(identity, timeStamps: timeStamps)) {
                 () async throws(ProviderError) in
