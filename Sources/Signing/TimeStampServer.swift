@@ -123,7 +123,10 @@ public struct TimeStampServer: Sendable {
             await login?.noteOutcome(of: password, isRejected: response.hasRefusedPassword)
         }
         guard response.status == 200 else {
-            throw response.refusal(of: "the request for a time stamp", by: server, at: now())
+            let demandsUser = response.status == 401 && login == nil
+            throw response.refusal(
+                of: "the request for a time stamp", by: server,
+                advice: demandsUser ? "give it a user: --time-stamp-user or Signing.time-stamp-user" : nil, at: now())
         }
         guard response.body.count <= Self.maximumSize else {
             throw wrong("it has \(response.body.count) bytes, and at most \(Self.maximumSize) are read")

@@ -99,7 +99,8 @@ import Testing
         let environment = ProviderEnvironment(
             storage: InMemoryStorage(), logger: TestLog().logger, executor: .threads())
         var server = try authority.server("login")
-        #expect(try #require(await failure { try await server.token(for: signature) }).code == .rejected)
+        let anonymous = try #require(await failure { try await server.token(for: signature) })
+        #expect(anonymous.code == .rejected && anonymous.message.contains("--time-stamp-user"), "\(anonymous)")
         try server.logIn(as: "twice", passwordFrom: .file(directory["password"]), environment)
         // The second one by itself is not sent.
         try write("wrong")
