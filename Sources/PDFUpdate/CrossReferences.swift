@@ -10,8 +10,8 @@ struct CrossReferences {
     enum Entry {
         case free
         case offset(Int, generation: Int)
-        /// The number of the object stream.
-        case inStream(Int)
+        /// The number of the object stream, and the place of the object among those in it.
+        case inStream(Int, index: Int)
     }
 
     /// Entries with consecutive numbers.
@@ -23,6 +23,10 @@ struct CrossReferences {
         var width: Int
     }
 
+    /// The place of the section, as the one after it names it.
+    var offset = 0
+    /// Of a table: where its trailer begins, and where that ends.
+    var tableEnd = 0, end = 0
     let trailer: PDFPlace
     /// In the order of their numbers, and without overlaps.
     let parts: [Part]
@@ -55,7 +59,7 @@ struct CrossReferences {
         }
         switch stream.fields[0] == 0 ? 1 : fields[0] {
         case 1: return .offset(fields[1], generation: fields[2])
-        case 2: return .inStream(fields[1])
+        case 2: return .inStream(fields[1], index: fields[2])
         default: return .free
         }
     }
@@ -102,6 +106,7 @@ extension PDFReader {
                 throw Self.damaged("it has more than \(CrossReferences.maximumSections) cross-reference sections")
             }
             var section = try self.section(at: offset)
+            section.offset = offset
             var hidden: CrossReferences?
             if section.stream == nil, let place = try Self.offset("XRefStm", of: section.trailer) {
                 hidden = try self.section(at: place)
@@ -142,8 +147,9 @@ extension PDFReader {
     }
 
     private mutating func table(at offset: Int) throws(ProviderError) -> CrossReferences {
-        var (index, parts): (Int, [CrossReferences.Part]) = (offset, [])
+        var (index, parts, tableEnd): (Int, [CrossReferences.Part], Int) = (offset, [], offset)
         while true {
+            tableEnd = index
             let (part, end) = try scan(at: index) { (scanner) throws(PDFScanFailure) in
                 if try scanner.take("trailer") { return (nil as (Int, Int)?, scanner.index) }
                 guard let first = try scanner.number(), let count = try scanner.number() else {
@@ -176,7 +182,9 @@ extension PDFReader {
                 reference: .init(number: 0, generation: 0), bytes: scanner.bytes[value.range], value: value)
         }
         try Self.refuseEncrypted(PDFPlace(trailer))
-        return CrossReferences(trailer: PDFPlace(trailer), parts: try Self.sorted(parts))
+        return CrossReferences(
+            tableEnd: tableEnd, end: index + trailer.value.range.upperBound, trailer: PDFPlace(trailer),
+            parts: try Self.sorted(parts))
     }
 
     /// The length of the entries: 20 bytes, and one more or less in files that other readers read too.

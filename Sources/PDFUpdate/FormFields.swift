@@ -75,7 +75,12 @@ struct FormFields {
         own.lock = try reader.entry("Lock", of: field, as: .dictionary)?.place ?? own.lock
         if own.type == "Sig" {
             let value = try reader.entry("V", of: field, as: .dictionary)?.place
-            if let value, signed.insert(value.object.reference).inserted { signatures.append((own.name, value)) }
+            if let value {
+                guard signed.insert(value.object.reference).inserted else {
+                    throw PDFReader.damaged(field.object, "two fields have one signature")
+                }
+                signatures.append((own.name, value))
+            }
             own.value = value ?? own.value
             if partial != nil, own.name == wanted { found = (field, own.value != nil) }
             if let signature = own.value {

@@ -1,4 +1,4 @@
-package import CertificateProviding
+import CertificateProviding
 
 /// The revisions after a signature: how many, and their changes of the signed document.
 package struct PDFLaterRevisions: Sendable {
@@ -6,7 +6,7 @@ package struct PDFLaterRevisions: Sendable {
     package enum Change: Int, Comparable, Sendable {
         /// There is no later byte.
         case nothing
-        /// Signatures, their fields, validation data (`/DSS`), metadata and extensions: nothing that is shown.
+        /// Signatures, their fields, validation data (`/DSS`), metadata and extensions.
         case signatures
         /// Values of form fields and how they are shown.
         case formValues
@@ -17,34 +17,48 @@ package struct PDFLaterRevisions: Sendable {
     }
 
     /// The number of cross-reference sections that came later; 0 for later bytes without one.
-    package let count: Int
-    package let change: Change
-    /// For ``Change/other``: the first that was found, as a clause for a message.
-    package let reason: String?
+    package private(set) var count = 0
+    package private(set) var change = Change.nothing
+    /// The first of the worst changes, as a clause for a message; for ``Change/signatures``, that a later signature is seen on a page.
+    package private(set) var reason: String?
 
-    /// Compares the document that ends at a byte with the whole file.
+    /// Compares a document with an earlier revision of it.
     ///
-    /// All objects that can be reached from the catalog are compared, and each is looked at in both. Nothing is told apart by what it looks like:
-    /// only what an update for a signature changes, and values of fields, counts as such.
-    package init(after end: Int, of source: PDFSource) throws(ProviderError) {
-        guard end < source.count else {
-            (count, change, reason) = (0, .nothing, nil)
-            return
-        }
+    /// All objects that can be reached from the two catalogs are compared. Nothing is told apart by what it looks like: only what an update for one
+    /// of the given signatures changes, and values of fields, count as such.
+    ///
+    /// - Parameters:
+    ///   - end: The end of the earlier revision.
+    ///   - signatures: The objects of signatures that came later and sign the bytes in front of them.
+    init(after end: Int, of source: PDFSource, signatures: Set<PDFReference>) throws(ProviderError) {
+        guard end < source.count else { return }
         var (old, new): (PDFReader, PDFReader)
         do throws(ProviderError) {
             old = try PDFReader(source.prefix(end))
             try old.readSections()
             new = try PDFReader(source)
             try new.readSections()
+            count = max(0, new.sections.count - old.sections.count)
+            if let flaw = try UpdateLayout.flaw(after: end, old, new) {
+                (change, reason) = (.other, flaw)
+                return
+            }
         } catch {
-            (count, change, reason) = (0, .other, "the bytes that were signed are not a document of their own")
+            (change, reason) = (.other, "the revisions cannot be read apart: \(error.message)")
             return
         }
-        var comparison = RevisionComparison(old, new)
+        (old.comparesIndexes, new.comparesIndexes) = (true, true)
+        var comparison = RevisionComparison(old, new, signatures: signatures)
         try comparison.run()
-        count = max(0, new.sections.count - old.sections.count)
-        change = max(.signatures, comparison.change)
-        reason = comparison.reason
+        (change, reason) = (max(.signatures, comparison.change), comparison.reason)
+    }
+
+    init() {}
+
+    /// Adds those that came before.
+    mutating func add(_ earlier: PDFLaterRevisions) {
+        count += earlier.count
+        if earlier.change > change || reason == nil { reason = earlier.reason ?? reason }
+        change = max(change, earlier.change)
     }
 }

@@ -12,6 +12,8 @@ struct PDFReader {
     let start: Int
     /// The newest first.
     var sections: [CrossReferences] = []
+    /// Whether an object of a stream must stand at the place that its entry says: some readers find it by that, and some by its number.
+    var comparesIndexes = false
     /// The bytes that may still be read: objects that stand in each other would else take quadratic time.
     private var work: Int
     /// The object streams that were read last.
@@ -85,11 +87,11 @@ struct PDFReader {
                 throw Self.damaged("a reference to object \(reference) has another generation than its entry")
             }
             return try object(at: offset, reference)
-        case .inStream(let number):
+        case .inStream(let number, let index):
             guard reference.generation == 0 else {
                 throw Self.damaged("a reference to object \(reference) has another generation than its entry")
             }
-            let object = try objectStream(number).object(reference.number)
+            let object = try objectStream(number).object(reference.number, comparesIndexes ? index : nil)
             try spend(object.bytes.count)
             return object
         }
@@ -128,6 +130,7 @@ struct PDFReader {
             } else if try !scanner.take("endobj") {
                 throw scanner.malformed("object \(reference) does not end with endobj")
             }
+            object.end = offset + scanner.index
             return object
         }
     }
@@ -182,6 +185,19 @@ struct PDFReader {
         }
         guard isEnded else { throw Self.damaged(object, "its stream does not end where /Length says") }
         return (start + stream)..<(start + stream + length)
+    }
+
+    /// The end of an object in the file, behind `endobj`.
+    mutating func end(of object: PDFObject) throws(ProviderError) -> Int {
+        guard object.stream != nil else { return start + object.end }
+        let end = try streamRange(of: object).upperBound - start
+        let size = try scan(at: end) { (scanner) throws(PDFScanFailure) in
+            guard try scanner.take("endstream"), try scanner.take("endobj") else {
+                throw scanner.malformed("object \(object.reference) does not end with endobj")
+            }
+            return scanner.index
+        }
+        return start + end + size
     }
 
     /// The decoded stream of an object.
@@ -290,24 +306,32 @@ struct ObjectStream {
     let bytes: [UInt8]
     /// The start of each object.
     let offsets: [Int: Int]
+    /// Their numbers, in their order.
+    let numbers: [Int]
 
     init(_ holder: PDFObject, _ bytes: [UInt8], count: Int, first: Int) throws(ProviderError) {
         (self.holder, self.bytes) = (holder, bytes)
         var scanner = PDFScanner(bytes, isWhole: true)
-        var offsets: [Int: Int] = [:]
+        var (offsets, numbers): ([Int: Int], [Int]) = ([:], [])
         do throws(PDFScanFailure) {
             while offsets.count < count {
                 guard let number = try scanner.number(), let offset = try scanner.number(), first >= 0,
                     offset < bytes.count, first < bytes.count - offset,
                     offsets.updateValue(first + offset, forKey: number) == nil
                 else { throw scanner.malformed("") }
+                numbers.append(number)
             }
         } catch { throw PDFReader.damaged(holder, "the list of its objects is wrong") }
-        self.offsets = offsets
+        (self.offsets, self.numbers) = (offsets, numbers)
     }
 
-    func object(_ number: Int) throws(ProviderError) -> PDFObject {
-        guard let offset = offsets[number] else { throw PDFReader.damaged(holder, "object \(number) 0 is not in it") }
+    /// - Parameter index: The place that it must have; `nil` for any.
+    func object(_ number: Int, _ index: Int?) throws(ProviderError) -> PDFObject {
+        guard let offset = offsets[number],
+            index.map({ numbers.indices.contains($0) && numbers[$0] == number }) ?? true
+        else {
+            throw PDFReader.damaged(holder, "object \(number) 0 is not in it")
+        }
         var scanner = PDFScanner(bytes, isWhole: true)
         scanner.index = offset
         do throws(PDFScanFailure) {

@@ -18,7 +18,9 @@ package struct PDFFieldSignature: Sendable {
     /// The value of `/Contents` without the zeros behind it.
     package let contents: [UInt8]
     /// The revisions that came after it; `nil` where the ranges are not accepted.
-    package let later: PDFLaterRevisions?
+    package fileprivate(set) var later: PDFLaterRevisions?
+    /// The object that has it.
+    fileprivate let object: PDFReference
 
     /// Whether it is a time stamp of the document (EN 319 142-1, 5.4.3).
     package var isTimeStamp: Bool { subFilter == "ETSI.RFC3161" }
@@ -31,7 +33,8 @@ package struct PDFFieldSignature: Sendable {
 /// Found through the form's fields, as readers of PDF find them. The ranges of a signature must be the file from its start with one gap, and
 /// the gap the value of `/Contents` of the same dictionary: else the shown document could differ from the signed one.
 package struct PDFSignatures: Sendable {
-    package let signatures: [PDFFieldSignature]
+    package private(set) var signatures: [PDFFieldSignature]
+    private let source: PDFSource
     /// The size of the file.
     package let size: Int
     /// Whether the document has scripts (`/JavaScript` in its names, or an action when it opens).
@@ -55,12 +58,35 @@ package struct PDFSignatures: Sendable {
             found.append(try Self.signature(of: name, value, source, &reader))
         }
         signatures = found.sorted { $0.end < $1.end }
-        size = source.count
+        (size, self.source) = (source.count, source)
         hasScripts = try Self.hasScripts(catalog, &reader)
+        var later: [Int: PDFLaterRevisions] = [:]
+        let ends = Set(found.map(\.end)).subtracting([0]).sorted(by: >)
+        var (sum, next) = (PDFLaterRevisions(), size)
+        for end in ends {
+            sum.add(try step(from: end, to: next))
+            (later[end], next) = (sum, end)
+        }
+        for index in signatures.indices { signatures[index].later = later[signatures[index].end] }
     }
 
-    /// Each is compared with the whole document.
-    private static let maximumCount = 256
+    /// Compares the document with an earlier revision, by those of its signatures. As
+    /// ``PDFFieldSignature/later`` for any end.
+    package func later(after end: Int) throws(ProviderError) -> PDFLaterRevisions {
+        guard let next = signatures.first(where: { $0.end > end }) else { return try step(from: end, to: size) }
+        var sum = next.later ?? PDFLaterRevisions()
+        sum.add(try step(from: end, to: next.end))
+        return sum
+    }
+
+    private func step(from end: Int, to next: Int) throws(ProviderError) -> PDFLaterRevisions {
+        let new = signatures.filter { $0.problem == nil && $0.end > end && $0.end <= next }
+        return try PDFLaterRevisions(
+            after: end, of: source.prefix(next), signatures: Set(new.map(\.object)))
+    }
+
+    /// Each is compared with the one before it.
+    private static let maximumCount = 128
 
     private static func hasScripts(_ catalog: PDFPlace, _ reader: inout PDFReader) throws(ProviderError) -> Bool {
         if let names = try reader.entry("Names", of: catalog, as: .dictionary)?.place,
@@ -110,10 +136,7 @@ package struct PDFSignatures: Sendable {
         return PDFFieldSignature(
             field: field, subFilter: subFilter, name: try text("Name"), reason: try text("Reason"),
             location: try text("Location"), claimedTime: try text("M"), ranges: ranges, problem: problem,
-            contents: Array(bytes.prefix(size ?? 0)),
-            later: try ranges.last.map { (last) throws(ProviderError) in
-                try PDFLaterRevisions(after: last.upperBound, of: source)
-            })
+            contents: Array(bytes.prefix(size ?? 0)), later: nil, object: value.object.reference)
     }
 
     private static func problem(of range: [Int], _ size: Int) -> String? {

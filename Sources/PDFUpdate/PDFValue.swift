@@ -27,6 +27,8 @@ struct PDFObject: Sendable {
     var value: PDFValue
     /// The start of its stream in the file, if it has one.
     var stream: Int?
+    /// Behind `endobj`, or behind `stream`; 0 in an object stream.
+    var end = 0
 }
 
 /// A value in its object.

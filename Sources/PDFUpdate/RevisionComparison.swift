@@ -24,21 +24,28 @@ struct RevisionComparison {
     }
 
     private struct Visited: Hashable {
-        var old, new: PDFReference
-        var change: Change?
+        var old: PDFReference
+        var role: Role
     }
 
     private var old: PDFReader
     private var new: PDFReader
+    /// The signatures that came later.
+    private let signatures: Set<PDFReference>
     private(set) var change = Change.nothing
     private(set) var reason: String?
     private var structure: [Pair] = []
     private var content: [Pair] = []
-    private var visited: Set<Visited> = []
-    /// The widgets of signature fields that came later.
+    /// The new object of each old one, by its role.
+    private var visited: [Visited: PDFReference] = [:]
+    /// The pages and fields, which other objects refer to.
+    private var compared: Set<PDFReference> = []
+    /// The widgets of the signatures.
     private var newWidgets: Set<PDFReference> = []
 
-    init(_ old: PDFReader, _ new: PDFReader) { (self.old, self.new) = (old, new) }
+    init(_ old: PDFReader, _ new: PDFReader, signatures: Set<PDFReference>) {
+        (self.old, self.new, self.signatures) = (old, new, signatures)
+    }
 
     mutating func run() throws(ProviderError) {
         let (before, after) = (try old.catalog(), try new.catalog())
@@ -51,8 +58,12 @@ struct RevisionComparison {
             switch key {
             case "AcroForm": structure.append(Pair(old: old, new: new, role: .form, key: key))
             case "Pages": pages = Pair(old: old, new: new, role: .pages, key: key)
-            // Not shown. A page that has something of it as its content is compared on its own.
-            case "DSS", "Extensions", "Metadata", "Version": break
+            // Not shown, and readable. A page that has something of it as its content is compared on its own.
+            case "DSS", "Extensions", "Metadata":
+                if let new, try resolve(new, &self.new) == nil { note(.other, "/\(key)", after) }
+            case "Version":
+                if case .name(let version)? = new?.value.content, ["1.7", "2.0"].contains(version) { break }
+                rest.append(Pair(old: old, new: new, role: .content(.other), key: key))
             default: rest.append(Pair(old: old, new: new, role: .content(.other), key: key))
             }
         }
@@ -72,37 +83,32 @@ struct RevisionComparison {
     }
 
     private mutating func note(_ change: Change, _ text: @autoclosure () -> String, _ place: PDFPlace?) {
-        if change == .other, reason == nil {
-            reason = text() + (place.map { " of object \($0.object.reference)" } ?? "") + " was changed"
-        }
-        self.change = max(self.change, change)
+        guard change > self.change else { return }
+        reason = text() + (place.map { " of object \($0.object.reference)" } ?? "") + " was changed"
+        self.change = change
     }
 
     // Values
 
     private mutating func compare(_ pair: Pair) throws(ProviderError) {
         let change: Change = if case .content(let change) = pair.role { change } else { .other }
-        let references = (Self.reference(pair.old), Self.reference(pair.new))
-        var isSame = false
-        if let one = references.0, let other = references.1 {
-            let isContent = if case .content = pair.role { true } else { false }
-            // An object that has been compared as a field or page is not compared as something else.
-            if isContent, visited.contains(Visited(old: one, new: other, change: nil)) { return }
-            guard visited.insert(Visited(old: one, new: other, change: isContent ? change : nil)).inserted else {
+        if let one = Self.reference(pair.old), let other = Self.reference(pair.new) {
+            // Objects refer back to their page or field.
+            if case .content = pair.role, one == other, compared.contains(one), Self.backwards.contains(pair.key) {
                 return
             }
-            if one == other { isSame = try hasSameEntry(one) }
+            let known = visited.updateValue(other, forKey: Visited(old: one, role: pair.role))
+            // Each old object is one new one: else there would be a pair for each two.
+            if let known { return known == other ? () : note(change, "/\(pair.key)", pair.new) }
         }
+        let before = try pair.old.flatMap { (place) throws(ProviderError) in try resolve(place, &old) }
         guard let after = try pair.new.flatMap({ (place) throws(ProviderError) in try resolve(place, &new) }) else {
-            let before = try pair.old.flatMap { (place) throws(ProviderError) in try resolve(place, &old) }
             if before != nil { note(change, "/\(pair.key)", pair.new ?? before) }
             return
         }
-        let resolved =
-            try isSame ? after : pair.old.flatMap { (place) throws(ProviderError) in try resolve(place, &old) }
-        if case .form = pair.role { return try compareForm(resolved, after) }
-        guard let before = resolved else { return note(change, "/\(pair.key)", after) }
-        if !isSame, before.object.stream != nil || after.object.stream != nil,
+        if case .form = pair.role { return try compareForm(before, after) }
+        guard let before else { return note(change, "/\(pair.key)", after) }
+        if before.object.stream != nil || after.object.stream != nil,
             before.value.range == before.object.value.range, after.value.range == after.object.value.range,
             try !hasSameStream(before.object, after.object)
         {
@@ -117,14 +123,21 @@ struct RevisionComparison {
                 push(PDFPlace(before.object, one), PDFPlace(after.object, other), role, pair.key)
             }
         case (.dictionary, .dictionary, .field(let type, let isChanged)):
+            if let reference = Self.reference(pair.new), after.object.stream == nil { compared.insert(reference) }
             try compareField(before, after, type, isChanged)
-        case (.dictionary, .dictionary, .pages): try comparePage(before, after)
+        case (.dictionary, .dictionary, .pages):
+            if let reference = Self.reference(pair.new), after.object.stream == nil { compared.insert(reference) }
+            comparePage(before, after)
         case (.dictionary, .dictionary, let role):
             for (key, one, other) in entries(before, after) { push(one, other, role, key) }
-        default:
-            guard isSame || Self.isEqual(before, after) else { return note(change, "/\(pair.key)", after) }
+        default: if !Self.isEqual(before, after) { note(change, "/\(pair.key)", after) }
         }
     }
+
+    /// The keys of references to pages and fields, beside the trees of these.
+    private static let backwards: Set = [
+        "Parent", "P", "Pg", "Obj", "D", "Dest", "Dests", "Names", "OpenAction", "Annots", "CO",
+    ]
 
     private mutating func push(_ old: PDFPlace?, _ new: PDFPlace?, _ role: Role, _ key: String) {
         let pair = Pair(old: old, new: new, role: role, key: key)
@@ -137,17 +150,22 @@ struct RevisionComparison {
     ) -> [(key: String, old: PDFPlace?, new: PDFPlace?)] {
         let (before, after) = (Self.entries(of: old), Self.entries(of: new))
         return Set(before.keys).union(after.keys).sorted().map { key in
-            (key, before[key].map { PDFPlace(old.object, $0) }, after[key].map { PDFPlace(new.object, $0) })
+            (
+                String(key.prefix { $0 != " " }), before[key].map { PDFPlace(old.object, $0) },
+                after[key].map { PDFPlace(new.object, $0) }
+            )
         }
     }
 
     private static func entries(of place: PDFPlace) -> [String: PDFValue] {
         guard case .dictionary(let list) = place.value.content else { return [:] }
         var entries: [String: PDFValue] = [:]
-        for (index, (name, value)) in list.enumerated() {
+        for (name, value) in list {
             if case .null = value.content { continue }
             // Readers take the first or the last of two values: both count.
-            if entries[name] == nil { entries[name] = value } else { entries["\(name) \(index)"] = value }
+            var key = name
+            while entries[key] != nil { key += " " }
+            entries[key] = value
         }
         return entries
     }
@@ -160,23 +178,11 @@ struct RevisionComparison {
         try reader.resolve(place.value, in: place.object)
     }
 
-    /// Whether an object stands at the same place in both revisions.
-    private mutating func hasSameEntry(_ reference: PDFReference) throws(ProviderError) -> Bool {
-        switch (try old.entry(of: reference.number), try new.entry(of: reference.number)) {
-        case (.offset(let one, let generation), .offset(let other, let otherGeneration)):
-            return one == other && generation == otherGeneration
-        case (.inStream(let one), .inStream(let other)):
-            guard one == other, case .offset(let place, _)? = try old.entry(of: one),
-                case .offset(let otherPlace, _)? = try new.entry(of: one)
-            else { return false }
-            return place == otherPlace
-        default: return false
-        }
-    }
-
     private mutating func hasSameStream(_ one: PDFObject, _ other: PDFObject) throws(ProviderError) -> Bool {
         guard one.stream != nil, other.stream != nil else { return false }
+        // In the earlier revision it must end before that does.
         let (range, other) = (try old.streamRange(of: one), try new.streamRange(of: other))
+        if range == other { return true }
         guard range.count == other.count else { return false }
         for start in stride(from: 0, to: range.count, by: 1 << 20) {
             let size = min(1 << 20, range.count - start)
@@ -199,14 +205,14 @@ struct RevisionComparison {
         }
     }
 
-    /// Whether an entry differs, without a look below references to objects that are where they were.
+    /// Whether an entry differs, without a look into objects of the same place.
     private mutating func differs(_ old: PDFPlace?, _ new: PDFPlace?) throws(ProviderError) -> Bool {
         guard let old, let new else { return old != nil || new != nil }
-        if let one = Self.reference(old), let other = Self.reference(new) {
-            guard one == other else { return true }
-            return try !hasSameEntry(one)
+        guard let one = Self.reference(old), let other = Self.reference(new) else { return !Self.isEqual(old, new) }
+        guard one == other, let before = try resolve(old, &self.old), let after = try resolve(new, &self.new) else {
+            return true
         }
-        return !Self.isEqual(old, new)
+        return !before.bytes.elementsEqual(after.bytes)
     }
 
     // The form
@@ -217,13 +223,23 @@ struct RevisionComparison {
             switch key {
             case "Fields":
                 // A form that came later has fields that came later.
-                let empty = PDFPlace(new.object, PDFValue(content: .array([]), range: new.value.range))
-                push(one ?? empty, other, .fields, key)
-            case "SigFlags": break
-            case "DR", "DA", "NeedAppearances": push(one, other, .content(.formValues), key)
+                push(one ?? Self.emptyList(new), other, .fields, key)
+            case "SigFlags":
+                if case .integer? = other?.value.content { break }
+                note(.other, "/\(key)", new)
+            // Without them before, no field was shown by them.
+            case "DR" where one == nil, "DA" where one == nil: break
+            case "NeedAppearances":
+                if one == nil, case .boolean(false)? = other?.value.content { break }
+                push(one, other, .content(.formValues), key)
+            case "DR", "DA": push(one, other, .content(.formValues), key)
             default: push(one, other, .content(.other), key)
             }
         }
+    }
+
+    private static func emptyList(_ place: PDFPlace) -> PDFPlace {
+        PDFPlace(place.object, PDFValue(content: .array([]), range: place.value.range))
     }
 
     /// Compares lists at whose end an update for a signature puts its field or widget.
@@ -245,20 +261,57 @@ struct RevisionComparison {
         }
     }
 
-    /// Whether a field that came later is one of a signature, which may be empty if nothing of it is seen.
+    /// The entries of a field of a signature, and of its widget.
+    private static let fieldKeys: Set = [
+        "Type", "Subtype", "FT", "T", "TU", "V", "Rect", "F", "P", "AP", "Ff", "Lock", "SV", "Parent", "Kids", "DA",
+        "M",
+        "NM", "MK",
+    ]
+
+    /// Whether a field that came later is that of a signature that did, which signs the bytes in front of it.
     private mutating func takeNewField(_ place: PDFPlace) throws(ProviderError) -> Bool {
         guard let reference = Self.reference(place), let field = try resolve(place, &new),
-            case .dictionary = field.value.content, try new.entry("FT", of: field, as: .name)?.value == "Sig"
+            case .dictionary = field.value.content, try new.entry("FT", of: field, as: .name)?.value == "Sig",
+            try isSignature(PDFReader.directEntry("V", of: field), of: field)
         else { return false }
-        let kids = try new.entry("Kids", of: field, as: .array)?.value ?? []
-        let isEmpty = try new.entry("V", of: field, as: .dictionary) == nil
-        if isEmpty {
-            let appearance = try PDFReader.directEntry("AP", of: field)
-            guard kids.isEmpty, appearance == nil else { return false }
+        var widgets = [(reference, field)]
+        if let kids = try new.entry("Kids", of: field, as: .array) {
+            for kid in kids.value {
+                guard case .reference(let widget) = kid.content,
+                    let kid = try resolve(PDFPlace(kids.place.object, kid), &new)
+                else { return false }
+                widgets.append((widget, kid))
+            }
         }
-        newWidgets.insert(reference)
-        for kid in kids { if case .reference(let widget) = kid.content { newWidgets.insert(widget) } }
+        for (reference, widget) in widgets {
+            guard case .dictionary(let entries) = widget.value.content,
+                entries.allSatisfy({ Self.fieldKeys.contains($0.name) }),
+                try new.entry("Subtype", of: widget, as: .name)?.value ?? "Widget" == "Widget"
+            else { return false }
+            // A viewer makes an appearance of /MK where there is none.
+            let names = Set(entries.map(\.name))
+            guard names.contains("AP") || !names.contains("MK") else { return false }
+            newWidgets.insert(reference)
+            try noteAppearance(of: widget)
+        }
         return true
+    }
+
+    private func isSignature(_ value: PDFValue?, of field: PDFPlace) -> Bool {
+        switch value?.content {
+        case .reference(let reference): signatures.contains(reference)
+        case .dictionary: signatures.contains(field.object.reference)
+        default: false
+        }
+    }
+
+    /// A later signature that is seen is said: it may cover signed content.
+    private mutating func noteAppearance(of widget: PDFPlace) throws(ProviderError) {
+        guard reason == nil, try PDFReader.directEntry("AP", of: widget) != nil,
+            let rectangle = try new.entry("Rect", of: widget, as: .array)?.value,
+            rectangle.contains(where: { if case .integer(0) = $0.content { false } else { true } })
+        else { return }
+        reason = "a signature that came later is seen on a page"
     }
 
     private mutating func compareField(
@@ -273,14 +326,16 @@ struct RevisionComparison {
         var isChanged = isInherited
         if isSignature {
             // An empty field that was signed.
-            isChanged = isChanged || (entry("V").old == nil && entry("V").new != nil)
+            let value = entry("V")
+            isChanged = isChanged || (value.old == nil && self.isSignature(value.new?.value, of: new))
+            if isChanged { try noteAppearance(of: new) }
         } else {
             for key in ["V", "AS", "I"] where !isChanged { isChanged = try differs(entry(key).old, entry(key).new) }
         }
         for (key, one, other) in entries {
             switch key {
             case "Kids": push(one, other, .field(type: type, isChanged: isChanged), key)
-            case "V" where isSignature && one == nil: break
+            case "V" where isSignature && one == nil && isChanged: break
             case "AP", "AS", "F", "M":
                 if isSignature && isChanged { break }
                 let isValue = !isSignature && isChanged && key != "F"
@@ -293,15 +348,13 @@ struct RevisionComparison {
 
     // The pages
 
-    private mutating func comparePage(_ old: PDFPlace, _ new: PDFPlace) throws(ProviderError) {
+    private mutating func comparePage(_ old: PDFPlace, _ new: PDFPlace) {
         let entries = entries(old, new)
         let isNode = entries.contains { $0.key == "Kids" }
         for (key, one, other) in entries {
             switch key {
             case "Kids": push(one, other, .pages, key)
-            case "Annots" where !isNode:
-                let empty = PDFPlace(new.object, PDFValue(content: .array([]), range: new.value.range))
-                push(one ?? empty, other, .annotations, key)
+            case "Annots" where !isNode: push(one ?? Self.emptyList(new), other, .annotations, key)
             default: push(one, other, .content(.other), key)
             }
         }

@@ -76,7 +76,7 @@ public struct SignatureVerdict: Sendable {
         public let laterRevisions: Int
         /// The worst of their changes.
         public let change: Change
-        /// For ``Change/other``: the change that was found, as a clause for a message.
+        /// The first of the worst changes, as a clause for a message; for ``Change/signatures``, that a later one is seen on a page.
         public let reason: String?
     }
 

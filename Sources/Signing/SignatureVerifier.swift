@@ -129,14 +129,15 @@ public struct SignatureVerifier: Sendable {
             return .no("it does not begin with the original document")
         }
         let document = PDFSource(signed)
-        let new = try PDFSignatures(document).signatures.filter { $0.end > original.count }
+        let read = try PDFSignatures(document)
+        let new = read.signatures.filter { $0.end > original.count }
         guard !new.isEmpty, new.allSatisfy({ $0.ranges[0].upperBound >= original.count }) else {
             return .no("no signature was added")
         }
-        let later = try PDFLaterRevisions(after: original.count, of: document)
+        let later = try read.later(after: original.count)
         switch later.change {
         case .nothing, .signatures: return .yes
-        case .formValues: return .no("values of form fields were changed")
+        case .formValues: return .no("values of form fields were changed (\(later.reason ?? ""))")
         case .other: return .no(later.reason ?? "it was changed")
         }
     }
@@ -220,7 +221,7 @@ public struct SignatureVerifier: Sendable {
         if let algorithm = message.digestAlgorithm {
             let digest = try await executor.run { () throws(ProviderError) in try content.digest(by: algorithm) }
             evidence.isUnaltered =
-                !message.isOfData
+                !message.isOfData || !message.isContentTypeSigned
                 ? .unknown("the content is of another type than data")
                 : message.messageDigest == digest ? .yes : .no("their digest is another than the one that was signed")
         } else {

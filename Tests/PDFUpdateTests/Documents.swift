@@ -32,7 +32,8 @@ enum Documents {
         /// A table; `hidden` objects are free in it.
         mutating func writeTable(_ trailer: String, hidden: [Int] = [], isUpdate: Bool = false) {
             let start = bytes.count
-            let size = (Array(offsets.keys) + hidden).reduce(0, max) + 1
+            // An update's is above the numbers of the document, too.
+            let size = max((Array(offsets.keys) + hidden).reduce(0, max) + 1, isUpdate ? 64 : 0)
             write("xref\n")
             if !isUpdate { write("0 1\n0000000000 65535 f \n") }
             for (number, offset) in offsets.sorted(by: { $0.key < $1.key }) where !hidden.contains(number) {

@@ -37,6 +37,13 @@ package final class CMSSignedMessage {
     /// Whether the content is data (`id-data`), and not another structure, such as that of a time stamp.
     package var isOfData: Bool { OBJ_obj2nid(CMS_get0_eContentType(message.pointer)) == NID_pkcs7_data }
 
+    /// Whether the signed attributes name this type of content (RFC 5652, section 11.1): else the bytes were signed as something else.
+    package var isContentTypeSigned: Bool {
+        OpenSSLError.clear()
+        let named = CMS_signed_get0_data_by_OBJ(signer, OBJ_nid2obj(NID_pkcs9_contentType), -3, V_ASN1_OBJECT)
+        return named.map { OBJ_cmp(OpaquePointer($0), CMS_get0_eContentType(message.pointer)) == 0 } ?? false
+    }
+
     /// Whether it is a time-stamp token (RFC 3161, section 2.4.2).
     package var isTimeStamp: Bool { OBJ_obj2nid(CMS_get0_eContentType(message.pointer)) == NID_id_smime_ct_TSTInfo }
 

@@ -221,8 +221,8 @@ extension SignatureVerdict.Coverage {
         let later = "\(laterRevisions) \(laterRevisions == 1 ? "revision" : "revisions") came later"
         let what =
             switch change {
-            case .signatures: "signatures and validation data only"
-            case .formValues: "values of form fields were changed"
+            case .signatures: "signatures and validation data only" + (reason.map { "; \($0)" } ?? "")
+            case .formValues: "values of form fields were changed: \((reason ?? "").withVisibleControls)"
             default: "something else was changed: \((reason ?? "").withVisibleControls)"
             }
         return "the first \(signedBytes) of \(size) bytes; \(later): \(what)"
