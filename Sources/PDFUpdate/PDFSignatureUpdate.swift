@@ -16,15 +16,20 @@ package struct PDFSignatureUpdate: Sendable {
     /// Writes the update.
     ///
     /// - Parameters:
+    ///   - signer: The name of the signer.
     ///   - date: The time of signing.
     ///   - room: The length of the longest signature, in bytes.
     /// - Throws: `documentNotSignable` when the result has too many bytes.
-    package init(of document: SignableDocument, date: Date, room: Int) throws(ProviderError) {
+    package init(
+        of document: SignableDocument, by signer: String, date: Date, room: Int
+    ) throws(ProviderError) {
+        let time = Self.fields(of: date)
         var writer = Writer(document)
         let number = document.nextNumber
         writer.begin(PDFReference(number: number, generation: 0))
-        writer.write("<< /Type /Sig /Filter /Adobe.PPKLite /SubFilter /ETSI.CAdES.detached /M (\(Self.text(of: date)))")
-        for (name, value) in [("Reason", document.request.reason), ("Location", document.request.location)] {
+        writer.write("<< /Type /Sig /Filter /Adobe.PPKLite /SubFilter /ETSI.CAdES.detached /M (D:\(time.joined())Z)")
+        let reason = document.request.reason
+        for (name, value) in [("Name", signer), ("Reason", reason), ("Location", document.request.location)] {
             if let value { writer.write(" /\(name) " + Self.string(value)) }
         }
         writer.write(" /ByteRange [")
@@ -37,10 +42,24 @@ package struct PDFSignatureUpdate: Sendable {
         writer.end()
         if let field = document.newField {
             writer.begin(PDFReference(number: number + 1, generation: 0))
-            // Printed and locked, as PDF/A wants; of no size, and so invisible.
+            // Printed and locked, as PDF/A wants; without a place of no size, and so invisible.
             writer.write(
                 "<< /Type /Annot /Subtype /Widget /FT /Sig /T \(Self.string(field.name)) /V \(number) 0 R"
-                    + " /Rect [0 0 0 0] /F 132 /P \(field.page) R >>")
+                    + " /Rect [\(field.box?.corners ?? "0 0 0 0")] /F 132 /P \(field.page) R")
+            if field.box != nil { writer.write(" /AP << /N \(number + 2) 0 R >>") }
+            writer.write(" >>")
+            writer.end()
+        }
+        if let last = document.appearances.last {
+            let font = PDFReference(number: last.number + 1, generation: 0)
+            let texts = [signer, "\(time[..<3].joined(separator: "-")) \(time[3...].joined(separator: ":")) +00:00"]
+            for (number, box) in document.appearances {
+                writer.begin(PDFReference(number: number, generation: 0))
+                writer.write(SignatureAppearance(texts + (reason.map { [$0] } ?? []), in: box).object(font: font))
+                writer.end()
+            }
+            writer.begin(font)
+            writer.write("<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>")
             writer.end()
         }
         for change in document.changes {
@@ -83,12 +102,12 @@ package struct PDFSignatureUpdate: Sendable {
         return result
     }
 
-    /// A date in UTC (ISO 32000-2, 7.9.4).
-    private static func text(of date: Date) -> String {
+    /// A date in UTC: year, month, day, hour, minute, second, each with all its digits.
+    private static func fields(of date: Date) -> [String] {
         var (seconds, parts) = (time_t(date.timeIntervalSince1970), tm())
         gmtime_r(&seconds, &parts)
         let fields = [parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec]
-        return "D:\(parts.tm_year + 1900)" + fields.map { ($0 < 10 ? "0" : "") + "\($0)" }.joined() + "Z"
+        return ["\(parts.tm_year + 1900)"] + fields.map { ($0 < 10 ? "0" : "") + "\($0)" }
     }
 
     /// A text string: as it is, or as UTF-16 in hexadecimal.

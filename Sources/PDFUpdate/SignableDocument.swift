@@ -4,19 +4,25 @@ package import CertificateProviding
 package struct PDFSignatureRequest: Sendable {
     /// The full name of an existing empty signature field; `nil` for a new field.
     package var field: String?
+    /// The place of a new field as it is shown, from the lower left corner of the page, whose number is from 1; `nil` for an invisible field.
+    package var place: (page: Int, rectangle: PDFRectangle)?
     package var reason: String?
     package var location: String?
     /// Whether it will have a time stamp; a field may require one.
     package var hasTimeStamp: Bool
 
-    package init(field: String? = nil, reason: String? = nil, location: String? = nil, hasTimeStamp: Bool = false) {
+    package init(
+        field: String? = nil, place: (page: Int, rectangle: PDFRectangle)? = nil, reason: String? = nil,
+        location: String? = nil, hasTimeStamp: Bool = false
+    ) {
+        self.place = place
         (self.field, self.reason, self.location, self.hasTimeStamp) = (field, reason, location, hasTimeStamp)
     }
 }
 
 /// A PDF that can get a signature (ISO 32000-2, EN 319 142-1), and what the update for that will change.
 ///
-/// Read are the cross-reference sections, the catalog, the pages down to the first, the form, and what changes. Each changed
+/// Read are the cross-reference sections, the catalog, the pages down to that of the field, the form, and what changes. Each changed
 /// object is its old bytes with one entry changed.
 package struct SignableDocument: Sendable {
     /// The last byte has an offset of ten digits.
@@ -35,8 +41,10 @@ package struct SignableDocument: Sendable {
     let nextNumber: Int
     /// Numbers below it without an entry, which get free ones.
     let gaps: [Range<Int>]
-    /// The name of a new field, and the page that it is on; `nil` for an existing field.
-    let newField: (name: String, page: PDFReference)?
+    /// The name of a new field, the page that it is on, and its place if it is visible; `nil` for an existing field.
+    let newField: (name: String, page: PDFReference, box: SignatureBox?)?
+    /// The appearances, each with the number of its object. The next number is that of the font.
+    let appearances: [(number: Int, box: SignatureBox)]
     /// The changed objects.
     let changes: [(reference: PDFReference, bytes: [UInt8])]
     /// How many pages the document says that it has (`/Count`); `nil` if it does not say so in a usual way. Nothing counts them.
@@ -47,6 +55,7 @@ package struct SignableDocument: Sendable {
     /// - Throws: `documentNotSignable` with the reason; `malformedData` for what another reader would have to repair.
     package init(_ source: PDFSource, _ request: PDFSignatureRequest) throws(ProviderError) {
         guard source.count <= Self.maximumSize else { throw Self.tooLarge }
+        try Self.check(request)
         var reader = try PDFReader(source)
         (size, self.request) = (source.count, request)
         lastSection = try reader.startOfSections()
@@ -90,12 +99,26 @@ package struct SignableDocument: Sendable {
             }
             try splices.set("V", to: signature, of: field)
             newField = nil
+            let widgets = try reader.visibleWidgets(of: field, hasKids: !fields.isSigned, catalog)
+            appearances = try widgets.enumerated().map { (index, one) throws(ProviderError) in
+                let number = numbers.next + 1 + index
+                try splices.set("AP", to: Array("<< /N \(number) 0 R >>".utf8), of: one.widget)
+                // Without flags it would not be printed.
+                if try PDFReader.directEntry("F", of: one.widget) == nil {
+                    try splices.set("F", to: Array("132".utf8), of: one.widget)
+                }
+                return (number, one.box)
+            }
         } else {
-            let page = try reader.firstPage(of: catalog)
+            let page = try PageTree.page(request.place?.page ?? 1, of: catalog, &reader)
+            let box = try request.place.map { (place) throws(ProviderError) in
+                try SignatureBox(place.rectangle, on: page, &reader)
+            }
             let field = Self.bytes(of: PDFReference(number: numbers.next + 1, generation: 0))
-            try splices.append(field, to: "Annots", of: PDFPlace(page), &reader)
+            try splices.append(field, to: "Annots", of: PDFPlace(page.object), &reader)
             if let form { try splices.append(field, to: "Fields", of: form, &reader) }
-            newField = (fields.freeName(), page.reference)
+            newField = (fields.freeName(), page.object.reference, box)
+            appearances = box.map { [(numbers.next + 2, $0)] } ?? []
             if form == nil {
                 try splices.set(
                     "AcroForm", to: Array("<< /Fields [".utf8) + field + Array("] /SigFlags 3 >>".utf8), of: catalog)
@@ -106,6 +129,23 @@ package struct SignableDocument: Sendable {
         }
         changes = splices.changedObjects
         claimedPages = try? reader.claimedPages(of: catalog)
+    }
+
+    private static func check(_ request: PDFSignatureRequest) throws(ProviderError) {
+        guard let place = request.place else { return }
+        guard request.field == nil else {
+            throw ProviderError(
+                .configurationInvalid,
+                "A visible signature has a field that exists, or a place for a new one. Name one of the two.")
+        }
+        let box = SignatureBox(place.rectangle, turns: 0)
+        guard box.isLargeEnough else {
+            throw ProviderError(
+                .configurationInvalid,
+                "The rectangle of the visible signature is too small to be read. It must be at least "
+                    + "\(SignatureBox.minimum.width.pdfText) points wide and \(SignatureBox.minimum.height.pdfText) high."
+            )
+        }
     }
 
     static var tooLarge: ProviderError {
@@ -214,37 +254,5 @@ extension PDFReader {
             count > 0
         else { return nil }
         return count
-    }
-
-    /// The first page, depth first.
-    mutating func firstPage(of catalog: PDFPlace) throws(ProviderError) -> PDFObject {
-        guard let root = try PDFReader.directEntry("Pages", of: catalog) else {
-            throw Self.damaged(catalog.object, "the catalog has no /Pages")
-        }
-        var (waiting, seen): ([(PDFValue, PDFObject)], Set<PDFReference>) = ([(root, catalog.object)], [])
-        while let (value, holder) = waiting.popLast() {
-            guard case .reference(let reference) = value.content else {
-                throw Self.damaged(holder, "a page is not an object of its own")
-            }
-            guard seen.insert(reference).inserted else { throw Self.damaged(holder, "the page tree has a loop") }
-            guard let node = try object(reference) else {
-                throw Self.damaged(holder, "the page \(reference) is missing")
-            }
-            if let kids = try entry("Kids", of: PDFPlace(node), as: .array) {
-                waiting += kids.value.reversed().map { ($0, kids.place.object) }
-                guard waiting.count <= FormFields.maximumCount else {
-                    throw Self.damaged(node, "it has too many pages")
-                }
-                continue
-            }
-            // Readers take a node without a type for a page. Of another type, some repair it.
-            guard seen.count > 1, try entry("Type", of: PDFPlace(node), as: .name)?.value ?? "Page" == "Page" else {
-                throw Self.damaged(node, "a node of the page tree has no /Kids, and is not a page")
-            }
-            return node
-        }
-        throw ProviderError(
-            .documentNotSignable,
-            "The PDF has no page, and a signature needs one for its field. Sign it with certprov sign cms.")
     }
 }

@@ -3,15 +3,36 @@ import PDFUpdate
 
 /// The parts of a PDF signature beside the cryptography.
 public struct PDFSignatureDetails: Sendable {
-    /// The full name of an existing empty signature field; `nil` for a new field, which is invisible.
+    /// The place of a visible signature on a page, as a reader sees the page: turned, if the document says so.
+    public struct Place: Sendable {
+        /// The number of the page, from 1.
+        public var page: Int
+        /// In points, from the left and the lower edge of the shown part of the page.
+        public var x, y: Double
+        /// In points: at least 20 wide and 8 high.
+        public var width, height: Double
+
+        /// Creates a place. A document without it is refused when it is read.
+        public init(page: Int, x: Double, y: Double, width: Double, height: Double) {
+            (self.page, self.x, self.y, self.width, self.height) = (page, x, y, width, height)
+        }
+    }
+
+    /// The full name of an existing empty signature field; `nil` for a new field. One that has a rectangle on a page shows the name
+    /// of the signer, the time and the reason there.
     public var field: String?
+    /// The place where a new field shows them; `nil` for an invisible one. An existing field has its own place.
+    public var visible: Place?
     /// Why the person signs, for readers to show.
     public var reason: String?
     /// The place of the signature, for readers to show.
     public var location: String?
 
-    /// Creates details; by default a new field and no texts.
-    public init(field: String? = nil, reason: String? = nil, location: String? = nil) {
+    /// Creates details; by default a new field, which is invisible, and no texts.
+    public init(
+        field: String? = nil, visible: Place? = nil, reason: String? = nil, location: String? = nil
+    ) {
+        self.visible = visible
         (self.field, self.reason, self.location) = (field, reason, location)
     }
 }
@@ -32,14 +53,19 @@ public struct PDFToSign: Sendable {
     ///   - details: Of the signature.
     ///   - hasTimeStamp: Whether it will have a time stamp; a field of the document may require one.
     ///   - directory: For the temporary file.
-    /// - Throws: `documentNotSignable` with the reason; `malformedData` for a document that other programs would have to repair;
+    /// - Throws: `documentNotSignable` with the reason, also for a page or rectangle that is not there; `configurationInvalid` for a
+    ///   rectangle that is too small, or beside a field; `malformedData` for a document that other programs would have to repair;
     ///   `storeReadFailed` and `storeWriteFailed`.
     public init(
         _ content: SigningContent, _ details: PDFSignatureDetails = .init(), hasTimeStamp: Bool,
         directory: String = "/tmp"
     ) throws(ProviderError) {
+        let place = details.visible.map {
+            (page: $0.page, rectangle: PDFRectangle(x: $0.x, y: $0.y, width: $0.width, height: $0.height))
+        }
         let request = PDFSignatureRequest(
-            field: details.field, reason: details.reason, location: details.location, hasTimeStamp: hasTimeStamp)
+            field: details.field, place: place, reason: details.reason, location: details.location,
+            hasTimeStamp: hasTimeStamp)
         if let bytes = content.memory {
             (memory, spool) = (content, nil)
             document = try SignableDocument(PDFSource(bytes), request)

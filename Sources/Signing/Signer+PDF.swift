@@ -45,14 +45,22 @@ extension Signer {
         // Readers take the time from /M (EN 319 142-1, 6.3).
         let attributes: [CMSSignerAttribute] = [.signingCertificate(identity.certificate)]
         let room = signer.maximumSize(attributes: attributes) + (timeStamps == nil ? 0 : Self.timeStampRoom)
-        let (algorithm, date) = (signer.digestAlgorithm, now())
+        let (algorithm, date, name) = (signer.digestAlgorithm, now(), identity.certificate.signerName)
         let (update, digest) = try await executor.run {
             () throws(ProviderError) -> (PDFSignatureUpdate, [UInt8]) in
-            let update = try PDFSignatureUpdate(of: pdf.document, date: date, room: room)
+            let update = try PDFSignatureUpdate(of: pdf.document, by: name, date: date, room: room)
             let rest = update.bytes[..<update.contents.lowerBound] + update.bytes[update.contents.upperBound...]
             return (update, try pdf.content.digest(by: algorithm, rest: Array(rest)))
         }
         return try update.filled(
             with: try await signature(by: signer, ofDigest: digest, attributes: attributes).derRepresentation())
+    }
+}
+
+extension X509Certificate {
+    /// The name that readers show: the common name, or all of the subject where there is none or several.
+    fileprivate var signerName: String {
+        let names = commonNames.filter { !$0.isEmpty }
+        return names.count == 1 ? names[0] : displayName
     }
 }

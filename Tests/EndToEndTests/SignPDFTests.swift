@@ -59,6 +59,27 @@ import Testing
         try expectValid("piped.pdf", from: "contract.pdf")
     }
 
+    @Test("A visible signature is drawn on the page that is named, and a place that is not there is refused")
+    func visible() throws {
+        let path = sandbox.path
+        try sandbox.write(TestPDF.bytes, to: "page.pdf")
+        try sign(path + "/page.pdf", "--out", path + "/v.pdf", "--visible", "1:0,0,80,40.5", "--reason", "Agreed")
+            .expect()
+        try expectValid("v.pdf", from: "page.pdf")
+        try sandbox.shell("pdftotext \"$1/v.pdf\" -", path).expect(stdout: "+00:00\nAgreed")
+        let refusals: [(String, Int32, String)] = [
+            ("1:0,0,50", 64, "is not PAGE:X,Y,W,H"), ("0:0,0,50,50", 64, "is not PAGE:X,Y,W,H"),
+            ("1:0,0,x,50", 64, "is not PAGE:X,Y,W,H"), ("2:0,0,50,50", 65, "has no page 2"),
+            ("1:0,0,900,50", 65, "outside of page 1"), ("1:0,0,5,5", 78, "too small"),
+        ]
+        for (place, status, says) in refusals {
+            try sign(path + "/page.pdf", "--out", path + "/out.pdf", "--visible", place).expect(status, stderr: says)
+        }
+        try sign(path + "/page.pdf", "--out", path + "/out.pdf", "--visible", "1:0,0,50,50", "--field", "a")
+            .expect(64, stderr: "Give one of the two")
+        #expect(!exists("out.pdf"))
+    }
+
     @Test("Each of several documents takes one descriptor")
     func manyDocuments() throws {
         try sandbox.shell(

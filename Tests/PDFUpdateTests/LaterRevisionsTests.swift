@@ -202,7 +202,7 @@ import Testing
             var file = document
             for _ in 0..<3 {
                 let update = try PDFSignatureUpdate(
-                    of: try SignableDocument(PDFSource(file), PDFSignatureRequest()),
+                    of: try SignableDocument(PDFSource(file), PDFSignatureRequest()), by: "Signer",
                     date: Date(timeIntervalSince1970: 1_795_000_000), room: 100)
                 file += try update.filled(with: [0x30, 0x03, 0x02, 0x01, 0x07])
             }
@@ -219,7 +219,7 @@ import Testing
     func ranges() throws {
         let document = Documents.table()
         let update = try PDFSignatureUpdate(
-            of: try SignableDocument(PDFSource(document), PDFSignatureRequest()),
+            of: try SignableDocument(PDFSource(document), PDFSignatureRequest()), by: "Signer",
             date: Date(timeIntervalSince1970: 1_795_000_000), room: 100)
         let file = document + (try update.filled(with: [0x30, 0x03, 0x02, 0x01, 0x07]))
         func problem(_ range: [Int], _ bytes: [UInt8] = file) throws -> String? {

@@ -18,7 +18,7 @@ import Testing
             return nil
         }
         let signable = try SignableDocument(PDFSource(document), PDFSignatureRequest())
-        let update = try PDFSignatureUpdate(of: signable, date: Date(), room: 8)
+        let update = try PDFSignatureUpdate(of: signable, by: "Signer", date: Date(), room: 8)
         let signed = document + update.bytes
         _ = try SignableDocument(PDFSource(signed), PDFSignatureRequest())
         return signed
@@ -70,12 +70,17 @@ import Testing
     func damagedDocumentsAreSignedOrRefused() throws {
         var seeds = PDFSignatureTests.documents.map(\.bytes)
         seeds.append(Documents.stream(Documents.objects(), compressed: [1, 2, 3], trailer: "/Filter /FlateDecode"))
+        seeds.append(VisibleSignatureTests.kid("10 10 190 70.5", root: "/Rotate 90 /CropBox [0 0 150 150]"))
         var mutator = Mutator(seeds: seeds, seed: 32000)
         var rounds = FuzzRounds(atLeast: 20_000)
+        let rectangle = PDFRectangle(x: 1, y: 2, width: 30, height: 40)
+        let requests = [
+            PDFSignatureRequest(), PDFSignatureRequest(field: "Author"), PDFSignatureRequest(place: (1, rectangle)),
+        ]
         while rounds.next() {
             let source = PDFSource(mutator.next())
-            guard let signable = try? SignableDocument(source, PDFSignatureRequest()) else { continue }
-            let update = try PDFSignatureUpdate(of: signable, date: Date(), room: 8)
+            guard let signable = try? SignableDocument(source, requests[source.count % 3]) else { continue }
+            let update = try PDFSignatureUpdate(of: signable, by: "Signer", date: Date(), room: 8)
             #expect(update.byteRange[2] + update.byteRange[3] == source.count + update.bytes.count)
         }
     }

@@ -155,7 +155,7 @@ import Testing
 
     private func update(of document: [UInt8]) throws -> PDFSignatureUpdate {
         try PDFSignatureUpdate(
-            of: try SignableDocument(PDFSource(document), PDFSignatureRequest()),
+            of: try SignableDocument(PDFSource(document), PDFSignatureRequest()), by: "Signer",
             date: Date(timeIntervalSince1970: 1_795_000_000),
             room: 100)
     }

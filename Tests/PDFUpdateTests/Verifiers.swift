@@ -5,8 +5,9 @@ import Testing
 
 /// The verdicts of other programs on signed documents.
 enum Verifiers {
-    private static let python = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-        .deletingLastPathComponent().appending(path: ".build/pyhanko/bin/python").path
+    private static let programs = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent().appending(path: ".build/pyhanko/bin").path
+    private static let python = programs + "/python"
 
     /// Whether pyHanko is there.
     static let hasHanko = access(python, X_OK) == 0
@@ -36,6 +37,12 @@ enum Verifiers {
         let output = try Subprocess.run([python, "-B", script, file] + paths)
         let lines = try output.split(separator: 0x0a).map { try JSONDecoder().decode(Line.self, from: Data($0)) }
         return Dictionary(lines.map { ($0.path, $0.signatures ?? []) }) { $1 }
+    }
+
+    /// Adds empty signature fields by pyHanko, each `PAGE/X1,Y1,X2,Y2/NAME`.
+    static func addFields(_ fields: [String], to path: String, as output: String) throws {
+        let options = fields.flatMap { ["--field", $0] }
+        try Subprocess.run([programs + "/pyhanko", "sign", "addfields"] + options + [path, output])
     }
 
     /// The text of pdfsig on each signature.
