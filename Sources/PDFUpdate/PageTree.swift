@@ -25,7 +25,8 @@ struct PageTree {
 
     /// The next page; `nil` behind the last one.
     mutating func next(_ reader: inout PDFReader) throws(ProviderError) -> PDFPage? {
-        while var (value, holder, inherited) = waiting.popLast() {
+        while let (value, holder, above) = waiting.popLast() {
+            var inherited = above
             guard case .reference(let reference) = value.content else {
                 throw PDFReader.damaged(holder, "a page is not an object of its own")
             }
