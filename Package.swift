@@ -330,17 +330,30 @@ let package = Package(
             dependencies: [
                 "CertificateProviding", "CertprovKit", "NamedKeys", "PDFUpdate", "Signing", "SigningRequests",
             ]),
+        // All identities of a host in one service.
+        .target(
+            name: "HostService",
+            dependencies: [
+                "CLinux", "CertificateProviding", "CertprovComposition", "CertprovKit", "HostSockets", "IdentityStore",
+                "Logon", "PluginHost", "Renewal",
+                .product(name: "CoreMetrics", package: "swift-metrics"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+            ]
+        ),
         .executableTarget(
             name: "certprov",
             dependencies: [
                 "CArguments", "CLinux", "CertificateProviderTesting", "CertificateProviding", "CertificateTLS",
-                "CertprovComposition", "HostSockets", "IdentityFiles", "IdentityStore", "Logon", "NamedKeys",
+                "CertprovComposition", "HostService", "HostSockets", "IdentityFiles", "IdentityStore", "Logon", "NamedKeys",
                 "PluginHost", "PluginProtocol", "ProviderTransport", "Signing", "SigningRequests", "Terminal",
                 "certprov-plugin-launcher",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+                .product(name: "UnixSignals", package: "swift-service-lifecycle"),
             ],
             resources: templates.map { .embedInCode("Templates/\($0)") }
         ),

@@ -18,7 +18,7 @@ package struct Composition: Sendable {
     package let registry: ProviderRegistry
     package let secrets: SecretReader
     package let executor: BlockingExecutor
-    package let logger: Logger
+    package var logger: Logger
     package let now: @Sendable () -> Date
     private let transport: Transport
     private let sleep: (@Sendable (Duration) async throws -> Void)?

@@ -3,6 +3,7 @@
 @_exported public import CertificateProviding
 @_exported public import CertificateTLS
 package import CertprovComposition
+package import CoreMetrics
 package import FoundationEssentials
 @_exported public import IdentityStore
 public import Logging
@@ -34,6 +35,11 @@ public final class CertprovLogon: Sendable {
     private var now: @Sendable () -> Date { composition.now }
     private let sleep: @Sendable (Duration) async throws -> Void
     private let looking: (@Sendable (Duration) async throws -> Void)?
+    private let metrics: any MetricsFactory
+    /// Whether other objects use the composition too: then its plugins do not end with this one.
+    private let isShared: Bool
+    private let onRead: (@Sendable (String) -> Void)?
+    private let validate: Validation
     /// How the file was when it was read for ``manager``.
     private let stamp: Mutex<FileStamp?>
 
@@ -87,7 +93,7 @@ public final class CertprovLogon: Sendable {
             secrets: SecretReader(), store: nil, vaults: nil)
     }
 
-    package init(
+    package convenience init(
         configuredBy path: String, adding providers: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = [],
         sections: [SettingsSection] = [], logger: Logger, secrets: SecretReader, store: IdentityStore?,
         now: @escaping @Sendable () -> Date = { Date() },
@@ -99,13 +105,36 @@ public final class CertprovLogon: Sendable {
         builtIns.providers += providers
         builtIns.keyStores += keyStores
         builtIns.sections += sections
-        composition = try Composition(
+        let composition = try Composition(
             builtIns, secrets: secrets, store: store, vaults: vaults, executor: .threads(), transport: transport,
             logger: logger, now: now, sleep: looking)
+        try self.init(configuredBy: path, composition, isShared: false, sleep: sleep, looking: looking)
+    }
+
+    /// Refuses a configuration that the program cannot use, before it is in force.
+    package typealias Validation = @Sendable (LogonConfiguration) throws(ProviderError) -> Void
+
+    /// Reads the property file, for one of several identities of a process.
+    ///
+    /// - Parameters:
+    ///   - composition: What the identities of the process share: plugins, threads, store, clock.
+    ///   - isShared: Whether its plugins stay when this identity ends.
+    ///   - onRead: Gets the path of each entry of the store, outside of the vault, that the providers ask for.
+    ///   - validate: Is asked about each configuration that is read, the first one and those of ``reload()``.
+    package init(
+        configuredBy path: String, _ composition: Composition, isShared: Bool = true,
+        metrics: any MetricsFactory = MetricsSystem.factory,
+        sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
+        looking: (@Sendable (Duration) async throws -> Void)? = nil, onRead: (@Sendable (String) -> Void)? = nil,
+        validate: @escaping Validation = { _ in }
+    ) throws(ProviderError) {
+        (self.composition, self.isShared, self.metrics) = (composition, isShared, metrics)
+        (self.onRead, self.validate) = (onRead, validate)
         let stamp = FileStamp(of: path)
         let configuration = try LogonConfiguration.load(path: path, registry: composition.registry)
-        for warning in configuration.warnings { logger.warning("\(warning)") }
-        current = CurrentManager(try composition.manager(configuration).manager)
+        try validate(configuration)
+        for warning in configuration.warnings { composition.logger.warning("\(warning)") }
+        current = CurrentManager(try composition.manager(configuration, onRead: onRead).manager)
         (self.path, self.sleep, self.looking) = (path, sleep, looking)
         self.stamp = Mutex(stamp)
     }
@@ -154,8 +183,8 @@ public final class CertprovLogon: Sendable {
             if let tls = state.withLock(\.tls) { return tls }
             let manager = manager
             let new = try await RotatingTLS(
-                credentials, trusting: Self.trust(of: manager), logger: logger, now: now, executor: composition.executor
-            )
+                credentials, trusting: Self.trust(of: manager), logger: logger, metrics: metrics, now: now,
+                executor: composition.executor)
             let tls = state.withLock { state in
                 // The file may have been read again since.
                 if state.tls == nil, current.manager === manager { state.tls = new }
@@ -184,7 +213,14 @@ public final class CertprovLogon: Sendable {
     private var filesWriter: FilesWriter {
         FilesWriter(
             manager: { [current] in current.manager }, secrets: composition.secrets, executor: composition.executor,
-            logger: logger, sleep: sleep)
+            logger: logger, sleep: sleep, metrics: metrics, report: { [filesFailure] error in filesFailure.withLock { $0 = error } })
+    }
+
+    private let filesFailure = BlockingMutex<ProviderError?>(nil)
+
+    /// What is wrong now: the error of the last renewal, and that of the files for other programs.
+    package var failures: [ProviderError] {
+        [state.withLock { $0.started }?.renewal.failure, filesFailure.withLock(\.self)].compactMap(\.self)
     }
 
     private struct Renewal: Service {
@@ -230,7 +266,7 @@ public final class CertprovLogon: Sendable {
             let manager = manager
             let first = try await firstCredentials(of: manager)
             let credentials = RotatingCredentials(first)
-            var environment = RenewalEnvironment(logger: logger)
+            var environment = RenewalEnvironment(metrics: metrics, logger: logger)
             environment.now = now
             if let looking { environment.look = looking }
             let started = Started(
@@ -293,7 +329,7 @@ public final class CertprovLogon: Sendable {
         }
         for manager in replaced + [manager] { await manager.shutdown() }
         // The process of a plugin's key stores is that of all who use them.
-        await composition.plugins.shutdown()
+        if !isShared { await composition.plugins.shutdown() }
     }
 }
 
@@ -367,9 +403,10 @@ extension CertprovLogon {
         let old = manager
         let read = BlockingMutex<FileStamp?>(nil)
         let new = try await old.replacement {
-            [path, registry = composition.registry, read] () throws(ProviderError) in
+            [path, registry = composition.registry, read, validate] () throws(ProviderError) in
             let before = FileStamp(of: path)
             let configuration = try LogonConfiguration.load(path: path, registry: registry)
+            try validate(configuration)
             guard before == FileStamp(of: path), expected == nil || expected == .some(before) else {
                 throw ProviderError(
                     .configurationInvalid,

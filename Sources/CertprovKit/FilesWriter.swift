@@ -12,7 +12,9 @@ struct FilesWriter {
     let executor: BlockingExecutor
     let logger: Logger
     let sleep: @Sendable (Duration) async throws -> Void
-    var metrics: any MetricsFactory = MetricsSystem.factory
+    let metrics: any MetricsFactory
+    /// Gets the error of each attempt, and `nil` after one that has succeeded.
+    let report: @Sendable (ProviderError?) -> Void
 
     /// The time after a failure until the next attempt: a program that cannot be reloaded is not notified all the time.
     static let pause = Duration.seconds(60)
@@ -40,6 +42,7 @@ struct FilesWriter {
                 }
                 if export != nil || failure != nil { record(isStale: false) }
                 failure = nil
+                report(nil)
             } catch {
                 record(isStale: true)
                 if failure != error.message {
@@ -48,6 +51,7 @@ struct FilesWriter {
                         metadata: ["code": "\(error.code)", "reason": "\(error)"])
                 }
                 failure = error.message
+                report(error)
                 retry = Task { if (try? await sleep(Self.pause)) != nil { change.yield() } }
             }
         }

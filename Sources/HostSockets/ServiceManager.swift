@@ -49,15 +49,26 @@ package enum ServiceManager {
     private static let maximum: Int32 = 64
 
     /// Tells it that the service is ready (sd_notify(3)), if it asks for that.
-    package static func reportReadiness() {
+    package static func reportReadiness() { notify("READY=1") }
+
+    /// Tells it something (sd_notify(3)), if it asks for that: lines such as `STATUS=…`.
+    package static func notify(_ lines: String...) {
         guard let path = variable("NOTIFY_SOCKET") else { return }
         let descriptor = Glibc.socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
         guard descriptor >= 0 else { return }
         defer { close(descriptor) }
-        let message = Array("READY=1".utf8)
+        let message = Array(lines.joined(separator: "\n").utf8)
         _ = UnixSocket.withAddress(path) {
             sendto(descriptor, message, message.count, Int32(MSG_NOSIGNAL), $0, $1)
         }
+    }
+
+    /// The time within which it wants `WATCHDOG=1` again (sd_watchdog_enabled(3)); `nil` if it does not watch this process.
+    package static var watchdog: Duration? {
+        guard let microseconds = variable("WATCHDOG_USEC").flatMap({ Int64($0) }), microseconds > 0,
+            variable("WATCHDOG_PID").map({ Int32($0) == getpid() }) ?? true
+        else { return nil }
+        return .microseconds(microseconds)
     }
 
     private static func variable(_ name: String) -> String? { getenv(name).map { String(cString: $0) } }

@@ -109,6 +109,20 @@ public struct LogonConfiguration: Sendable {
         return configuration
     }
 
+    /// Returns the settings of a file that has those of one section, and no provider. Blocks as ``load(path:registry:)`` does.
+    ///
+    /// - Throws: As ``load(path:registry:)``, also for any other key.
+    package static func settings(path: String, of section: SettingsSection) throws(ProviderError) -> Parameters {
+        try SettingsReader(ConfigurationFile(path: path).settings(), registry: ProviderRegistry()).values(of: section)
+    }
+
+    /// Whether a file lists providers, whatever else it says. Blocks as ``load(path:registry:)`` does.
+    ///
+    /// - Throws: Errors of the file.
+    package static func listsProviders(path: String) throws(ProviderError) -> Bool {
+        try ConfigurationFile(path: path).settings()[LogonSetting.certificateProvider.name] != nil
+    }
+
     /// Returns the setting `PluginDirectory` of a file, whatever else the file says. Blocks as ``load(path:registry:)`` does, and
     /// starts no plugin.
     ///

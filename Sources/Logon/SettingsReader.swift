@@ -24,6 +24,16 @@ struct SettingsReader {
         try values([LogonSetting.pluginDirectory.descriptor])[LogonSetting.pluginDirectory]
     }
 
+    /// - Throws: `configurationInvalid` for a key of another section, too.
+    func values(of section: SettingsSection) throws(ProviderError) -> Parameters {
+        let declared = members(of: [section])
+        for setting in settings.all where !isDeclared(setting, declared) {
+            let keys = section.settings.map(\.name).joined(separator: ", ")
+            throw invalid(setting, "is unknown here; there are \(keys)")
+        }
+        return try values(declared)
+    }
+
     private mutating func read() throws(ProviderError) -> LogonConfiguration {
         var configuration = LogonConfiguration()
         for setting in settings.all where setting.isKeyCertain {
@@ -123,15 +133,18 @@ extension SettingsReader {
         return Int(number)
     }
 
+    private func isDeclared(_ setting: Setting, _ declared: [ParameterDescriptor]) -> Bool {
+        declared.contains { one in
+            one.name == setting.key || one.kind == .list && Self.number(of: setting.key, in: one.name) != nil
+        }
+    }
+
     /// Whether a setting is of a section, or in a namespace whose keys another program declares.
     ///
     /// - Throws: `configurationInvalid` for an unknown key with the beginning of a section's.
     private func isOfSection(_ setting: Setting) throws(ProviderError) -> Bool {
         let declared = sections.flatMap(\.settings)
-        let isDeclared = members(of: sections).contains { one in
-            one.name == setting.key || one.kind == .list && Self.number(of: setting.key, in: one.name) != nil
-        }
-        if isDeclared { return true }
+        if isDeclared(setting, members(of: sections)) { return true }
         let spelled = setting.key.lowercased()
         for namespace in sections.flatMap(\.namespaces) where spelled.hasPrefix(namespace.lowercased()) {
             let keys = declared.map(\.name).filter { $0.hasPrefix(namespace) }

@@ -1,4 +1,4 @@
-import CertificateProviding
+package import CertificateProviding
 
 /// The pauses after failed renewals: exponential backoff with full jitter, so that hosts that failed together do not
 /// retry together.
@@ -38,7 +38,7 @@ public struct RenewalBackoff: Sendable, Hashable {
     ///   - longestDelay: The maximum by which a server may postpone the next attempt; `nil` if the certificate has
     ///     expired: then as long as the longest pause after a failure.
     ///   - draw: A random number from 0 to 1.
-    func delay(
+    package func delay(
         after error: ProviderError, failures: Int, window: Duration, longestDelay: Duration?, draw: Double
     ) -> Duration {
         let limit = min(ceiling, longestDelay == nil ? max(window / 16, base) : window / 16)

@@ -1,9 +1,9 @@
-import CertificateProviding
-import CoreMetrics
+package import CertificateProviding
+package import CoreMetrics
 import FoundationEssentials
 
 /// The metrics of an identity. Each has the dimension `provider`.
-struct RenewalMetrics: Sendable {
+package struct RenewalMetrics: Sendable {
     enum Result: String { case renewed, pending, failed }
 
     private let factory: any MetricsFactory
@@ -11,7 +11,7 @@ struct RenewalMetrics: Sendable {
     private let expiration: Gauge
     private let nextAttempt: Gauge
 
-    init(_ provider: ProviderID, factory: any MetricsFactory) {
+    package init(_ provider: ProviderID, factory: any MetricsFactory) {
         self.factory = factory
         dimensions = [("provider", provider.rawValue)]
         expiration = Gauge(
@@ -21,7 +21,7 @@ struct RenewalMetrics: Sendable {
     }
 
     /// Records the expiry, in seconds since 1970.
-    func presents(_ identity: Identity) {
+    package func presents(_ identity: Identity) {
         expiration.record(identity.expiry.timeIntervalSince1970)
     }
 

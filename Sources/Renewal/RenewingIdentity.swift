@@ -37,6 +37,8 @@ public final class RenewingIdentity: Service {
         var metrics: RenewalMetrics
         /// Gets an element when another provider's announcements are to be followed.
         var changes: AsyncStream<Void>.Continuation?
+        /// The error of the last attempt; `nil` since the last success.
+        var failure: ProviderError?
     }
     private let state: Mutex<State>
     private let latest: LatestIdentity
@@ -122,6 +124,9 @@ public final class RenewingIdentity: Service {
 
     /// The current identity and all later ones.
     public var updates: IdentityUpdates { IdentityUpdates(latest: latest) }
+
+    /// The error of the last attempt; `nil` if it has succeeded, and before the first.
+    package var failure: ProviderError? { state.withLock(\.failure) }
 
     /// The planned time of the next attempt, by the current wall clock.
     public var nextAttempt: Date {
@@ -213,7 +218,10 @@ public final class RenewingIdentity: Service {
         try await install(identity)
         let schedule = source.schedule(identity)
         let taken = environment.moment
-        state.withLock { $0.plan.succeed(with: schedule, at: taken) }
+        state.withLock { state in
+            state.plan.succeed(with: schedule, at: taken)
+            state.failure = nil
+        }
         publish(
             identity, event, isOfSameProvider: identity.provenance.provider == current.provenance.provider)
     }
@@ -310,7 +318,10 @@ public final class RenewingIdentity: Service {
         if !isSameCertificate { try checkValidity(of: identity) }
         try await install(identity)
         let schedule = source.schedule(identity)
-        state.withLock { $0.plan.restart(with: schedule, isSameCertificate: isSameCertificate) }
+        state.withLock { state in
+            state.plan.restart(with: schedule, isSameCertificate: isSameCertificate)
+            state.failure = nil
+        }
         publish(identity, "identity of the new configuration", isOfSameProvider: isOfSameProvider)
     }
 
@@ -399,7 +410,10 @@ public final class RenewingIdentity: Service {
     private func failed(with error: ProviderError) {
         let moment = environment.moment
         let draw = environment.random()
-        state.withLock { $0.plan.fail(with: error, at: moment, draw: draw) }
+        state.withLock { state in
+            state.plan.fail(with: error, at: moment, draw: draw)
+            state.failure = error
+        }
         // Processes with the same store are due at the same time: one renews, and the others use the result.
         if error.code == .pending || error.reason == .busy {
             metrics.count(.pending)

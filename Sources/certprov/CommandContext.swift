@@ -268,6 +268,13 @@ struct CommandContext: Sendable {
         return (manager, vault)
     }
 
+    /// What several identities of this process share, with another log.
+    func composition(logging logger: Logger) -> Composition {
+        var composition = composition
+        composition.logger = logger
+        return composition
+    }
+
     /// Returns this host's identity store.
     func identityStore() throws(ProviderError) -> IdentityStore { try composition.store() }
 

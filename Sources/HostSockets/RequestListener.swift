@@ -1,7 +1,6 @@
 import CLinux
 package import CertificateProviding
 import Glibc
-package import HostSockets
 package import Logging
 import Synchronization
 
@@ -34,6 +33,8 @@ package struct RequestListener: Sendable {
         package var largest: Int
         /// The pause after a connection could not be taken, such as for want of descriptors.
         package var pause: Duration = .seconds(1)
+        /// Whether root gets replies, too, from a service of another user.
+        package var admitsRoot = false
 
         /// - Parameter largest: The largest request that can be valid, in bytes.
         package init(largest: Int) { self.largest = largest }
@@ -263,7 +264,9 @@ private struct Connections {
                 pausedUntil = .now + limits.pause
                 return
             }
-            guard let peer = SocketPeer(of: descriptor), peer.user == geteuid() else {
+            guard let peer = SocketPeer(of: descriptor),
+                peer.user == geteuid() || limits.admitsRoot && peer.user == 0
+            else {
                 close(descriptor)
                 continue
             }

@@ -1,0 +1,257 @@
+package import CertificateProviding
+package import CertprovComposition
+import CertprovKit
+import CoreMetrics
+import FoundationEssentials
+import Glibc
+package import HostSockets
+import IdentityStore
+package import Logging
+import Logon
+import PluginHost
+import ServiceLifecycle
+import Synchronization
+
+/// Keeps the identities of several property files: each by itself, with the plugins, the threads and the store that they share.
+package final class HostService: Service {
+    private let composition: Composition
+    private let read: @Sendable () throws(ProviderError) -> HostConfiguration
+    private let socket: ListeningSocket
+    private let logger: Logger
+    private let sleep: @Sendable (Duration) async throws -> Void
+    private let metrics = HostMetrics()
+    private let hangups = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
+
+    private struct State {
+        var configuration: HostConfiguration
+        var identities: [(identity: HostedIdentity, task: Task<Void, Never>)] = []
+        /// The name of the identity that leads to an entry of the store.
+        var entries: [String: String] = [:]
+        /// The other one of two identities that lead to the same entry, by the name of the second.
+        var conflicts: [String: String] = [:]
+    }
+    private let state: Mutex<State>
+
+    /// Reads the property files' places. Nothing runs yet.
+    ///
+    /// - Parameters:
+    ///   - composition: What all identities share. The service ends its plugins.
+    ///   - socket: Where the service says how it is.
+    ///   - read: Returns the property files; is called again at each ``reread()``.
+    /// - Throws: Errors of `read`; the error of the first file if none can be read.
+    package init(
+        _ composition: Composition, statusAt socket: ListeningSocket, logger: Logger,
+        sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
+        read: @escaping @Sendable () throws(ProviderError) -> HostConfiguration
+    ) throws(ProviderError) {
+        (self.composition, self.socket, self.logger, self.sleep, self.read) = (composition, socket, logger, sleep, read)
+        let configuration = try read()
+        state = Mutex(State(configuration: configuration))
+        // With no identity at all, the start fails: an administrator looks at its result.
+        var failures: [ProviderError] = []
+        for file in configuration.files {
+            do throws(ProviderError) { try check(file) } catch { failures.append(error) }
+        }
+        if failures.count == configuration.files.count, let first = failures.first { throw first }
+    }
+
+    private func check(_ file: HostConfiguration.File) throws(ProviderError) {
+        if let problem = file.problem { throw problem }
+        try HostConfiguration.requireTrusted(file.path)
+        _ = try LogonConfiguration.load(path: file.path, registry: composition.registry)
+    }
+
+    /// Reads everything again, soon: the service's own file, and that of each identity. What is wrong leaves the last good state.
+    package func reread() { hangups.continuation.yield() }
+
+    /// Keeps the identities until a graceful shutdown, which waits for renewals in progress, or until the task is cancelled.
+    package func run() async throws {
+        start(state.withLock(\.configuration.files))
+        try await withThrowingTaskGroup(of: Void.self) { tasks in
+            tasks.addTask { try await self.answer() }
+            tasks.addTask { await self.tell() }
+            await waitForFirstAttempts()
+            ServiceManager.notify("READY=1", statusLine)
+            await withTaskCancellationHandler {
+                for await _ in hangups.stream.cancelOnGracefulShutdown() { await takeFiles() }
+            } onCancel: {
+                for one in state.withLock(\.identities) { one.task.cancel() }
+            }
+            ServiceManager.notify("STOPPING=1")
+            for one in state.withLock(\.identities) { await one.task.value }
+            tasks.cancelAll()
+            while let result = await tasks.nextResult() {
+                if case .failure(let error) = result, !(error is CancellationError), !Task.isShuttingDownGracefully { throw error }
+            }
+        }
+        await composition.plugins.shutdown()
+    }
+
+    // MARK: - Identities
+
+    private func start(_ files: [HostConfiguration.File]) {
+        for file in files {
+            let identity = HostedIdentity(file, logger: logger, sleep: sleep) {
+                [self] () async throws(ProviderError) in
+                try await composition.executor.run { [self] () throws(ProviderError) in try logon(of: file) }
+            } check: { [self] () throws(ProviderError) in
+                if let error = conflict(of: file) { throw error }
+            }
+            let task = Task { await identity.run() }
+            state.withLock { $0.identities.append((identity, task)) }
+        }
+    }
+
+    private func logon(of file: HostConfiguration.File) throws(ProviderError) -> CertprovLogon {
+        if let problem = file.problem { throw problem }
+        var composition = composition
+        composition.logger[metadataKey: "identity"] = "\(file.name)"
+        forgetEntries(of: file.name)
+        return try CertprovLogon(
+            configuredBy: file.path, composition, metrics: metrics.of(identity: file.name), sleep: sleep,
+            onRead: { [weak self] entry in self?.note(entry, of: file.name) },
+            validate: { _ throws(ProviderError) in try HostConfiguration.requireTrusted(file.path) })
+    }
+
+    /// Two identities with one entry of the store would renew each other.
+    private func note(_ entry: String, of name: String) {
+        state.withLock { state in
+            let owner = state.entries[entry] ?? name
+            if owner == name { state.entries[entry] = name } else { state.conflicts[name] = owner }
+        }
+    }
+
+    private func forgetEntries(of name: String) {
+        state.withLock { state in
+            state.entries = state.entries.filter { $0.value != name }
+            state.conflicts = state.conflicts.filter { $0.key != name && $0.value != name }
+        }
+    }
+
+    private func conflict(of file: HostConfiguration.File) -> ProviderError? {
+        state.withLock { $0.conflicts[file.name] }.map { other in
+            ProviderError(
+                .configurationInvalid,
+                "\(file.path.withVisibleControls): The identity '\(other)' has the same entry in the store; remove one of the two "
+                    + "property files, or give one another alias or subject.")
+        }
+    }
+
+    /// Takes the property files that there are now: new ones begin, those that are gone end, and all others are read again.
+    private func takeFiles() async {
+        ServiceManager.notify("RELOADING=1", "MONOTONIC_USEC=\(Self.uptime)")
+        defer { ServiceManager.notify("READY=1", statusLine) }
+        let configuration: HostConfiguration
+        do throws(ProviderError) { configuration = try await composition.executor.run(read) } catch {
+            return logger.error(
+                "the property files are not read again, the last good state stays",
+                metadata: ["code": "\(error.code)", "reason": "\(error)"])
+        }
+        let present = state.withLock { state in
+            state.configuration = configuration
+            return state.identities
+        }
+        func isPresent(_ identity: HostedIdentity) -> Bool {
+            configuration.files.contains { $0.path == identity.file.path && ($0.problem == nil) == (identity.file.problem == nil) }
+        }
+        for one in present {
+            guard !isPresent(one.identity) else {
+                one.identity.reread()
+                continue
+            }
+            // Its files stay, as they do at the end of the service.
+            logger.notice("the property file is gone, its identity ends", metadata: ["identity": "\(one.identity.file.name)"])
+            one.task.cancel()
+            await one.task.value
+            forgetEntries(of: one.identity.file.name)
+            metrics.remove(identity: one.identity.file.name)
+        }
+        let kept = present.filter { isPresent($0.identity) }
+        state.withLock { $0.identities = kept }
+        start(configuration.files.filter { file in !kept.contains { $0.identity.file.path == file.path } })
+    }
+
+    /// In microseconds.
+    private static var uptime: Int64 {
+        var time = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &time)
+        return Int64(time.tv_sec) * 1_000_000 + Int64(time.tv_nsec) / 1000
+    }
+
+    // MARK: - Status
+
+    private var identities: [HostStatus.Identity] {
+        state.withLock(\.identities).map(\.identity.status).sorted { $0.name < $1.name }
+    }
+
+    private var statusLine: String {
+        let all = identities
+        let count = all.count { $0.state == .ready }
+        let failing = all.count { !$0.errors.isEmpty }
+        return "STATUS=\(count) of \(all.count) identities ready" + (failing == 0 ? "" : ", \(failing) with errors")
+    }
+
+    /// Gives each identity a short time to be there before programs that wait for the service start.
+    private func waitForFirstAttempts() async {
+        let end = ContinuousClock.now + .seconds(5)
+        while state.withLock(\.identities).contains(where: \.identity.isBeginning), ContinuousClock.now < end {
+            do { try await Task.sleep(for: .milliseconds(50)) } catch { return }
+        }
+    }
+
+    /// Tells the service manager and the collector of metrics, from time to time.
+    private func tell() async {
+        let watchdog = ServiceManager.watchdog
+        let interval = min(watchdog.map { $0 / 3 } ?? .seconds(15), .seconds(15))
+        var failure: String?
+        while !Task.isCancelled {
+            if watchdog != nil { ServiceManager.notify("WATCHDOG=1", statusLine) } else { ServiceManager.notify(statusLine) }
+            do throws(ProviderError) {
+                try await writeMetrics()
+                failure = nil
+            } catch {
+                if failure != error.message {
+                    logger.error("the file of metrics is not written", metadata: ["reason": "\(error)"])
+                }
+                failure = error.message
+            }
+            do { try await Task.sleep(for: interval) } catch { return }
+        }
+    }
+
+    private func writeMetrics() async throws(ProviderError) {
+        guard let path = state.withLock(\.configuration.metricsFile), let end = path.lastIndex(of: "/"),
+            let file = PublishedFile(path: path)
+        else { return }
+        let text = metricsText
+        try await composition.executor.run { () throws(ProviderError) in
+            try file.write(Array(text.utf8), below: String(path[..<end]))
+        }
+    }
+
+    private var metricsText: String {
+        for identity in identities {
+            Gauge(label: "certprov_identity_ready", factory: metrics.of(identity: identity.name))
+                .record(identity.state == .ready ? 1 : 0)
+            Gauge(label: "certprov_identity_errors", factory: metrics.of(identity: identity.name))
+                .record(identity.errors.count)
+        }
+        return metrics.text
+    }
+
+    /// Answers the questions at the status socket.
+    private func answer() async throws {
+        var limits = RequestListener.Limits(largest: 64)
+        limits.admitsRoot = true
+        let listener = RequestListener(socket, limits, logger: logger) { [self] question, _, _ in
+            switch String(decoding: question, as: UTF8.self) {
+            case StatusSocket.Question.status.rawValue:
+                let status = HostStatus(process: getpid(), identities: identities)
+                return (try? JSONEncoder().encode(status)).map { String(decoding: $0, as: UTF8.self) } ?? ""
+            case StatusSocket.Question.metrics.rawValue: return metricsText
+            default: return ""
+            }
+        }
+        try await listener.run()
+    }
+}

@@ -1,0 +1,155 @@
+import CertificateProviding
+import CertprovKit
+import FoundationEssentials
+import Logging
+import Renewal
+import ServiceLifecycle
+import Synchronization
+
+/// One identity of the host service: it is obtained, kept fresh and written for other programs, and a failure is tried again. It
+/// depends on no other one.
+final class HostedIdentity: Sendable {
+    let file: HostConfiguration.File
+    private let make: @Sendable () async throws(ProviderError) -> CertprovLogon
+    private let check: @Sendable () throws(ProviderError) -> Void
+    private let logger: Logger
+    private let sleep: @Sendable (Duration) async throws -> Void
+
+    private enum Phase {
+        case begins
+        /// The first attempt has failed, and the next one is at this time.
+        case waits(until: Date, pause: Task<Void, Never>?)
+        case runs(CertprovLogon, RenewingIdentity)
+        case ended
+    }
+    private struct State {
+        var phase = Phase.begins
+        /// The error of the last attempt to begin, or to read the property file again.
+        var failure: ProviderError?
+    }
+    private let state = Mutex(State())
+    private let rereads = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
+
+    /// - Parameters:
+    ///   - make: Reads the property file.
+    ///   - check: Looks at what was read of the store; is called before the identity is in use.
+    init(
+        _ file: HostConfiguration.File, logger: Logger,
+        sleep: @escaping @Sendable (Duration) async throws -> Void,
+        make: @escaping @Sendable () async throws(ProviderError) -> CertprovLogon,
+        check: @escaping @Sendable () throws(ProviderError) -> Void
+    ) {
+        self.file = file
+        self.make = make
+        self.check = check
+        self.sleep = sleep
+        var logger = logger
+        logger[metadataKey: "identity"] = "\(file.name)"
+        self.logger = logger
+    }
+
+    /// Whether the first attempt is still to come.
+    var isBeginning: Bool { state.withLock { if case .begins = $0.phase { true } else { false } } }
+
+    /// Reads the property file again, soon. A wrong one leaves the last good state.
+    func reread() { rereads.continuation.yield() }
+
+    /// Keeps the identity until the service is shut down or the task is cancelled.
+    func run() async {
+        await withTaskGroup(of: Void.self) { tasks in
+            tasks.addTask { for await _ in self.rereads.stream { await self.readAgain() } }
+            await keep()
+            tasks.cancelAll()
+        }
+        state.withLock { $0.phase = .ended }
+    }
+
+    private func keep() async {
+        var failures = 0
+        while !Task.isShuttingDownGracefully, !Task.isCancelled {
+            do throws(ProviderError) {
+                let logon = try await make()
+                let renewal: RenewingIdentity
+                do throws(ProviderError) {
+                    renewal = try await logon.renewingIdentity()
+                    try check()
+                } catch {
+                    await logon.manager.shutdown()
+                    throw error
+                }
+                state.withLock { $0 = State(phase: .runs(logon, renewal)) }
+                logger.notice("the identity is ready", metadata: ["subject": "\(renewal.current.certificate.subject)"])
+                try? await logon.renewal.run()
+                return
+            } catch {
+                failures += 1
+                await pause(after: error, failures: failures)
+            }
+        }
+    }
+
+    /// Waits as a renewal does that has failed.
+    private func pause(after error: ProviderError, failures: Int) async {
+        let backoff = RenewalBackoff()
+        let delay = backoff.delay(
+            after: error, failures: failures, window: backoff.ceiling * 16, longestDelay: nil,
+            draw: .random(in: 0..<1))
+        let next = Date().addingTimeInterval(delay / .seconds(1))
+        logger.error(
+            "the identity cannot be had yet",
+            metadata: ["code": "\(error.code)", "reason": "\(error)", "next": "\(next.formatted(.iso8601))"])
+        let pause = Task { [sleep] in _ = try? await sleep(delay) }
+        state.withLock { $0 = State(phase: .waits(until: next, pause: pause), failure: error) }
+        await cancelWhenGracefulShutdown {
+            await withTaskCancellationHandler { await pause.value } onCancel: { pause.cancel() }
+        }
+        pause.cancel()
+    }
+
+    private func readAgain() async {
+        while !Task.isCancelled {
+            let phase = state.withLock(\.phase)
+            switch phase {
+            case .ended: return
+            case .waits(_, let pause): return pause?.cancel() ?? ()
+            case .begins: break
+            case .runs(let logon, _):
+                do throws(ProviderError) {
+                    if try await logon.reload() { logger.notice("the property file was read again") }
+                    return state.withLock { $0.failure = nil }
+                } catch {
+                    guard error.reason == .busy else {
+                        state.withLock { $0.failure = error }
+                        return logger.error(
+                            "the property file was not read again, the last good state stays",
+                            metadata: ["code": "\(error.code)", "reason": "\(error)"])
+                    }
+                }
+            }
+            // Another operation is in progress.
+            guard (try? await sleep(.seconds(1))) != nil else { return }
+        }
+    }
+
+    /// How the identity is now.
+    var status: HostStatus.Identity {
+        let (phase, failure) = state.withLock { ($0.phase, $0.failure) }
+        var status = HostStatus.Identity(name: file.name, file: file.path)
+        var errors = [failure].compactMap(\.self)
+        switch phase {
+        case .begins: break
+        case .waits(let next, _): (status.state, status.nextAttempt) = (.waits, next)
+        case .ended: status.state = .ended
+        case .runs(let logon, let renewal):
+            let identity = renewal.current
+            status.state = .ready
+            status.provider = identity.provenance.provider.rawValue
+            status.subject = identity.certificate.subject
+            status.expires = identity.expiry
+            status.nextAttempt = renewal.nextAttempt
+            errors += logon.failures
+        }
+        status.errors = errors.map(HostStatus.Failure.init)
+        return status
+    }
+}
