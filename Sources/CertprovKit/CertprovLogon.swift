@@ -213,7 +213,8 @@ public final class CertprovLogon: Sendable {
     private var filesWriter: FilesWriter {
         FilesWriter(
             manager: { [current] in current.manager }, secrets: composition.secrets, executor: composition.executor,
-            logger: logger, sleep: sleep, metrics: metrics, report: { [filesFailure] error in filesFailure.withLock { $0 = error } })
+            logger: logger, sleep: sleep, metrics: metrics,
+            report: { [filesFailure] error in filesFailure.withLock { $0 = error } })
     }
 
     private let filesFailure = BlockingMutex<ProviderError?>(nil)

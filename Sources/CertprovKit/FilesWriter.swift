@@ -12,9 +12,9 @@ struct FilesWriter {
     let executor: BlockingExecutor
     let logger: Logger
     let sleep: @Sendable (Duration) async throws -> Void
-    let metrics: any MetricsFactory
+    var metrics: any MetricsFactory = MetricsSystem.factory
     /// Gets the error of each attempt, and `nil` after one that has succeeded.
-    let report: @Sendable (ProviderError?) -> Void
+    var report: @Sendable (ProviderError?) -> Void = { _ in }
 
     /// The time after a failure until the next attempt: a program that cannot be reloaded is not notified all the time.
     static let pause = Duration.seconds(60)

@@ -34,7 +34,8 @@ package struct HostConfiguration: Sendable {
     }
     private static let metrics = Parameter<String?>(
         "Serve.metrics-file", .path, defaultValue: "none",
-        summary: "Absolute path of a file into which certprov serve writes its metrics, for the textfile collector of node_exporter."
+        summary:
+            "Absolute path of a file into which certprov serve writes its metrics, for the textfile collector of node_exporter."
     ) { text, _ throws(ParameterProblem) in
         guard text.hasPrefix("/") else { throw .expected("must be an absolute path") }
         return text
@@ -104,7 +105,8 @@ package struct HostConfiguration: Sendable {
                 (1...64).contains(file.name.utf8.count)
                 && file.name.utf8.allSatisfy { byte in
                     switch byte {
-                    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "_"),
+                    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "0")...UInt8(ascii: "9"),
+                        UInt8(ascii: "_"),
                         UInt8(ascii: "-"):
                         true
                     default: false
@@ -115,12 +117,14 @@ package struct HostConfiguration: Sendable {
             if !isName {
                 files[index].problem = ProviderError(
                     .configurationInvalid,
-                    "\(shown): The name of an identity is that of its file, with 1 to 64 of a to z, 0 to 9, _ and -; rename the file.")
+                    "\(shown): The name of an identity is that of its file, with 1 to 64 of a to z, 0 to 9, _ and -; rename the file."
+                )
             } else if let same {
                 files[index].problem = ProviderError(
                     .configurationInvalid,
                     "\(shown): \(same.path.withVisibleControls) is "
-                        + (same.name == file.name ? "a file of the same name" : "the same file") + "; remove one of them.")
+                        + (same.name == file.name ? "a file of the same name" : "the same file")
+                        + "; remove one of them.")
             }
         }
     }

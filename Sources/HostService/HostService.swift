@@ -81,7 +81,9 @@ package final class HostService: Service {
             for one in state.withLock(\.identities) { await one.task.value }
             tasks.cancelAll()
             while let result = await tasks.nextResult() {
-                if case .failure(let error) = result, !(error is CancellationError), !Task.isShuttingDownGracefully { throw error }
+                if case .failure(let error) = result, !(error is CancellationError), !Task.isShuttingDownGracefully {
+                    throw error
+                }
             }
         }
         await composition.plugins.shutdown()
@@ -152,7 +154,9 @@ package final class HostService: Service {
             return state.identities
         }
         func isPresent(_ identity: HostedIdentity) -> Bool {
-            configuration.files.contains { $0.path == identity.file.path && ($0.problem == nil) == (identity.file.problem == nil) }
+            configuration.files.contains {
+                $0.path == identity.file.path && ($0.problem == nil) == (identity.file.problem == nil)
+            }
         }
         for one in present {
             guard !isPresent(one.identity) else {
@@ -160,7 +164,8 @@ package final class HostService: Service {
                 continue
             }
             // Its files stay, as they do at the end of the service.
-            logger.notice("the property file is gone, its identity ends", metadata: ["identity": "\(one.identity.file.name)"])
+            logger.notice(
+                "the property file is gone, its identity ends", metadata: ["identity": "\(one.identity.file.name)"])
             one.task.cancel()
             await one.task.value
             forgetEntries(of: one.identity.file.name)
@@ -205,7 +210,11 @@ package final class HostService: Service {
         let interval = min(watchdog.map { $0 / 3 } ?? .seconds(15), .seconds(15))
         var failure: String?
         while !Task.isCancelled {
-            if watchdog != nil { ServiceManager.notify("WATCHDOG=1", statusLine) } else { ServiceManager.notify(statusLine) }
+            if watchdog != nil {
+                ServiceManager.notify("WATCHDOG=1", statusLine)
+            } else {
+                ServiceManager.notify(statusLine)
+            }
             do throws(ProviderError) {
                 try await writeMetrics()
                 failure = nil

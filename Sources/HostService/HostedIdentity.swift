@@ -101,7 +101,11 @@ final class HostedIdentity: Sendable {
         let pause = Task { [sleep] in _ = try? await sleep(delay) }
         state.withLock { $0 = State(phase: .waits(until: next, pause: pause), failure: error) }
         await cancelWhenGracefulShutdown {
-            await withTaskCancellationHandler { await pause.value } onCancel: { pause.cancel() }
+            await withTaskCancellationHandler {
+                await pause.value
+            } onCancel: {
+                pause.cancel()
+            }
         }
         pause.cancel()
     }

@@ -61,7 +61,8 @@ package enum StatusSocket {
         }
         guard code == 0 else { throw failed(code) }
         guard let peer = SocketPeer(of: descriptor), geteuid() == 0 || [0, geteuid()].contains(peer.user) else {
-            throw ProviderError(.rejected, "The service at \(name) is a process of another user; name another socket with \(setting).")
+            throw ProviderError(
+                .rejected, "The service at \(name) is a process of another user; name another socket with \(setting).")
         }
         let bytes = Array(question.rawValue.utf8)
         guard send(descriptor, bytes, bytes.count, Int32(MSG_NOSIGNAL)) == bytes.count else { throw failed(errno) }
@@ -89,7 +90,8 @@ package enum StatusSocket {
         let answer = try ask(.status, at: path)
         do { return try JSONDecoder().decode(HostStatus.self, from: Data(answer)) } catch {
             throw ProviderError(
-                .protocolError, "The service is of another version: its answer cannot be read. Restart it.", underlying: error)
+                .protocolError, "The service is of another version: its answer cannot be read. Restart it.",
+                underlying: error)
         }
     }
 }

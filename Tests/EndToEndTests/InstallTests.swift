@@ -75,7 +75,7 @@ import Testing
     }
 
     @Test func systemdTakesTheUnits() throws {
-        for unit in ["certprov-renew@.service", "certprov-renew@.timer"] {
+        for unit in ["certprov-renew@.service", "certprov-renew@.timer", "certprov-serve.service"] {
             try expectSystemdTakes([unit], in: prefix + "/lib/systemd/system")
         }
         for unit in ["certprov-requests.service", "certprov-requests.socket"] {

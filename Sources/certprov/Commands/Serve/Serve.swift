@@ -76,7 +76,8 @@ struct HostPlaces: ParsableArguments, Sendable {
     func requireNoProvider(_ options: GlobalOptions) throws(ProviderError) {
         guard options.drivenProvider == nil else {
             throw ProviderError(
-                .usage, "The service reads property files, and not --provider, --set and --uri; name a file with --config.")
+                .usage,
+                "The service reads property files, and not --provider, --set and --uri; name a file with --config.")
         }
         guard options.config == nil || directory == nil else {
             throw ProviderError(.usage, "--config and --directory exclude each other; remove one.")
@@ -93,7 +94,8 @@ struct ServeStatus: AsyncParsableCommand {
     @OptionGroup var options: GlobalOptions
 
     @Option(
-        help: ArgumentHelp("The status socket of the service.", discussion: "Default: as for certprov serve.", valueName: "path"),
+        help: ArgumentHelp(
+            "The status socket of the service.", discussion: "Default: as for certprov serve.", valueName: "path"),
         completion: .file())
     var socket: String?
 
