@@ -345,7 +345,8 @@ let package = Package(
             name: "certprov",
             dependencies: [
                 "CArguments", "CLinux", "CertificateProviderTesting", "CertificateProviding", "CertificateTLS",
-                "CertprovComposition", "HostService", "HostSockets", "IdentityFiles", "IdentityStore", "Logon", "NamedKeys",
+                "CertprovComposition", "HostService", "HostSockets", "IdentityFiles", "IdentityStore", "Logon",
+                "NamedKeys",
                 "PluginHost", "PluginProtocol", "ProviderTransport", "Signing", "SigningRequests", "Terminal",
                 "certprov-plugin-launcher",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),

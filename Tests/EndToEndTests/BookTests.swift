@@ -39,6 +39,7 @@ import Testing
             "# systemctl enable": .script("Scripts/deb-test"),
             "# certprov unregister": .notRun("Scripts/deb-test purges, and a registration needs its server"),
         ],
+        "Documentation/ServingOtherPrograms.md": ["# systemctl enable": .notRun(root)],
         "Documentation/Tokens.md": ["$ softhsm2-util": .test("BookTests", "theTokenPageIsTrue")],
         "Documentation/Signing.md": [
             "$ certprov keys create": .test("BookTests", "theSigningPageIsTrue"),

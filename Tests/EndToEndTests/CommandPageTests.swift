@@ -8,14 +8,18 @@ import Testing
         let commandName: String
         let abstract: String?
         let subcommands: [Command]?
+        let arguments: [Argument]?
+
+        struct Argument: Decodable { let valueName: String? }
 
         /// The row of each command that does something.
         func rows(_ before: String = "") -> [String] {
             if commandName == "help" { return [] }
-            if let subcommands, !subcommands.isEmpty {
-                return subcommands.flatMap { $0.rows(before + commandName + " ") }
-            }
-            return ["| `\(before)\(commandName)` | \(abstract ?? "") |"]
+            let own = "| `\(before)\(commandName)` | \(abstract ?? "") |"
+            guard let subcommands, !subcommands.isEmpty else { return [own] }
+            // One with options of its own does something by itself.
+            let isGroup = arguments?.contains { $0.valueName == "file" } != true
+            return (isGroup ? [] : [own]) + subcommands.flatMap { $0.rows(before + commandName + " ") }
         }
     }
 
