@@ -219,7 +219,7 @@ public final class CertprovLogon: Sendable {
 
     private let filesFailure = BlockingMutex<ProviderError?>(nil)
 
-    /// What is wrong now: the error of the last renewal, and that of the files for other programs.
+    /// The errors that last: that of the last renewal, and that of the files for other programs.
     package var failures: [ProviderError] {
         [state.withLock { $0.started }?.renewal.failure, filesFailure.withLock(\.self)].compactMap(\.self)
     }

@@ -61,7 +61,7 @@ package final class HostService: Service {
         _ = try LogonConfiguration.load(path: file.path, registry: composition.registry)
     }
 
-    /// Reads everything again, soon: the service's own file, and that of each identity. What is wrong leaves the last good state.
+    /// Reads everything again, soon: the service's own file, and that of each identity. A wrong one leaves the last good state.
     package func reread() { hangups.continuation.yield() }
 
     /// Keeps the identities until a graceful shutdown, which waits for renewals in progress, or until the task is cancelled.

@@ -1,7 +1,7 @@
 package import CertificateProviding
 package import FoundationEssentials
 
-/// What the service says about itself at its status socket.
+/// The state of the service, as its status socket has it.
 package struct HostStatus: Codable, Sendable {
     package enum State: String, Codable, Sendable {
         /// The first attempt is in progress.

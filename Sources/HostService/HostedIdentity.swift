@@ -6,7 +6,7 @@ import Renewal
 import ServiceLifecycle
 import Synchronization
 
-/// One identity of the host service: it is obtained, kept fresh and written for other programs, and a failure is tried again. It
+/// One identity of the host service: it is obtained, renewed and written for other programs, and a failure is tried again. It
 /// depends on no other one.
 final class HostedIdentity: Sendable {
     let file: HostConfiguration.File
@@ -32,7 +32,7 @@ final class HostedIdentity: Sendable {
 
     /// - Parameters:
     ///   - make: Reads the property file.
-    ///   - check: Looks at what was read of the store; is called before the identity is in use.
+    ///   - check: Refuses an identity by its entry of the store, before it is in use.
     init(
         _ file: HostConfiguration.File, logger: Logger,
         sleep: @escaping @Sendable (Duration) async throws -> Void,

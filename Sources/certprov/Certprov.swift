@@ -27,7 +27,7 @@ struct Certprov: AsyncParsableCommand {
                 name: "Application",
                 subcommands: [
                     Register.self, Unregister.self, Status.self, Update.self, Unlock.self, Lock.self, Passcode.self,
-                    Password.self, VaultCommand.self, AccessTokenCommand.self,
+                    Password.self, VaultCommand.self, Request.self, AccessTokenCommand.self,
                 ]),
             CommandGroup(name: "Host", subcommands: [Serve.self, Metrics.self]),
             CommandGroup(name: "Plugin", subcommands: [PluginCommand.self]),

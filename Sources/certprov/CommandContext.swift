@@ -268,7 +268,7 @@ struct CommandContext: Sendable {
         return (manager, vault)
     }
 
-    /// What several identities of this process share, with another log.
+    /// The parts that several identities of this process share, with another log.
     func composition(logging logger: Logger) -> Composition {
         var composition = composition
         composition.logger = logger

@@ -127,6 +127,38 @@ import Testing
         await server.close()
     }
 
+    @Test("A script sends requests as the application, and gets status, header fields and body")
+    func requestsOfAScript() async throws {
+        let file = try configuration()
+        try run("request", "GET", "/service", config: file).expect(66, stdout: "", stderr: "certprov register")
+        try run("register", config: file).expect()
+        let id = try #require(server.connections.keys.first)
+        #expect(try run("request", "GET", "/service?$top=1", config: file).stdout == "\(PlatformServer.client) \(id)")
+        let posted = try sandbox.shell(
+            "head -c 100000 /dev/zero | $CERTPROV request POST /service -i -H 'Content-Type: text/plain' --config $1",
+            file)
+        posted.expect(
+            stdout: "HTTP/1.1 200\r\n", "X-Body: 100000 text/plain\r\n", "\r\n\r\n\(PlatformServer.client) \(id)")
+        #expect(server.log.last == "POST \(PlatformServer.client) \(id)")
+        server.fail("GET", .status(404), .status(404), .status(503), .redirection("/elsewhere"), .status(403))
+        try run("request", "GET", "/none", config: file).expect(0, stdout: "")
+        try run("request", "GET", "/none", "--fail", config: file).expect(77, stdout: "", stderr: "the status 404")
+        try run("request", "GET", "/none", "--fail", config: file).expect(69, stderr: "the status 503")
+        let moved = try run("request", "GET", "/moved", "--json", config: file).document("Response")
+        #expect(moved["status"].int == 307 && moved["headers"].array.contains { $0["value"].string == "/elsewhere" })
+        #expect(moved["body"].string == "")
+        try run("request", "GET", "/closed", config: file).expect(77, stdout: "", stderr: "[rejected]")
+        for wrong in [
+            ["get", "/"], ["GET", "service"], ["GET", "/a b"], ["GET", "/", "-H", "Host: x"], ["GET", "/", "-H", "x"],
+        ] {
+            #expect(try sandbox.certprov(["request"] + wrong + ["--config", file]).status == 64, "\(wrong)")
+        }
+        try sandbox.shell("head -c 33554433 /dev/zero | $CERTPROV request PUT /x --config $1", file).expect(65)
+        try sandbox.certprov("request", "GET", "/x", "--config", try configuration(hasPasscode: false)).expect(
+            77, stderr: "vaultLocked")
+        await server.close()
+    }
+
     @Test("vault put, get, list and delete handle values of a registered application")
     func valuesAreInTheVault() async throws {
         let file = try configuration()

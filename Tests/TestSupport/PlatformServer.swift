@@ -198,13 +198,14 @@ public final class PlatformServer: Sendable {
         typealias OutboundOut = HTTPServerResponsePart
         private let box: Box
         private var head: HTTPRequestHead?
+        private var size = 0
 
         init(_ box: Box) { self.box = box }
 
         func channelRead(context: ChannelHandlerContext, data: NIOAny) {
             switch unwrapInboundIn(data) {
-            case .head(let head): self.head = head
-            case .body: break
+            case .head(let head): (self.head, size) = (head, 0)
+            case .body(let part): size += part.readableBytes
             case .end:
                 guard let head, let server = box.server.withLock({ $0 }) else { return context.close(promise: nil) }
                 let leaf = try? context.pipeline.syncOperations.tlsPeer()?.certificate
@@ -212,6 +213,7 @@ public final class PlatformServer: Sendable {
                     return context.close(promise: nil)
                 }
                 var headers = HTTPHeaders(answer.headers)
+                headers.add(name: "X-Body", value: "\(size) \(head.headers.first(name: "Content-Type") ?? "-")")
                 headers.add(name: "Content-Length", value: "\(answer.body.utf8.count)")
                 let status = HTTPResponseStatus(statusCode: answer.status)
                 context.write(

@@ -10,8 +10,8 @@ struct Metrics: AsyncParsableCommand {
         commandName: "metrics",
         abstract: "Show metrics of all identities of this host, as text for Prometheus and its kin.",
         discussion: """
-            Those of the running certprov serve; without it, the expiry of what is stored for the property files that the service \
-            would read. No server is asked.
+            Those of the running certprov serve; without it, the expiry of the identities that are stored for the \
+            property files that the service would read. No server is asked.
             """)
 
     @OptionGroup var options: GlobalOptions
@@ -35,7 +35,7 @@ struct Metrics: AsyncParsableCommand {
         }
     }
 
-    /// The metrics of what is stored.
+    /// The metrics of the stored identities.
     private func stored(_ context: CommandContext) async throws(ProviderError) -> String {
         let metrics = HostMetrics()
         for file in try HostConfiguration.read(file: options.config, directory: places.directory).files {

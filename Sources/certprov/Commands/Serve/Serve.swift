@@ -14,7 +14,7 @@ struct Serve: AsyncParsableCommand {
         discussion: """
             One service in place of a timer for each identity. It reads /etc/certprov/serve.properties if that is there, else all \
             *.properties of /etc/certprov. An identity that cannot be had is tried again, and keeps no other one waiting. SIGHUP \
-            reads everything again; what is wrong leaves the last good state.
+            reads everything again; a wrong file leaves the last good state.
             """,
         subcommands: [ServeStatus.self])
 
@@ -55,7 +55,7 @@ struct Serve: AsyncParsableCommand {
     }
 }
 
-/// Where the service has its property files, and its socket.
+/// The places of the property files, and of the status socket.
 struct HostPlaces: ParsableArguments, Sendable {
     @Option(
         help: ArgumentHelp(
