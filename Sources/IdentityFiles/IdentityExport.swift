@@ -16,7 +16,8 @@ package struct IdentityExport: Sendable {
         package init() {}
     }
 
-    private let path: String
+    /// The directory.
+    package let path: String
     private let form: Form
     private let reload: ProgramReload?
     /// Whether timers and services write there, and not only a user who has named the directory on the command line.
@@ -125,6 +126,9 @@ package struct IdentityExport: Sendable {
         }
         return own.deviceID == others.deviceID && own.inode == others.inode
     }
+
+    /// Whether the files are to belong to root and its group, or to the process's where nothing is set.
+    package var areOfRoot: Bool { form.permissions.owner ?? 0 == 0 && form.permissions.group ?? 0 == 0 }
 
     /// Whether the programs have been notified of the files.
     package var isNotified: Bool { reload == nil || directory.notNotified == nil }

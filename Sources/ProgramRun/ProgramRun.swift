@@ -174,12 +174,13 @@ public struct ProgramRun: Sendable, Equatable {
             return true
         }
 
-        /// A clause for a message; empty without an output.
+        /// A clause for a message, which ends the sentence; empty without an output.
         var text: String {
             // The first character may be cut off.
             let text = bytes.drop { $0 & 0xc0 == 0x80 }
             let lines = String(decoding: text, as: UTF8.self).split(separator: "\n").joined(separator: " | ")
-            return lines.isEmpty ? "" : ": \(lines.withVisibleControls)"
+            let clause = lines.hasSuffix(".") ? String(lines.dropLast()) : lines
+            return clause.isEmpty ? "" : ": \(clause.withVisibleControls)"
         }
     }
 }

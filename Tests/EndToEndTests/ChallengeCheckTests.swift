@@ -3,7 +3,8 @@ import Glibc
 import TestSupport
 import Testing
 
-/// `check` of an enrolment over ACME: what this host and the timer's unit permit. A program stands for systemctl.
+/// `check` of an enrolment over ACME and of files for other programs: what this host and the timer's unit permit. A program stands for
+/// systemctl.
 @Suite(
     .enabled(if: geteuid() == 0, "only root can make a mount namespace"), .enabled(if: !BuiltCommand.isPlugged))
 struct ChallengeCheckTests {
@@ -13,15 +14,18 @@ struct ChallengeCheckTests {
 
     /// - Parameters:
     ///   - unit: The properties that differ from those of the unit as it is installed; `nil` for a host without systemd.
-    private func check(_ parameters: [String], unit: [String: String]?, isActive: Bool = true) throws -> Output {
+    private func check(
+        _ parameters: [String], files: [String] = [], unit: [String: String]?, isActive: Bool = true
+    ) throws -> Output {
         let names = ["directory=http://127.0.0.1:1/dir", "identifiers=dns:web.example"] + parameters
         let file = try sandbox.write(
-            "CertificateProvider = acme\n" + names.map { "CertificateProvider.acme.\($0)\n" }.joined(),
+            "CertificateProvider = acme\n" + names.map { "CertificateProvider.acme.\($0)\n" }.joined()
+                + files.map { "Files.\($0)\n" }.joined(),
             to: "web.properties")
         let properties = [
             "User": "", "CapabilityBoundingSet": "", "AmbientCapabilities": "", "PrivateUsers": "yes",
             "ProtectSystem": "strict",
-            "ProtectHome": "yes", "ReadWritePaths": "",
+            "ProtectHome": "yes", "ReadWritePaths": "", "SystemCallFilter": "close fchmod read write",
             "ExecStart":
                 "{ path=/usr/bin/certprov ; argv[]=/usr/bin/certprov renew --config \(file) ; ignore_errors=no ; status=0/0 }",
         ].merging(unit ?? [:]) { $1 }
@@ -99,6 +103,45 @@ struct ChallengeCheckTests {
         for unit in [nil, ["ExecStart": "{ argv[]=/usr/bin/certprov renew --config /etc/certprov/web.properties ; }"]] {
             #expect(try item("acme http-listen", try check([], unit: unit)).severity == "ok")
         }
+    }
+
+    @Test(
+        "The unit as it is may not write files for other programs, and root's own with one setting; that is an error where the timer is active",
+        arguments: [
+            ([], [:], ["ReadWritePaths="], true), ([], [:], ["ReadWritePaths="], false),
+            (["owner=0", "group=root"], ["ReadWritePaths": "/etc/nginx"], [], true),
+            (
+                ["group=33"], [:],
+                ["ReadWritePaths=", "PrivateUsers=no", "CapabilityBoundingSet=CAP_CHOWN", "SystemCallFilter=@chown"],
+                true
+            ),
+            (
+                ["owner=33"], ["PrivateUsers": "no", "CapabilityBoundingSet": "cap_chown"], ["SystemCallFilter=@chown"],
+                true
+            ),
+            (
+                ["owner=33"], ["PrivateUsers": "no", "SystemCallFilter": "~fchown ptrace"], ["SystemCallFilter=@chown"],
+                true
+            ),
+            (
+                ["owner=33"], ["SystemCallFilter": "~ptrace", "CapabilityBoundingSet": "cap_chown"],
+                ["PrivateUsers=no"], true
+            ),
+            (["owner=33"], ["SystemCallFilter": "", "PrivateUsers": "no"], ["CapabilityBoundingSet=CAP_CHOWN"], true),
+            (["group=33"], ["User": "web", "ReadWritePaths": "/etc"], [], true),
+        ] as [([String], [String: String], [String], Bool)])
+    func filesForOtherPrograms(row: (files: [String], unit: [String: String], missing: [String], isActive: Bool)) throws
+    {
+        let output = try check(
+            [], files: ["directory=/etc/nginx/identity"] + row.files, unit: row.unit, isActive: row.isActive)
+        guard !row.missing.isEmpty else {
+            #expect(!output.stdout.contains("Files.directory timer"), "\(output)")
+            return
+        }
+        let found = try item("Files.directory timer", output)
+        #expect(found.severity == (row.isActive ? "error" : "warning"), "\(output)")
+        #expect(found.text.contains("may not write the files of /etc/nginx/identity"), "\(found)")
+        for text in row.missing { #expect(found.text.contains(text), "\(found)") }
     }
 
     @Test("A document root is to be there, and the unit to be permitted to write to it")

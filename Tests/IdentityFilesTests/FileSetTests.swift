@@ -391,7 +391,7 @@ import Testing
         #expect(run("test \"$1\" = /srv/tls; exit $?") == nil)
         setenv("CERTPROV_TEST_PIN", "123456", 1)
         #expect(run("test -z \"$CERTPROV_TEST_PIN\"") == nil, "variables are not passed on")
-        let failed = run("echo one; echo two >&2; exit 3")
+        let failed = run("echo one; echo two. >&2; exit 3")
         #expect(
             failed?.code == .unavailable
                 && failed?.message.contains("failed with status 3: one | two. The files are there") == true)

@@ -81,10 +81,13 @@ extension SafeDirectory {
             owner == own?.userID.rawValue ? nil : owner, group == own?.groupID.rawValue ? nil : group
         )
         if owner != nil || group != nil, files.changeOwner(file, owner ?? .max, group ?? .max) != 0 {
-            throw failure(
+            let refused = failure(
                 "\(path)/\(name) cannot get \(owner.map { "the owner \($0)" } ?? "")\(owner != nil && group != nil ? " and " : "")"
-                    + "\(group.map { "the group \($0)" } ?? ""), which takes the capability CAP_CHOWN, or for a group its membership"
-            )
+                    + "\(group.map { "the group \($0)" } ?? "")")
+            throw Refusal(
+                reason: refused.reason
+                    + "; this takes the capability CAP_CHOWN, or for a group its membership, and in a systemd unit PrivateUsers=no, "
+                    + "CapabilityBoundingSet=CAP_CHOWN CAP_FOWNER CAP_DAC_READ_SEARCH and SystemCallFilter=@chown")
         }
         if let accessList, files.changeAccessList(file, accessList) != 0 {
             throw failure(
@@ -131,7 +134,12 @@ extension SafeDirectory {
         guard files.synchronize(descriptor) == 0 else { throw failure("\(path) cannot be flushed to disk") }
     }
 
-    package func failure(_ what: String) -> Refusal { Refusal(reason: "\(what): \(errorText(errno))") }
+    package func failure(_ what: String) -> Refusal {
+        let code = errno
+        // The units of the package, and those of careful administrators, see all else read-only.
+        let step = code == EROFS ? "; in a systemd unit this takes ReadWritePaths=\(path)" : ""
+        return Refusal(reason: "\(what): \(errorText(code))\(step)")
+    }
 
     /// Removes the temporary files of writers that died, as far as possible. Call it with the store's lock held.
     func removeAbandonedFiles(_ files: FileSystem) {

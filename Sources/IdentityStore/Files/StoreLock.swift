@@ -17,10 +17,7 @@ package final class StoreLock {
     ) throws(SafeDirectory.Refusal) {
         // From here on `deinit` closes it, also when this initialiser throws.
         descriptor = files.create(directory.descriptor, Self.name, O_RDWR)
-        guard descriptor >= 0 else {
-            throw SafeDirectory.Refusal(
-                reason: "\(directory.path) cannot be written to: \(errorText(errno))")
-        }
+        guard descriptor >= 0 else { throw directory.failure("\(directory.path) cannot be written to") }
         let deadline = ContinuousClock.now + timeout
         while flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
             let code = errno

@@ -31,15 +31,6 @@ struct ChallengeCheck {
         return findings
     }
 
-    /// A finding that keeps the timer from renewing. Without a timer that is active, it does no harm yet.
-    private func ofUnit(
-        _ unit: RenewalUnit, _ what: String, _ cannot: String, _ missing: [String], step: String = ""
-    ) -> Finding {
-        let advice = missing.isEmpty ? "" : " Its drop-in needs: \(missing.joined(separator: ", ")) (the page ACME)."
-        let finding = failed(what, "\(unit.name) \(cannot), so that the timer cannot renew.\(advice)\(step)")
-        return unit.isInUse ? finding : finding.asWarning
-    }
-
     private func failed(_ what: String, _ text: String) -> Finding {
         .error(what, ProviderError(.configurationInvalid, text))
     }
@@ -55,8 +46,7 @@ struct ChallengeCheck {
         }
         guard number < Self.firstFreePort else { return findings }
         if let unit, case let missing = unit.missingForReservedPort, !missing.isEmpty {
-            findings.append(
-                ofUnit(unit, what, "may not open port \(number)", missing))
+            findings.append(unit.finding(what, "may not open port \(number)", missing, page: "ACME"))
         } else if unit == nil, !Capability.bindReservedPorts.isEffective {
             findings.append(
                 .warning(
@@ -101,7 +91,9 @@ struct ChallengeCheck {
                         path.withVisibleControls + (mayWrite ? "" : ", which belongs to the user \(status.st_uid)")
                     let step = "install -d -o root " + (root + "/.well-known/acme-challenge").shellQuoted
                     return [
-                        ofUnit(unit, what, "may not write to \(place)", missing, step: mayWrite ? "" : " Run: \(step)")
+                        unit.finding(
+                            what, "may not write to \(place)", missing, page: "ACME",
+                            step: mayWrite ? "" : " Run: \(step)")
                     ]
                 }
             } else if faccessat(directory.descriptor, ".", W_OK | X_OK, AT_EACCESS) != 0 {

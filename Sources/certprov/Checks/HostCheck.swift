@@ -161,6 +161,16 @@ struct HostCheck {
                 findings.append(
                     .warning(what, "Programs have not been told of the files (Files.reload); run: certprov renew"))
             }
+            if let unit = configuration.path.flatMap(RenewalUnit.renewing) {
+                let missing =
+                    unit.missingToWrite(below: export.path) + (export.areOfRoot ? [] : unit.missingToGiveFiles)
+                if !missing.isEmpty {
+                    findings.append(
+                        unit.finding(
+                            "\(what) timer", "may not write the files of \(export.path.withVisibleControls)", missing,
+                            page: "OtherPrograms"))
+                }
+            }
         } catch { findings.append(.error(what, error)) }
         return findings
     }

@@ -14,7 +14,7 @@ struct RenewalUnit: Sendable {
 
     private static let shown = [
         "Id", "ActiveState", "ExecStart", "User", "CapabilityBoundingSet", "AmbientCapabilities", "PrivateUsers",
-        "ProtectSystem", "ProtectHome", "ReadWritePaths",
+        "ProtectSystem", "ProtectHome", "ReadWritePaths", "SystemCallFilter",
     ]
 
     /// Asks systemd for the unit that renews a property file; `nil` if there is none, or systemd does not run. Blocks for some seconds at
@@ -85,6 +85,32 @@ struct RenewalUnit: Sendable {
             missing.append("AmbientCapabilities=CAP_NET_BIND_SERVICE")
         }
         return missing
+    }
+
+    /// The settings that it lacks to give files to another user or group, for a drop-in. Of a user that is not root, nothing is known.
+    var missingToGiveFiles: [String] {
+        guard isOfRoot else { return [] }
+        var missing: [String] = []
+        if hasPrivateUsers { missing.append("PrivateUsers=no") }
+        if !has("cap_chown", in: "CapabilityBoundingSet") {
+            missing.append("CapabilityBoundingSet=CAP_CHOWN CAP_FOWNER CAP_DAC_READ_SEARCH")
+        }
+        // The permitted calls, or behind a tilde the refused ones.
+        let filter = self["SystemCallFilter"].split { "~ ".contains($0) }
+        if !filter.isEmpty, filter.contains("fchown") == self["SystemCallFilter"].hasPrefix("~") {
+            missing.append("SystemCallFilter=@chown")
+        }
+        return missing
+    }
+
+    /// A finding that keeps the timer from renewing. Without a timer that is active, it does no harm yet.
+    func finding(_ what: String, _ cannot: String, _ missing: [String], page: String, step: String = "") -> Finding {
+        let advice = missing.isEmpty ? "" : " Its drop-in needs: \(missing.joined(separator: ", ")) (the page \(page))."
+        let finding = Finding.error(
+            what,
+            ProviderError(
+                .configurationInvalid, "\(name) \(cannot), so that the timer cannot renew.\(advice)\(step)"))
+        return isInUse ? finding : finding.asWarning
     }
 
     /// The settings that it lacks to write below a directory, for a drop-in.

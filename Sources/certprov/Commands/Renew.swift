@@ -32,8 +32,9 @@ struct Renew: AsyncParsableCommand {
             defer { context.log(manager.decisions) }
             let export = try context.filesExport(configuration)
             guard let stored = try await manager.storedIdentity() else {
+                let file = configuration.path.map { " --config \($0.shellQuoted)" } ?? ""
                 throw ProviderError(
-                    .notFound, "No identity is stored, so none can be renewed; get one with: certprov fetch")
+                    .notFound, "No identity is stored, so none can be renewed; get one with: certprov fetch\(file)")
             }
             var now = Date()
             var identity = stored
