@@ -44,6 +44,8 @@ INSTALL_PACKAGES := $(BUILD_PACKAGES) python3
 PACKAGE_PACKAGES := $(BUILD_PACKAGES) python3 openssl debootstrap
 DEB_PACKAGES := $(INSTALL_PACKAGES) dpkg-dev lintian
 DEB_TEST_PACKAGES := $(DEB_PACKAGES) openssl debootstrap mount util-linux
+# The booted root has its own.
+SYSTEMD_TEST_PACKAGES := $(INSTALL_PACKAGES) dpkg-dev debootstrap mount procps python3-openssl systemd-container util-linux
 BENCH_PACKAGES := $(BUILD_PACKAGES) $(SERVER_PACKAGES) curl openssl python3 time softhsm2 opensc gnutls-bin gcc libc6-dev lego pebble $(ENROLMENT_PACKAGES)
 
 # Statically linked Swift and C++ runtimes: one file to install, and less to do at each start. The linker takes the first
@@ -62,7 +64,7 @@ ONE_FOLDER = $(if $(SCRATCH_PATH),--scratch-path "$(SCRATCH_PATH)" --disable-bui
 TEST_PROGRAMS ?=
 PROGRAMS = $(or $(abspath $(TEST_PROGRAMS)),$(shell $(SWIFT) build --show-bin-path))
 
-.PHONY: help demo demo-registration smoke example applications everything test build-tests programs test-release release check interfaces docs soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain deb deb-test
+.PHONY: help demo demo-registration smoke example applications everything test build-tests programs test-release release check interfaces docs soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain deb deb-test systemd-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -301,6 +303,12 @@ deb: packages-DEB build ## Build a Debian package into .build/deb, and check it 
 
 deb-test: packages-DEB_TEST deb ## Install the Debian package into a Debian 12, use, upgrade, remove and purge it
 	Scripts/deb-test "$$($(SWIFT) build $(RELEASE) --show-bin-path)" .build/deb/*.deb
+
+# With a package of its own: deb-test may run beside it.
+systemd-test: packages-SYSTEMD_TEST build ## Boot a Debian 12 with the Debian package, and use the units there
+	@rm -rf .build/systemd
+	DPKG_DEB_COMPRESSOR_LEVEL=1 Scripts/deb "$$($(SWIFT) build $(RELEASE) --show-bin-path)" .build/systemd
+	Tests/Systemd/run .build/systemd/*.deb
 
 lint: packages-LINT toolchain ## Check the formatting, the wording of messages, and the links of the pages
 	$(SWIFT) format lint --strict --recursive Package.swift Sources Plugins Tests Examples Benchmarks

@@ -36,7 +36,8 @@ import Testing
             "$ make deb": .script("Scripts/deb-test"),
             "# make install": .script("Scripts/package-test"),
             "# install -m 644": .script("Scripts/deb-test"),
-            "# systemctl enable": .script("Scripts/deb-test"),
+            "# systemctl enable": .script("Tests/Systemd/run"),
+            "# systemd-run": .script("Tests/Systemd/run"),
             "# certprov unregister": .notRun("Scripts/deb-test purges, and a registration needs its server"),
         ],
         "Documentation/ServingOtherPrograms.md": ["# systemctl enable": .notRun(root)],
@@ -66,7 +67,7 @@ import Testing
         ],
         "Documentation/SigningRequests.md": ["$ openssl rand": .test("RequestsPageTests", "bothSidesByTheCommand")],
         "Documentation/Troubleshooting.md": [
-            "# systemd-run": .notRun(root),
+            "# systemd-run": .script("Tests/Systemd/run"),
             "# certprov fetch": .notRun("it asks at a terminal for the PIN of a token"),
             "$ openssl s_client": .notRun("it is for a server of the reader"),
         ],

@@ -93,7 +93,7 @@ class Applications(unittest.TestCase):
         self.change("LICENSE")
         self.assertEqual(self.listed()[0], {})
 
-        everything_of_sources = {"release", "deb-test", "without-traits"}
+        everything_of_sources = {"release", "deb-test", "systemd-test", "without-traits"}
         for file, expected in {
             "Examples/ContractSigning/README.md": {"contracts": "folder", "contracts-tests": "folder", "docs": "pages"},
             "Examples/SplitKeySigning/authority/mpin.py": {"split-keys": "folder", "split-keys-tests": "folder"},
@@ -102,7 +102,7 @@ class Applications(unittest.TestCase):
             "Documentation/Tokens.md": {"docs": "pages"},
             "Documentation/Embedding.md": {"docs": "pages", "service-by-the-page": "folder", "service-hummingbird": "folder", "service-grpc": "folder"},
             "Scripts/docs": {"docs": "scripts"},
-            "Scripts/debian/control": {"deb-test": "scripts"},
+            "Scripts/debian/control": {"deb-test": "scripts", "systemd-test": "scripts"},
             "Scripts/demo": {"release": "scripts", "demo-registration": "folder"},
             "Tests/TestSupport/TestKey.swift": {"release": "tests"},
             "Documentation/Interfaces/Signing.txt": {
