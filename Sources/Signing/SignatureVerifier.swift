@@ -229,7 +229,7 @@ public struct SignatureVerifier: Sendable {
         }
         do throws(OpenSSLError) {
             try message.verifySigner()
-            evidence.isSigned = .yes
+            evidence.isSigned = evidence.certificate?.publicKey.weakness.map { .unknown($0) } ?? .yes
         } catch {
             evidence.isSigned =
                 switch evidence.certificate?.publicKey {
@@ -316,6 +316,7 @@ public struct SignatureVerifier: Sendable {
             let digest = try content.digest(by: algorithm)
             return OpenSSLLibrary().isValidSignature(signature, ofDigest: digest, by: key, using: scheme)
         }
+        if isValid, let weakness = key.weakness { return .unknown(weakness) }
         // Nothing tells which of them is another one.
         return isValid ? .yes : .no("the signature is not one of these bytes by this key with \(scheme)")
     }
@@ -346,10 +347,16 @@ public struct SignatureVerifier: Sendable {
             if let known = evidence.isTrusted {
                 isTrusted = known
             } else if let anchors {
-                let result = try await CertificateChain.validation(
-                    of: certificate, among: evidence.others + intermediates, trusting: anchors, at: time)
-                chain = result.path
-                isTrusted = chain != nil ? .yes : .no(result.obstacle ?? "it does not lead to the trust anchors")
+                do throws(ProviderError) {
+                    let result = try await CertificateChain.validation(
+                        of: certificate, among: evidence.others + intermediates, trusting: anchors, at: time)
+                    chain = result.path
+                    isTrusted = chain != nil ? .yes : .no(result.obstacle ?? "it does not lead to the trust anchors")
+                } catch {
+                    // A certificate that cannot be used must not end the look at other signatures.
+                    guard error.code == .unsupportedAlgorithm else { throw error }
+                    isTrusted = .unknown(error.message)
+                }
             } else {
                 isTrusted = .unknown("no trust anchors were given")
             }
@@ -396,6 +403,21 @@ public struct SignatureVerifier: Sendable {
         let offset = rest.dropFirst().split { !$0.isNumber }.prefix(2).map { number($0) }
         let seconds = (offset.first ?? 0) * 3600 + (offset.dropFirst().first ?? 0) * 60
         return date + TimeInterval(sign == "+" ? -seconds : seconds)
+    }
+}
+
+extension PublicKeyInfo {
+    /// Why signatures of the key prove nothing, as a clause for a message. Chains of certificates with such a key are not valid either.
+    fileprivate var weakness: String? {
+        guard algorithm == .rsa else { return nil }
+        guard bits >= KeyType.smallestRSA else {
+            return "the RSA key has \(bits) bits, and one of less than \(KeyType.smallestRSA) can be broken"
+        }
+        // The DER of an RSA key ends with its exponent.
+        guard keyBits.last.map({ $0 % 2 == 1 }) ?? false, keyBits.suffix(3) != [0x02, 0x01, 0x01] else {
+            return "the exponent of the RSA key is 1 or even, and its signatures can be forged"
+        }
+        return nil
     }
 }
 

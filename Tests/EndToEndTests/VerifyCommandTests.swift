@@ -16,7 +16,10 @@ import Testing
             openssl x509 -req -in alice.csr -CA ca.pem -CAkey ca.key -days 1 -out alice.pem
             openssl x509 -in alice.pem -noout -pubkey >alice.pub
             openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 2 -subj /CN=Other -keyout o.key -out other.pem
+            openssl req -x509 -newkey rsa:1024 -noenc -days 2 -subj /CN=Small -keyout small.key -out small.pem
+            openssl x509 -in small.pem -noout -pubkey >small.pub
             echo content >content; echo other >other; chmod 600 alice.key
+            openssl dgst -sha256 -sign small.key -out small.sig content
             """
         try Subprocess.run(["sh", "-c", script], in: sandbox.path)
         try sandbox.write(TestPDF.bytes, to: "contract.pdf")
@@ -56,6 +59,8 @@ import Testing
             (["--trust-anchors", "ca.pem", "--certificate", "other.pem", "--content", "content", "a.sig"], 65),
             (["--public-key", "alice.pub", "--content", "content", "a.sig"], 76),
             (["--public-key", "alice.pub", "--content", "other", "a.sig"], 65),
+            (["--public-key", "small.pub", "--content", "content", "small.sig"], 76),
+            (["--certificate", "small.pem", "--content", "content", "small.sig"], 76),
             (["--public-key", "alice.pub", "a.sig"], 64), (["--trust-anchors", "ca.pem", "a.pdf"], 0),
             (["a.pdf"], 76), (["contract.pdf"], 66), (["--content", "content", "a.pdf"], 64),
             (["--trust-anchors", "ca.pem", "--time", "2020-01-01T00:00:00Z", "a.pdf"], 76),

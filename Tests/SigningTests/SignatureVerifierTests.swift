@@ -123,6 +123,80 @@ import Testing
         #expect(await failure { try await verifier(anchors).cms(message) }?.code == .notFound)
     }
 
+    @Test("The type of the content is data, and the one that was signed: else the bytes were signed as something else")
+    func contentTypes() async throws {
+        let folder = try TemporaryDirectory()
+        try folder.write(content, to: "content")
+        let script = """
+            set -eu
+            openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout a.key -out a.pem -days 2 -subj '/CN=Alice'
+            for type in 1 5; do
+                openssl cms -sign -binary -md sha256 -econtent_type 1.2.840.113549.1.7.$type -in content -signer a.pem -inkey a.key \\
+                    -outform DER -out $type.p7s
+            done
+            """
+        try Subprocess.run(["bash", "-c", script], in: folder.path)
+        /// Replaces the first object identifier of content, which no signature covers.
+        func retyped(_ message: [UInt8], _ old: UInt8, _ new: UInt8) throws -> [UInt8] {
+            let type: [UInt8] = [0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x07, old]
+            var message = message
+            let start = try #require(message.firstRange(of: type))
+            message[start.upperBound - 1] = new
+            return message
+        }
+        let (data, digested) = (try folder.read("1.p7s"), try folder.read("5.p7s"))
+        for (name, message, isGood) in [
+            ("data", data, true), ("another type", digested, false),
+            ("data, signed as another type", try retyped(digested, 5, 1), false),
+            ("another type, signed as data", try retyped(data, 1, 5), false),
+        ] {
+            let verdict = try await verifier().cms(message, content: SigningContent(content))
+            // The signature is over the attributes, and their digest is that of the bytes.
+            #expect(verdict.isSigned.holds == true, "\(name): \(verdict)")
+            #expect(verdict.isUnaltered.holds == (isGood ? true : nil) && verdict.isIntact == isGood, "\(name)")
+        }
+    }
+
+    @Test("RSA keys that are too small or have the exponent 1 prove nothing")
+    func weakKeys() async throws {
+        let identity = try authority.issue("signer", kind: .rsa2048)
+        let modulus = try #require(identity.certificate.publicKey.rsaModulus)
+        let prefix: [UInt8] = [
+            0x30, 0x82, 0x01, 0x20, 0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05,
+            0x00, 0x03, 0x82, 0x01, 0x0d, 0x00, 0x30, 0x82, 0x01, 0x08, 0x02, 0x82, 0x01, 0x01, 0x00,
+        ]
+        // With that exponent the padded digest is its own signature.
+        let key = try PublicKeyInfo(derRepresentation: prefix + modulus + [0x02, 0x01, 0x01])
+        let digestInfo: [UInt8] = [
+            0x30, 0x31, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01, 0x05, 0x00, 0x04,
+            0x20,
+        ]
+        let padding = [0x00, 0x01] + [UInt8](repeating: 0xff, count: 256 - 3 - digestInfo.count - 32) + [0x00]
+        let forged = padding + digestInfo + Array(DigestAlgorithm.sha256.digest(of: content))
+        let verdict = try await verifier().raw(forged, of: SigningContent(content), by: key)
+        #expect(verdict.isSigned.holds == nil && !verdict.isIntact, "\(verdict)")
+        #expect(verdict.isSigned.reason?.contains("exponent") == true)
+
+        let folder = try TemporaryDirectory()
+        try folder.write(content, to: "content")
+        let script = """
+            set -eu
+            openssl req -x509 -newkey rsa:1024 -noenc -keyout a.key -out a.pem -days 2 -subj /CN=Alice
+            openssl dgst -sha256 -sign a.key -out a.sig content
+            openssl cms -sign -binary -md sha256 -in content -signer a.pem -inkey a.key -outform DER -out a.p7s
+            """
+        try Subprocess.run(["bash", "-c", script], in: folder.path)
+        let certificate = try #require(try CertificateFile.read(folder["a.pem"]).first)
+        for verdict in [
+            try await verifier().raw(folder.read("a.sig"), of: SigningContent(content), by: certificate),
+            try await verifier().raw(folder.read("a.sig"), of: SigningContent(content), by: certificate.publicKey),
+            try await verifier().cms(folder.read("a.p7s"), content: SigningContent(content)),
+        ] {
+            #expect(verdict.isSigned.holds == nil && !verdict.isIntact && verdict.isTrusted.holds != true, "\(verdict)")
+            #expect(verdict.isSigned.reason?.contains("1024 bits") == true)
+        }
+    }
+
     @Test("A revoked signer is named as that; without the CA's list it is not known")
     func revocation() async throws {
         let folder = try TemporaryDirectory()

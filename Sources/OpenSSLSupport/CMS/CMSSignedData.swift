@@ -42,32 +42,22 @@ extension OpenSSLLibrary {
     package func verifySignedData(
         _ message: [UInt8], signers: [[UInt8]]
     ) throws(OpenSSLError) -> CMSSignedContent {
-        let message = try CMSMessage(message, in: self)
-        try message.require(NID_pkcs7_signed)
-        OpenSSLError.clear()
-        // OpenSSL accepts a message without any signature as one whose signatures are all good.
-        guard let infos = CMS_get0_SignerInfos(message.pointer), OPENSSL_sk_num(infos) == 1,
-            let signer = OPENSSL_sk_value(infos, 0).map(OpaquePointer.init)
-        else { throw OpenSSLError("CMS_get0_SignerInfos", refusing: "the message has not exactly one signer") }
-        guard CMS_signed_get_attr_count(signer) > 0 else {
-            throw OpenSSLError("CMS_signed_get_attr_count", refusing: "the signer has no attributes")
-        }
-
+        let signed = try CMSSignedMessage(message, in: self)
+        let (message, signer) = (signed.message, signed.signer)
         let candidates = try CertificateStack(
             signers.map { der throws(OpenSSLError) in try CertificateHandle(der, in: self) })
         let output = try MemoryBIO()
         // Stands in for content that is not there, and is digested all the same.
         let nothing = try MemoryBIO()
-        let hasContent = CMS_get0_content(message.pointer)?.pointee != nil
         OpenSSLError.clear()
         let flags = UInt32(CMS_NOINTERN | CMS_NO_SIGNER_CERT_VERIFY | CMS_BINARY)
         guard
             CMS_verify(
-                message.pointer, candidates.pointer, nil, hasContent ? nil : nothing.pointer, output.pointer, flags)
-                == 1
+                message.pointer, candidates.pointer, nil, signed.content == nil ? nothing.pointer : nil,
+                output.pointer, flags) == 1
         else { throw OpenSSLError("CMS_verify") }
         return CMSSignedContent(
-            content: output.content, attributes: Self.attributes(of: signer), digest: Self.digest(of: signer))
+            content: output.content, attributes: Self.attributes(of: signer), digest: signed.digestName)
     }
 
     /// Returns the certificates in a SignedData, DER, in any order. Its signatures, if it has any, are not verified.
@@ -76,13 +66,6 @@ extension OpenSSLLibrary {
         try message.require(NID_pkcs7_signed)
         // The stack is nil if the message has no certificates.
         return try CertificateStack(adopting: CMS_get1_certs(message.pointer)).derRepresentations()
-    }
-
-    static func digest(of signer: OpaquePointer) -> String {
-        var algorithm: UnsafeMutablePointer<X509_ALGOR>?
-        CMS_SignerInfo_get0_algs(signer, nil, nil, &algorithm, nil)
-        guard let algorithm, let name = OBJ_nid2sn(OBJ_obj2nid(algorithm.pointee.algorithm)) else { return "" }
-        return String(cString: name)
     }
 
     private static func attributes(of signer: OpaquePointer) -> [CMSAttribute] {

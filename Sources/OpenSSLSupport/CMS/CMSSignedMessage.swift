@@ -6,8 +6,8 @@ internal import SwiftASN1
 
 /// A SignedData (RFC 5652, section 5) with one signer, which has signed attributes.
 package final class CMSSignedMessage {
-    private let message: CMSMessage
-    private let signer: OpaquePointer
+    let message: CMSMessage
+    let signer: OpaquePointer
     private let library: OpenSSLLibrary
     /// The certificates of the message, DER, in any order.
     package let certificates: [[UInt8]]
@@ -19,6 +19,7 @@ package final class CMSSignedMessage {
         let message = try CMSMessage(message, in: library)
         try message.require(NID_pkcs7_signed)
         OpenSSLError.clear()
+        // OpenSSL accepts a message without any signature as one whose signatures are all good.
         guard let infos = CMS_get0_SignerInfos(message.pointer), OPENSSL_sk_num(infos) == 1,
             let signer = OPENSSL_sk_value(infos, 0).map(OpaquePointer.init)
         else { throw OpenSSLError("CMS_get0_SignerInfos", refusing: "the message has not exactly one signer") }
@@ -54,7 +55,12 @@ package final class CMSSignedMessage {
     }
 
     /// OpenSSL's name of the content's digest, such as `SHA1`.
-    package var digestName: String { OpenSSLLibrary.digest(of: signer) }
+    package var digestName: String {
+        var algorithm: UnsafeMutablePointer<X509_ALGOR>?
+        CMS_SignerInfo_get0_algs(signer, nil, nil, &algorithm, nil)
+        guard let algorithm, let name = OBJ_nid2sn(OBJ_obj2nid(algorithm.pointee.algorithm)) else { return "" }
+        return String(cString: name)
+    }
 
     /// The hash function of the content's digest; `nil` for one that signatures are not accepted with.
     package var digestAlgorithm: DigestAlgorithm? {
