@@ -38,7 +38,7 @@ struct RevisionComparison {
     private var content: [Pair] = []
     /// The new object of each old one, by its role.
     private var visited: [Visited: PDFReference] = [:]
-    /// The pages and fields, which other objects refer to.
+    /// The catalog, pages and fields, which other objects refer to.
     private var compared: Set<PDFReference> = []
     /// The widgets of the signatures.
     private var newWidgets: Set<PDFReference> = []
@@ -52,6 +52,7 @@ struct RevisionComparison {
         guard before.object.reference == after.object.reference else {
             return note(.other, "the catalog", after)
         }
+        compared.insert(after.object.reference)
         var rest: [Pair] = []
         var pages: Pair?
         for (key, old, new) in entries(before, after) {
@@ -134,9 +135,9 @@ struct RevisionComparison {
         }
     }
 
-    /// The keys of references to pages and fields, beside the trees of these.
+    /// The keys of references to pages and fields, beside the trees of these; /Data of an earlier signature that locks fields is the catalog.
     private static let backwards: Set = [
-        "Parent", "P", "Pg", "Obj", "D", "Dest", "Dests", "Names", "OpenAction", "Annots", "CO",
+        "Parent", "P", "Pg", "Obj", "D", "Dest", "Dests", "Names", "OpenAction", "Annots", "CO", "Data",
     ]
 
     private mutating func push(_ old: PDFPlace?, _ new: PDFPlace?, _ role: Role, _ key: String) {
@@ -201,9 +202,14 @@ struct RevisionComparison {
         case (.name(let one), .name(let other)): one == other
         case (.string(let one), .string(let other)): one == other
         case (.null, .null): true
+        // Some programs write the numbers of a page anew: 0.0 becomes 0.
+        case (.real, .integer), (.integer, .real), (.real, .real):
+            one.bytes.elementsEqual(other.bytes) || number(one).map { $0.isFinite && $0 == number(other) } ?? false
         default: one.bytes.elementsEqual(other.bytes)
         }
     }
+
+    private static func number(_ place: PDFPlace) -> Double? { Double(String(decoding: place.bytes, as: UTF8.self)) }
 
     /// Whether an entry differs, without a look into objects of the same place.
     private mutating func differs(_ old: PDFPlace?, _ new: PDFPlace?) throws(ProviderError) -> Bool {
@@ -264,8 +270,7 @@ struct RevisionComparison {
     /// The entries of a field of a signature, and of its widget.
     private static let fieldKeys: Set = [
         "Type", "Subtype", "FT", "T", "TU", "V", "Rect", "F", "P", "AP", "Ff", "Lock", "SV", "Parent", "Kids", "DA",
-        "M",
-        "NM", "MK",
+        "DR", "M", "NM", "MK",
     ]
 
     /// Whether a field that came later is that of a signature that did, which signs the bytes in front of it.

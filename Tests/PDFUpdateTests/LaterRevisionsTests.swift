@@ -33,6 +33,15 @@ import Testing
         13: "<< /Type /Annot /Subtype /Widget /FT /Sig /T (S) /Rect [0 0 9 9] /P 3 0 R >>",
     ])
 
+    /// An earlier signature locks a field, and refers to the catalog.
+    private static let locked = Documents.table([
+        1: "<< /Type /Catalog /Pages 2 0 R /AcroForm << /Fields [6 0 R] >> >>",
+        2: "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        3: "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 200 200] >>", 6: "<< /FT /Sig /T (locks) /V 7 0 R >>",
+        7:
+            "<< /Type /Sig /Reference [<< /TransformMethod /FieldMDP /TransformParams << /Action /Include /Fields [(a)] >> /Data 1 0 R >>] >>",
+    ])
+
     private static let signature = "<< /Type /Sig /SubFilter /ETSI.CAdES.detached /Contents <00> >>"
     private static func catalog(_ more: String, form: String = form, layers: String = layers) -> String {
         "<< /Type /Catalog /Pages 2 0 R \(form) \(layers) \(more) >>"
@@ -56,6 +65,13 @@ import Testing
                 13: "<< /Type /Annot /Subtype /Widget /FT /Sig /T (S) /Rect [0 0 200 200] /P 3 0 R /V 50 0 R >>",
                 50: signature,
             ], 3
+        ),
+        (
+            "numbers that are written anew",
+            [
+                3:
+                    "<< \(page.replacing("0 0 200", with: "0.0 -.0 200.00")) /Contents 4 0 R /Annots [6 0 R 10 0 R 13 0 R] >>"
+            ], 1
         ),
         ("a value", [6: "<< \(text) /V (2) /AP << /N 51 0 R >> >>", 51: stream("BT (2) Tj ET")], 2),
         (
@@ -197,7 +213,7 @@ import Testing
     @Test("A document that is signed again has only signatures added, whatever kind of sections it has")
     func signedAgain() throws {
         for document in [
-            Documents.table(), Documents.stream(), Documents.stream(compressed: [1, 2, 3]), Self.document,
+            Documents.table(), Documents.stream(), Documents.stream(compressed: [1, 2, 3]), Self.document, Self.locked,
         ] {
             var file = document
             for _ in 0..<3 {
@@ -208,7 +224,7 @@ import Testing
             }
             let later = try PDFSignatures(PDFSource(file)).later(after: document.count)
             #expect(later.change == .signatures && later.count == 3, "\(later)")
-            let signatures = try PDFSignatures(PDFSource(file)).signatures
+            let signatures = try PDFSignatures(PDFSource(file)).signatures.suffix(3)
             #expect(signatures.count == 3 && signatures.allSatisfy { $0.problem == nil && $0.contents.count == 5 })
             #expect(signatures.map { $0.later?.count } == [2, 1, 0])
             #expect(signatures.map { $0.later?.change } == [.signatures, .signatures, .nothing])
