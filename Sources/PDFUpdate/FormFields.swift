@@ -11,6 +11,8 @@ struct FormFields {
         var type: String?
         var value: PDFPlace?
         var lock: PDFPlace?
+        var text: PDFPlace?
+        var flags = 0
     }
 
     /// The full name of the field that is asked for.
@@ -19,7 +21,9 @@ struct FormFields {
     private var found: (field: PDFPlace, isSigned: Bool)?
     /// The signatures, each with the full name of its field.
     private(set) var signatures: [(name: String, value: PDFPlace)] = []
-    /// The objects that have these.
+    /// The text fields and widgets that have appearances, and the values as they stand there.
+    private(set) var texts: [(name: String, value: PDFPlace?, appearances: PDFPlace, flags: Int)] = []
+    /// The objects that have the signatures.
     private var signed: Set<PDFReference> = []
     /// Whether a signature field has a value.
     var isSigned: Bool { !signatures.isEmpty }
@@ -90,10 +94,20 @@ struct FormFields {
                 try look(at: signature, in: "the field \(own.name)", &reader)
             }
         }
+        if own.type == "Tx" { noteText(field, &own, &reader) }
         if let kids = try reader.entry("Kids", of: field, as: .array) {
             for kid in kids.value { try visit(kid, in: kids.place.object, own, depth: depth + 1, &reader) }
         }
         if let reference { isOpen[reference] = false }
+    }
+
+    /// A text field that cannot be read is none of a signature's business.
+    private mutating func noteText(_ field: PDFPlace, _ own: inout Inherited, _ reader: inout PDFReader) {
+        if let value = try? PDFReader.directEntry("V", of: field) { own.text = PDFPlace(field.object, value) }
+        own.flags = (try? reader.entry("Ff", of: field, as: .integer)?.value) ?? own.flags
+        if let place = try? reader.entry("AP", of: field, as: .dictionary)?.place {
+            texts.append((own.name, own.text, place, own.flags))
+        }
     }
 
     /// Looks for what a signature forbids.

@@ -77,8 +77,8 @@ public struct PDFToSign: Sendable {
         }
     }
 
-    /// Notes for a person about the document before it is signed, as clauses without subject: scripts, and changes after an earlier
-    /// signature. Blocks.
+    /// Notes for a person about the document before it is signed, as clauses without subject: scripts, changes after an earlier
+    /// signature, and text fields that show another text than their value. Blocks.
     package func notes() -> [String] {
         guard let source = try? spool?.pdfSource() ?? memory.pdfSource(), let read = try? PDFSignatures(source) else {
             return []
@@ -93,6 +93,12 @@ public struct PDFToSign: Sendable {
                 )
             default: break
             }
+        }
+        let differing = FieldAppearances.differing(in: source)
+        if let first = differing.first {
+            let more = differing.count > 1 ? " and \(differing.count - 1) more" : ""
+            notes.append(
+                "may show another text in its field \(first)\(more) than the value that programs read; look at both")
         }
         return notes.map(\.withVisibleControls)
     }

@@ -162,11 +162,12 @@ public struct SignatureVerifier: Sendable {
     private static func read(_ message: [UInt8]) throws(ProviderError) -> CMSSignedMessage {
         do { return try CMSSignedMessage(message, in: OpenSSLLibrary()) } catch {
             throw ProviderError(
-                .malformedData,
-                "This is not a CMS signature that can be verified: \(error.refusal ?? "it is damaged").",
+                .malformedData, "This is not a CMS signature that can be verified: \(Self.reason(error)).",
                 underlying: error)
         }
     }
+
+    private static func reason(_ error: OpenSSLError) -> String { error.refusal ?? "its CMS is damaged" }
 
     private func verdict(
         of signature: PDFFieldSignature, _ document: PDFSource, size: Int
@@ -188,9 +189,9 @@ public struct SignatureVerifier: Sendable {
         case "ETSI.RFC3161": return try await timeStamp(evidence, signature.contents, content)
         case "ETSI.CAdES.detached", "adbe.pkcs7.detached":
             let message: CMSSignedMessage
-            do throws(ProviderError) { message = try Self.read(signature.contents) } catch {
-                evidence.isUnaltered = .unknown(error.message)
-                evidence.isSigned = .unknown(error.message)
+            do throws(OpenSSLError) { message = try CMSSignedMessage(signature.contents, in: OpenSSLLibrary()) } catch {
+                evidence.isUnaltered = .unknown(Self.reason(error))
+                evidence.isSigned = error.refusal == nil ? .no(Self.reason(error)) : evidence.isUnaltered
                 return try await verdict(evidence)
             }
             guard message.content == nil else {

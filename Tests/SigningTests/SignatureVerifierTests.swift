@@ -308,6 +308,12 @@ import Testing
         flipped[20] ^= 0x20
         let broken = try? await verifier().pdf(SigningContent(flipped))
         #expect(broken?.contains(where: \.isIntact) != true)
+        // A tag of the CMS of the first: the other one is judged all the same.
+        let tag = try #require(twice.firstRange(of: Array("2a864886f70d010702a0".utf8)))
+        flipped = twice
+        flipped[tag.upperBound - 1] = UInt8(ascii: "1")
+        let damaged = try await verifier().pdf(SigningContent(flipped))
+        #expect(damaged.map(\.isSigned.holds) == [false, true] && damaged.map(\.isUnaltered.holds) == [nil, false])
         #expect(await failure { try await verifier().pdf(SigningContent(TestPDF.bytes)) }?.code == .notFound)
         #expect(await failure { try await verifier().pdf(SigningContent(Array("hello".utf8))) }?.code == .malformedData)
     }
