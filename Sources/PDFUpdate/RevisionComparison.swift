@@ -52,7 +52,7 @@ struct RevisionComparison {
         guard before.object.reference == after.object.reference else {
             return note(.other, "the catalog", after)
         }
-        compared.insert(after.object.reference)
+        if after.object.stream == nil { compared.insert(after.object.reference) }
         var rest: [Pair] = []
         var pages: Pair?
         for (key, old, new) in entries(before, after) {
@@ -131,7 +131,12 @@ struct RevisionComparison {
             comparePage(before, after)
         case (.dictionary, .dictionary, let role):
             for (key, one, other) in entries(before, after) { push(one, other, role, key) }
-        default: if !Self.isEqual(before, after) { note(change, "/\(pair.key)", after) }
+        default:
+            // Some programs write a page anew, and 0.0 as 0. Flags are another thing: readers ignore them as a real number.
+            let isBox = Self.boxes.contains(pair.key)
+            if !Self.isEqual(before, after), !isBox || !Self.isSameNumber(before, after) {
+                note(change, "/\(pair.key)", after)
+            }
         }
     }
 
@@ -202,14 +207,16 @@ struct RevisionComparison {
         case (.name(let one), .name(let other)): one == other
         case (.string(let one), .string(let other)): one == other
         case (.null, .null): true
-        // Some programs write the numbers of a page anew: 0.0 becomes 0.
-        case (.real, .integer), (.integer, .real), (.real, .real):
-            one.bytes.elementsEqual(other.bytes) || number(one).map { $0.isFinite && $0 == number(other) } ?? false
         default: one.bytes.elementsEqual(other.bytes)
         }
     }
 
-    private static func number(_ place: PDFPlace) -> Double? { Double(String(decoding: place.bytes, as: UTF8.self)) }
+    private static let boxes: Set = ["MediaBox", "CropBox", "BleedBox", "TrimBox", "ArtBox", "Rect"]
+
+    private static func isSameNumber(_ one: PDFPlace, _ other: PDFPlace) -> Bool {
+        func number(_ place: PDFPlace) -> Double? { Double(String(decoding: place.bytes, as: UTF8.self)) }
+        return number(one).map { $0.isFinite && $0 == number(other) } ?? false
+    }
 
     /// Whether an entry differs, without a look into objects of the same place.
     private mutating func differs(_ old: PDFPlace?, _ new: PDFPlace?) throws(ProviderError) -> Bool {

@@ -28,7 +28,7 @@ import Testing
         7: stream("BT (1) Tj ET", "/Type /XObject /Subtype /Form /BBox [0 0 90 20]"), 8: "<< /Type /OCG /Name (x) >>",
         9:
             "<< /Length 11 0 R /Type /XObject /Subtype /Form /BBox [0 0 90 20] >>\nstream\n0 0 9 9 re f 0 0 99 99 re f\nendstream",
-        10: "<< /Type /Annot /Subtype /FreeText /Rect [0 0 9 9] /Contents (pay 1) >>", 11: "27",
+        10: "<< /Type /Annot /Subtype /FreeText /F 2 /Rect [0 0 9 9] /Contents (pay 1) >>", 11: "27",
         12: stream("0 0 180 180 re f"),
         13: "<< /Type /Annot /Subtype /Widget /FT /Sig /T (S) /Rect [0 0 9 9] /P 3 0 R >>",
     ])
@@ -90,7 +90,15 @@ import Testing
         ("the object of a name without one", [40: stream("0 0 60 60 re f")], 3),
         ("the length of a stream", [11: "12"], 3),
         ("a font", [5: "<< /Type /Font /Subtype /Type3 >>"], 3),
-        ("an annotation", [10: "<< /Type /Annot /Subtype /FreeText /Rect [0 0 9 9] /Contents (pay 2) >>"], 3),
+        (
+            "the place of an annotation, written anew",
+            [10: "<< /Type /Annot /Subtype /FreeText /F 2 /Rect [0 0.0 9 9.] /Contents (pay 1) >>"], 1
+        ),
+        (
+            "a flag as a real number, which readers ignore",
+            [10: "<< /Type /Annot /Subtype /FreeText /F 2.0 /Rect [0 0 9 9] /Contents (pay 1) >>"], 3
+        ),
+        ("an annotation", [10: "<< /Type /Annot /Subtype /FreeText /F 2 /Rect [0 0 9 9] /Contents (pay 2) >>"], 3),
         ("an annotation less", [3: "<< \(page) /Contents 4 0 R /Annots [6 0 R] >>"], 3),
         (
             "one more annotation",
