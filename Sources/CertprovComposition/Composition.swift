@@ -17,7 +17,7 @@ package struct Composition: Sendable {
     /// The built-in parts, and those of the plugins.
     package let registry: ProviderRegistry
     package let secrets: SecretReader
-    package let executor: BlockingExecutor
+    package var executor: BlockingExecutor
     package var logger: Logger
     package let now: @Sendable () -> Date
     private let transport: Transport

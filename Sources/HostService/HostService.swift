@@ -93,9 +93,11 @@ package final class HostService: Service {
 
     private func start(_ files: [HostConfiguration.File]) {
         for file in files {
+            // Threads of its own: a device that hangs holds those of no other identity.
+            let executor = BlockingExecutor.threads(maximum: 8)
             let identity = HostedIdentity(file, logger: logger, sleep: sleep) {
                 [self] () async throws(ProviderError) in
-                try await composition.executor.run { [self] () throws(ProviderError) in try logon(of: file) }
+                try await executor.run { [self] () throws(ProviderError) in try logon(of: file, executor) }
             } check: { [self] () throws(ProviderError) in
                 if let error = conflict(of: file) { throw error }
             }
@@ -104,9 +106,12 @@ package final class HostService: Service {
         }
     }
 
-    private func logon(of file: HostConfiguration.File) throws(ProviderError) -> CertprovLogon {
+    private func logon(
+        of file: HostConfiguration.File, _ executor: BlockingExecutor
+    ) throws(ProviderError) -> CertprovLogon {
         if let problem = file.problem { throw problem }
         var composition = composition
+        composition.executor = executor
         composition.logger[metadataKey: "identity"] = "\(file.name)"
         forgetEntries(of: file.name)
         return try CertprovLogon(
