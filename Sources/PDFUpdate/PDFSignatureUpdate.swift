@@ -24,8 +24,8 @@ package struct PDFSignatureUpdate: Sendable {
         of document: SignableDocument, by signer: String, date: Date, room: Int
     ) throws(ProviderError) {
         let time = Self.fields(of: date)
-        var writer = Writer(document)
-        let number = document.nextNumber
+        var writer = UpdateWriter(document.base)
+        let number = document.base.nextNumber
         writer.begin(PDFReference(number: number, generation: 0))
         writer.write("<< /Type /Sig /Filter /Adobe.PPKLite /SubFilter /ETSI.CAdES.detached /M (D:\(time.joined())Z)")
         let reason = document.request.reason
@@ -62,15 +62,12 @@ package struct PDFSignatureUpdate: Sendable {
             writer.write("<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>")
             writer.end()
         }
-        for change in document.changes {
-            writer.begin(change.reference)
-            writer.bytes += change.bytes
-            writer.end()
-        }
+        writer.write(document.changes)
         writer.writeSection()
-        let total = document.size + writer.bytes.count
+        let size = document.base.size
+        let total = size + writer.bytes.count
         guard total <= SignableDocument.maximumSize else { throw SignableDocument.tooLarge }
-        let (first, second) = (document.size + contents.lowerBound, document.size + contents.upperBound)
+        let (first, second) = (size + contents.lowerBound, size + contents.upperBound)
         byteRange = [0, first, second, total - second]
         let range = Array("0 \(first) \(second) \(total - second)".utf8)
         writer.bytes.replaceSubrange(place..<(place + range.count), with: range)
@@ -120,96 +117,5 @@ package struct PDFSignatureUpdate: Sendable {
                 }.joined() + ">"
         }
         return "(" + text.map { "()\\".contains($0) ? "\\\($0)" : "\($0)" }.joined() + ")"
-    }
-}
-
-/// Writes objects, and remembers where they are.
-private struct Writer {
-    typealias Entry = (reference: PDFReference, offset: Int?)
-
-    let document: SignableDocument
-    var bytes: [UInt8]
-    /// The objects, and the gaps as free entries.
-    private var entries: [Entry] = []
-
-    init(_ document: SignableDocument) {
-        self.document = document
-        bytes = document.needsLineEnd ? [0x0a] : []
-        for gap in document.gaps {
-            // ISO 32000-1, 7.5.4: in no list of free entries, and never used again.
-            entries += gap.map { (PDFReference(number: $0, generation: 65_535), nil) }
-        }
-    }
-
-    mutating func write(_ text: String) { bytes += text.utf8 }
-
-    mutating func begin(_ reference: PDFReference) {
-        entries.append((reference, document.size + bytes.count))
-        write("\(reference) obj\n")
-    }
-
-    mutating func end() { write("\nendobj\n") }
-
-    /// Writes the cross-reference section, of the kind of the last one, and the trailer.
-    mutating func writeSection() {
-        let start = document.size + bytes.count
-        // The highest is one of the new objects.
-        let size = entries.reduce(0) { max($0, $1.reference.number) } + 1
-        if document.hasStreams {
-            begin(PDFReference(number: size, generation: 0))
-            let parts = parts
-            let index = parts.map { "\($0.first) \($0.entries.count)" }.joined(separator: " ")
-            let data = parts.flatMap(\.entries).flatMap { (entry) -> [UInt8] in
-                [entry.offset == nil ? 0 : 1] + Self.bigEndian(entry.offset ?? 0, 5)
-                    + Self.bigEndian(entry.reference.generation, 2)
-            }
-            write("<< /Type /XRef /W [1 5 2] /Index [\(index)] /Length \(data.count)")
-            writeTrailer(size: size + 1)
-            write("\nstream\n")
-            bytes += data
-            write("\nendstream")
-            end()
-        } else {
-            write("xref\n")
-            for part in parts {
-                write("\(part.first) \(part.entries.count)\n")
-                for (reference, offset) in part.entries {
-                    let kind = offset == nil ? "f" : "n"
-                    write("\(Self.digits(offset ?? 0, 10)) \(Self.digits(reference.generation, 5)) \(kind) \n")
-                }
-            }
-            write("trailer\n<<")
-            writeTrailer(size: size)
-            write("\n")
-        }
-        write("startxref\n\(start)\n%%EOF\n")
-    }
-
-    /// The rest of a trailer's dictionary: what it keeps, as it was.
-    private mutating func writeTrailer(size: Int) {
-        write(" /Size \(size) /Prev \(document.lastSection)")
-        for case (let name, let value?) in document.kept {
-            write(" /\(name) ")
-            bytes += value
-        }
-        write(" >>")
-    }
-
-    /// The entries in parts with consecutive numbers.
-    private var parts: [(first: Int, entries: ArraySlice<Entry>)] {
-        let sorted = entries.sorted { $0.reference.number < $1.reference.number }
-        let starts = sorted.indices.filter { index in
-            index == 0 || sorted[index].reference.number != sorted[index - 1].reference.number + 1
-        }
-        return zip(starts, starts.dropFirst() + [sorted.count]).map { (sorted[$0].reference.number, sorted[$0..<$1]) }
-    }
-
-    private static func digits(_ number: Int, _ count: Int) -> String {
-        let digits = String(number)
-        return String(repeating: "0", count: max(0, count - digits.count)) + digits
-    }
-
-    private static func bigEndian(_ number: Int, _ count: Int) -> [UInt8] {
-        (0..<count).reversed().map { UInt8(truncatingIfNeeded: number >> ($0 * 8)) }
     }
 }

@@ -28,19 +28,8 @@ package struct SignableDocument: Sendable {
     /// The last byte has an offset of ten digits.
     package static let maximumSize = 9_999_999_999
 
-    let size: Int
+    let base: UpdateBase
     let request: PDFSignatureRequest
-    /// Whether the update must begin with a line end.
-    let needsLineEnd: Bool
-    /// The last cross-reference section: its kind is that of the next.
-    let lastSection: Int
-    let hasStreams: Bool
-    /// The entries of its trailer that the next one keeps, as bytes.
-    let kept: [(name: String, value: ArraySlice<UInt8>?)]
-    /// The first number that is not in use.
-    let nextNumber: Int
-    /// Numbers below it without an entry, which get free ones.
-    let gaps: [Range<Int>]
     /// The name of a new field, the page that it is on, and its place if it is visible; `nil` for an existing field.
     let newField: (name: String, page: PDFReference, box: SignatureBox?)?
     /// The appearances, each with the number of its object. The next number is that of the font.
@@ -57,20 +46,9 @@ package struct SignableDocument: Sendable {
         guard source.count <= Self.maximumSize else { throw Self.tooLarge }
         try Self.check(request)
         var reader = try PDFReader(source)
-        (size, self.request) = (source.count, request)
-        lastSection = try reader.startOfSections()
-        try reader.readSections()
-        try reader.checkHeader()
-        let trailer = reader.sections[0].trailer
-        kept = try ["Root", "Info", "ID"].map { (name) throws(ProviderError) in
-            (name, try PDFReader.directEntry(name, of: trailer).map { trailer.object.bytes[$0.range] })
-        }
-        hasStreams = reader.sections[0].stream != nil
-        needsLineEnd = try source.bytes((source.count - 1)..<source.count) != [0x0a]
-
-        guard case .reference(let root)? = try PDFReader.directEntry("Root", of: trailer)?.content,
-            let catalog = try reader.object(root).map({ PDFPlace($0) })
-        else { throw PDFReader.damaged("its trailer names no catalog (/Root)") }
+        self.request = request
+        var base = try UpdateBase(&reader)
+        let catalog = base.catalog
         let form = try reader.entry("AcroForm", of: catalog, as: .dictionary)?.place
         if let form, try reader.entry("NeedsRendering", of: catalog, as: .boolean)?.value == true,
             try PDFReader.directEntry("XFA", of: form) != nil
@@ -83,15 +61,16 @@ package struct SignableDocument: Sendable {
         let fields = try FormFields(form, of: catalog, wanted: request.field, &reader)
         if let refusal = fields.damage ?? fields.closure { throw refusal }
 
-        let numbers = try Numbers(of: reader, trailer)
-        nextNumber = numbers.next
-        gaps = fields.isSigned ? [] : numbers.gaps
+        // A signature that is there stays as it was for readers that look at differences.
+        if fields.isSigned { base.gaps = [] }
+        self.base = base
+        let next = base.nextNumber
 
         var splices = Splices()
         let flags = try form.flatMap { (form) throws(ProviderError) in
             try reader.entry("SigFlags", of: form, as: .integer)?.value
         }
-        let signature = Self.bytes(of: PDFReference(number: numbers.next, generation: 0))
+        let signature = Self.bytes(of: PDFReference(number: next, generation: 0))
         if let name = request.field {
             let field = try fields.field(name, for: request, &reader)
             guard field.value.range == field.object.value.range else {
@@ -101,7 +80,7 @@ package struct SignableDocument: Sendable {
             newField = nil
             let widgets = try reader.visibleWidgets(of: field, hasKids: !fields.isSigned, catalog)
             appearances = try widgets.enumerated().map { (index, one) throws(ProviderError) in
-                let number = numbers.next + 1 + index
+                let number = next + 1 + index
                 try splices.set("AP", to: Array("<< /N \(number) 0 R >>".utf8), of: one.widget)
                 // Without flags it would not be printed.
                 if try PDFReader.directEntry("F", of: one.widget) == nil {
@@ -114,11 +93,11 @@ package struct SignableDocument: Sendable {
             let box = try request.place.map { (place) throws(ProviderError) in
                 try SignatureBox(place.rectangle, on: page, &reader)
             }
-            let field = Self.bytes(of: PDFReference(number: numbers.next + 1, generation: 0))
+            let field = Self.bytes(of: PDFReference(number: next + 1, generation: 0))
             try splices.append(field, to: "Annots", of: PDFPlace(page.object), &reader)
             if let form { try splices.append(field, to: "Fields", of: form, &reader) }
             newField = (fields.freeName(), page.object.reference, box)
-            appearances = box.map { [(numbers.next + 2, $0)] } ?? []
+            appearances = box.map { [(next + 2, $0)] } ?? []
             if form == nil {
                 try splices.set(
                     "AcroForm", to: Array("<< /Fields [".utf8) + field + Array("] /SigFlags 3 >>".utf8), of: catalog)
@@ -157,83 +136,6 @@ package struct SignableDocument: Sendable {
 
     /// A reference as it is written.
     static func bytes(of reference: PDFReference) -> [UInt8] { Array("\(reference) R".utf8) }
-}
-
-/// The numbers of a document's objects.
-private struct Numbers {
-    /// The most numbers that get free entries.
-    static let maximumGaps = 1 << 20
-
-    var next: Int
-    var gaps: [Range<Int>] = []
-
-    init(of reader: PDFReader, _ trailer: PDFPlace) throws(ProviderError) {
-        guard case .integer(let size)? = try PDFReader.directEntry("Size", of: trailer)?.content, size > 0,
-            size <= CrossReferences.maximumNumber
-        else { throw PDFReader.damaged("/Size in its trailer is missing or out of range") }
-        let used = reader.sections.flatMap { $0.parts.map(\.numbers) }.sorted { $0.lowerBound < $1.lowerBound }
-        // Zero is the head of the list of free entries.
-        next = 1
-        for range in used {
-            if range.lowerBound > next { gaps.append(next..<range.lowerBound) }
-            next = max(next, range.upperBound)
-        }
-        if next < size { gaps.append(next..<size) }
-        next = max(next, size)
-        guard next <= CrossReferences.maximumNumber, gaps.reduce(0, { $0 + $1.count }) <= Self.maximumGaps else {
-            throw PDFReader.damaged("it has no entries for most of its numbers up to \(next)")
-        }
-    }
-}
-
-/// Changes of objects, each of one entry.
-private struct Splices {
-    private var objects: [PDFReference: PDFObject] = [:]
-    private var splices: [PDFReference: [(range: Range<Int>, text: [UInt8])]] = [:]
-
-    private mutating func add(_ text: String, _ more: [UInt8], at range: Range<Int>, of object: PDFObject) {
-        let text = Array(text.utf8) + more
-        objects[object.reference] = object
-        // One array may be that of the annotations and that of the fields.
-        if splices[object.reference, default: []].contains(where: { $0.range == range && $0.text == text }) { return }
-        splices[object.reference, default: []].append((range, text))
-    }
-
-    /// Gives an entry a value, which replaces another one.
-    mutating func set(_ name: String, to text: [UInt8], of place: PDFPlace) throws(ProviderError) {
-        guard place.object.stream == nil else { throw PDFReader.damaged(place.object, "it has a stream") }
-        if let old = try PDFReader.directEntry(name, of: place) {
-            let before = place.object.bytes[..<old.range.lowerBound].last ?? 0
-            add(PDFScanner.isSpace(before) ? "" : " ", text, at: old.range, of: place.object)
-        } else {
-            let end = place.value.range.upperBound - 2
-            add(" /\(name) ", text, at: end..<end, of: place.object)
-        }
-    }
-
-    /// Appends a reference to an array, which may be an object of its own, or begins one.
-    mutating func append(
-        _ reference: [UInt8], to name: String, of place: PDFPlace, _ reader: inout PDFReader
-    ) throws(ProviderError) {
-        guard let array = try reader.entry(name, of: place, as: .array)?.place else {
-            return try set(name, to: Array("[".utf8) + reference + Array("]".utf8), of: place)
-        }
-        guard array.object.stream == nil else { throw PDFReader.damaged(array.object, "it has a stream") }
-        let end = array.value.range.upperBound - 1
-        add(" ", reference, at: end..<end, of: array.object)
-    }
-
-    var changedObjects: [(reference: PDFReference, bytes: [UInt8])] {
-        objects.values.sorted { $0.reference.number < $1.reference.number }.map { object in
-            var (bytes, end): ([UInt8], Int) = ([], object.bytes.startIndex)
-            // At one place, in the order of the changes: a dictionary may get two entries.
-            for splice in (splices[object.reference] ?? []).sorted(by: { $0.range.lowerBound < $1.range.lowerBound }) {
-                bytes += object.bytes[end..<splice.range.lowerBound] + splice.text
-                end = splice.range.upperBound
-            }
-            return (object.reference, bytes + object.bytes[end...])
-        }
-    }
 }
 
 extension PDFReader {
