@@ -39,6 +39,8 @@ package struct PDFSignatures: Sendable {
     package let size: Int
     /// Whether the document has scripts (`/JavaScript` in its names, or an action when it opens).
     package let hasScripts: Bool
+    /// The certificates in the document security store (ISO 32000-2, 12.8.4.3), perhaps DER. None that cannot be read.
+    package let certificates: [[UInt8]]
 
     /// Reads a document. Blocks; takes time linear in the size of the file, for each signature.
     ///
@@ -60,6 +62,7 @@ package struct PDFSignatures: Sendable {
         signatures = found.sorted { $0.end < $1.end }
         (size, self.source) = (source.count, source)
         hasScripts = try Self.hasScripts(catalog, &reader)
+        certificates = (try? Self.certificates(catalog, &reader)) ?? []
         var later: [Int: PDFLaterRevisions] = [:]
         let ends = Set(found.map(\.end)).subtracting([0]).sorted(by: >)
         var (sum, next) = (PDFLaterRevisions(), size)
@@ -87,6 +90,21 @@ package struct PDFSignatures: Sendable {
 
     /// Each is compared with the one before it.
     private static let maximumCount = 128
+    private static let maximumCertificates = 256
+
+    private static func certificates(
+        _ catalog: PDFPlace, _ reader: inout PDFReader
+    ) throws(ProviderError) -> [[UInt8]] {
+        guard let store = try reader.entry("DSS", of: catalog, as: .dictionary)?.place,
+            let list = try reader.entry("Certs", of: store, as: .array)
+        else { return [] }
+        var certificates: [[UInt8]] = []
+        for value in list.value.prefix(maximumCertificates) {
+            guard let stream = try reader.resolve(value, in: list.place.object)?.object else { continue }
+            certificates.append(try reader.decodedStream(of: stream))
+        }
+        return certificates
+    }
 
     private static func hasScripts(_ catalog: PDFPlace, _ reader: inout PDFReader) throws(ProviderError) -> Bool {
         if let names = try reader.entry("Names", of: catalog, as: .dictionary)?.place,

@@ -43,6 +43,14 @@ package struct PDFSource: Sendable {
     /// The beginning of the document: an earlier revision.
     func prefix(_ count: Int) -> PDFSource { PDFSource(count: min(count, self.count), read: read) }
 
+    /// The document with bytes behind it.
+    package func appending(_ bytes: [UInt8]) -> PDFSource {
+        PDFSource(count: count + bytes.count) { [count, read] (range) throws(ProviderError) in
+            try (range.lowerBound < count ? read(range.clamped(to: 0..<count)) : [])
+                + bytes[max(0, range.lowerBound - count)..<max(0, range.upperBound - count)]
+        }
+    }
+
     private init(
         count: Int, read: @escaping @Sendable (_ range: Range<Int>) throws(ProviderError) -> [UInt8]
     ) { (self.count, self.read) = (count, read) }
