@@ -1,5 +1,7 @@
 internal import COpenSSL
 internal import CertificateProviding
+internal import FoundationEssentials
+internal import Glibc
 
 /// Owns an `X509`. Retains the library, which must outlive it.
 final class CertificateHandle {
@@ -113,5 +115,29 @@ extension OpenSSLLibrary {
         guard count > 0, let output else { throw OpenSSLError(function) }
         defer { CRYPTO_free(output, #fileID, #line) }
         return Array(UnsafeBufferPointer(start: output, count: Int(count)))
+    }
+
+    /// Returns a time; `nil` for a malformed one.
+    static func date(_ time: UnsafePointer<ASN1_TIME>?) -> Date? {
+        var fields = tm()
+        // Without a time it would be that of now.
+        guard let time, ASN1_TIME_to_tm(time, &fields) == 1 else { return nil }
+        return Date(timeIntervalSince1970: TimeInterval(timegm(&fields)))
+    }
+
+    /// Returns a store for chains to anchors, roots or not, that are valid at a time. The caller frees it.
+    static func store(trusting anchors: [CertificateHandle], at date: Date) throws(OpenSSLError) -> OpaquePointer {
+        OpenSSLError.clear()
+        guard let store = X509_STORE_new() else { throw OpenSSLError("X509_STORE_new") }
+        for anchor in anchors where X509_STORE_add_cert(store, anchor.pointer) != 1 {
+            X509_STORE_free(store)
+            throw OpenSSLError("X509_STORE_add_cert")
+        }
+        let parameters = X509_STORE_get0_param(store)
+        X509_VERIFY_PARAM_set_flags(parameters, UInt(X509_V_FLAG_PARTIAL_CHAIN))
+        X509_VERIFY_PARAM_set_time(parameters, time_t(date.timeIntervalSince1970))
+        // 80 bits: no SHA-1 in the chain.
+        X509_VERIFY_PARAM_set_auth_level(parameters, 1)
+        return store
     }
 }

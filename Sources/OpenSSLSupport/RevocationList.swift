@@ -1,7 +1,6 @@
 internal import COpenSSL
 package import CertificateProviding
 package import FoundationEssentials
-import Glibc
 import Synchronization
 
 /// A certificate revocation list (RFC 5280, section 5): an `X509_CRL`.
@@ -70,12 +69,12 @@ package final class RevocationList: Sendable {
         do throws(OpenSSLError) {
             let issuer = X509_CRL_get_issuer(pointer)
             issuerDER = try OpenSSLLibrary.encode("i2d_X509_NAME") { i2d_X509_NAME(issuer, $0) }
-            guard let start = Self.date(X509_CRL_get0_lastUpdate(pointer)) else {
+            guard let start = OpenSSLLibrary.date(X509_CRL_get0_lastUpdate(pointer)) else {
                 throw OpenSSLError("ASN1_TIME_to_tm", refusing: "thisUpdate is malformed")
             }
             thisUpdate = start
             if let next = X509_CRL_get0_nextUpdate(pointer) {
-                guard let end = Self.date(next) else {
+                guard let end = OpenSSLLibrary.date(next) else {
                     throw OpenSSLError("ASN1_TIME_to_tm", refusing: "nextUpdate is malformed")
                 }
                 nextUpdate = end
@@ -217,8 +216,8 @@ package final class RevocationList: Sendable {
         return AlternativeName.names(derEncoded: der[...]).map(\.normalized)
     }
 
-    /// The names of a certificate's distribution points that cover all reasons and have its issuer's lists.
-    private static func distributionPoints(
+    /// The names of a certificate's distribution points that cover all reasons and have its issuer's lists, normalized.
+    package static func distributionPoints(
         of certificate: X509Certificate, in library: OpenSSLLibrary
     ) -> [AlternativeName] {
         guard let handle = try? CertificateHandle(certificate.derRepresentation, in: library) else { return [] }
@@ -242,11 +241,5 @@ package final class RevocationList: Sendable {
         return (0..<max(0, OPENSSL_sk_num(entries))).contains { index in
             OPENSSL_sk_value(entries, index).map { condition(OpaquePointer($0)) } ?? false
         }
-    }
-
-    private static func date(_ time: UnsafePointer<ASN1_TIME>?) -> Date? {
-        var fields = tm()
-        guard ASN1_TIME_to_tm(time, &fields) == 1 else { return nil }
-        return Date(timeIntervalSince1970: TimeInterval(timegm(&fields)))
     }
 }

@@ -1,7 +1,6 @@
 internal import COpenSSL
 package import CertificateProviding
 package import FoundationEssentials
-import Glibc
 
 /// A request for a time stamp (RFC 3161, section 2.4.1): a `TS_REQ`.
 package final class TimeStampQuery {
@@ -132,7 +131,7 @@ package final class TimeStampReply {
         guard let check = TS_REQ_to_TS_VERIFY_CTX(query.pointer, nil) else {
             throw OpenSSLError("TS_REQ_to_TS_VERIFY_CTX")
         }
-        try token.verify(check, anchors: anchors, at: date)
+        try token.verify(check, anchors: anchors, among: [], at: date)
         return (der, token.time)
     }
 }
@@ -166,11 +165,10 @@ package final class TimeStampToken {
             OpenSSLError.clear()
             guard let info = PKCS7_to_TS_TST_INFO(token) else { throw OpenSSLError("PKCS7_to_TS_TST_INFO") }
             defer { TS_TST_INFO_free(info) }
-            var fields = tm()
-            guard ASN1_TIME_to_tm(TS_TST_INFO_get_time(info), &fields) == 1 else {
+            guard let time = OpenSSLLibrary.date(TS_TST_INFO_get_time(info)) else {
                 throw OpenSSLError("ASN1_TIME_to_tm")
             }
-            time = Date(timeIntervalSince1970: Double(timegm(&fields)))
+            self.time = time
             guard let imprint = TS_TST_INFO_get_msg_imprint(info), let message = TS_MSG_IMPRINT_get_msg(imprint),
                 let algorithm = TS_MSG_IMPRINT_get_algo(imprint)
             else { throw OpenSSLError("TS_TST_INFO_get_msg_imprint") }
@@ -199,32 +197,28 @@ package final class TimeStampToken {
     deinit { PKCS7_free(pointer) }
 
     /// Verifies the token's signature: as ``TimeStampReply/token(for:anchors:at:)``, but for the imprint, which the caller compares.
-    package func verify(anchors: [[UInt8]], at date: Date) throws(OpenSSLError) {
+    ///
+    /// - Parameter candidates: Certificates, DER, that the chain may go through, beside those of the token.
+    package func verify(
+        anchors: [[UInt8]], among candidates: [[UInt8]] = [], at date: Date
+    ) throws(OpenSSLError) {
         OpenSSLError.clear()
         guard let check = TS_VERIFY_CTX_new() else { throw OpenSSLError("TS_VERIFY_CTX_new") }
-        try verify(check, anchors: anchors, at: date)
+        try verify(check, anchors: anchors, among: candidates, at: date)
     }
 
     /// - Parameter check: What else is verified. It is freed here.
     fileprivate func verify(
-        _ check: OpaquePointer, anchors: [[UInt8]], at date: Date
+        _ check: OpaquePointer, anchors: [[UInt8]], among candidates: [[UInt8]], at date: Date
     ) throws(OpenSSLError) {
         defer { TS_VERIFY_CTX_free(check) }
-        guard let store = X509_STORE_new() else { throw OpenSSLError("X509_STORE_new") }
+        let anchors = try anchors.map { der throws(OpenSSLError) in try CertificateHandle(der, in: library) }
         // The context frees the store.
-        TS_VERIFY_CTX_set_store(check, store)
+        TS_VERIFY_CTX_set_store(check, try OpenSSLLibrary.store(trusting: anchors, at: date))
         TS_VERIFY_CTX_add_flags(check, Self.verifiesSignature)
-        for anchor in anchors {
-            let certificate = try CertificateHandle(anchor, in: library)
-            guard X509_STORE_add_cert(store, certificate.pointer) == 1 else {
-                throw OpenSSLError("X509_STORE_add_cert")
-            }
-        }
-        let parameters = X509_STORE_get0_param(store)
-        X509_VERIFY_PARAM_set_flags(parameters, UInt(X509_V_FLAG_PARTIAL_CHAIN))
-        X509_VERIFY_PARAM_set_time(parameters, time_t(date.timeIntervalSince1970))
-        // 80 bits: no SHA-1 in the chain.
-        X509_VERIFY_PARAM_set_auth_level(parameters, 1)
+        let others = try CertificateStack(candidates.compactMap { try? CertificateHandle($0, in: library) })
+        // The context frees this stack.
+        TS_VERIFY_CTX_set_certs(check, X509_chain_up_ref(others.pointer))
         OpenSSLError.clear()
         guard TS_RESP_verify_token(check, pointer) == 1 else { throw OpenSSLError(explained: "TS_RESP_verify_token") }
         guard Self.isSignedWithSHA2Or3(pointer) else {

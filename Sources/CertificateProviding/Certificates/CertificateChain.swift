@@ -54,7 +54,7 @@ public enum CertificateChain {
 extension X509Certificate {
     /// Whether this is a root, or a leaf that has signed itself: self-issued, and by the same key. A CA that has changed its key
     /// certifies the new one with the old one, and a leaf may have the name of its CA: peers need the issuers of both.
-    var isRoot: Bool {
+    package var isRoot: Bool {
         guard isSelfIssued else { return false }
         if let authorityKeyIdentifier, let subjectKeyIdentifier {
             return authorityKeyIdentifier == subjectKeyIdentifier

@@ -1,7 +1,6 @@
 internal import COpenSSL
 package import CertificateProviding
 package import FoundationEssentials
-internal import Glibc
 internal import SwiftASN1
 
 /// A SignedData (RFC 5652, section 5) with one signer, which has signed attributes.
@@ -81,9 +80,7 @@ package final class CMSSignedMessage {
             guard
                 let value = CMS_signed_get0_data_by_OBJ(signer, OBJ_nid2obj(NID_pkcs9_signingTime), -3, kind)
             else { continue }
-            var fields = tm()
-            guard ASN1_TIME_to_tm(value.assumingMemoryBound(to: ASN1_TIME.self), &fields) == 1 else { return nil }
-            return Date(timeIntervalSince1970: TimeInterval(timegm(&fields)))
+            return OpenSSLLibrary.date(value.assumingMemoryBound(to: ASN1_TIME.self))
         }
         return nil
     }
