@@ -495,7 +495,7 @@ let package = Package(
         .testTarget(
             name: "SigningTests",
             dependencies: ["CertificateProviding", "ProviderTransport", "SignedData", "Signing", "TestSupport"],
-            exclude: ["tsa.py"]),
+            exclude: ["ca.py", "tsa.py", "validate-lt.py"]),
         .testTarget(
             name: "HostSocketsTests", dependencies: ["CertificateProviding", "HostSockets", "TestSupport"]),
         // Has requests that wait, and is killed.

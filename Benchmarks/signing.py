@@ -1,5 +1,7 @@
 """Signatures of files, whole process: CMS beside `openssl cms -sign`, PDF beside pyHanko's command."""
 import os
+import subprocess
+import time
 
 import ratios
 
@@ -48,3 +50,37 @@ def signing(bin, pyhanko, env, work, in_turns, shown, peak_memory):
                   f" {ratios.of_times(times[own], times[peer])}; peak memory"
                   f" {peak_memory(commands[own], env, work, rounds=1):.0f} MiB and"
                   f" {peak_memory(commands[peer], env, work, rounds=1):.0f} MiB")
+    long_term(bin, pyhanko, env, work, in_turns, shown)
+
+
+def long_term(bin, pyhanko, env, work, in_turns, shown):
+    """PDF of level B-LT: the time with servers on this host, and what the level adds to the document."""
+    folder = f"{work}/ca"
+    os.mkdir(folder, 0o700)
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "Tests", "SigningTests", "ca.py")
+    with subprocess.Popen(["python3", script, folder], stdin=subprocess.PIPE) as servers:
+        while not os.path.exists(f"{folder}/port"):
+            if servers.poll() is not None:
+                raise SystemExit("ca.py has ended")
+            time.sleep(0.05)
+        with open(f"{folder}/port") as file:
+            stamps = f"http://127.0.0.1:{file.read()}/tsa"
+        os.chmod(f"{folder}/signer.key", 0o600)
+        make_pdf(f"{work}/small.pdf", 1 << 10)
+        own = [f"{bin}/certprov", "sign", "pdf", "--provider", "pem", "--set", f"certificate={folder}/signer.pem", "--set",
+               f"key={folder}/signer.key", "--set", "usage=signature", "--force", "--time-stamp", stamps, "--time-stamp-anchors",
+               f"{folder}/ca.pem", "small.pdf"]
+        commands = {level: [*own, "--level", level, "--out", f"{level}.pdf"] for level in ("b-t", "b-lt")}
+        if pyhanko:
+            commands["pyhanko"] = [pyhanko, "sign", "addsig", "--field", "Signature1", "--use-pades", "--with-validation-info", "--trust",
+                                   f"{folder}/root.pem", "--other-certs", f"{folder}/ca.pem", "--timestamp-url", stamps, "pemder",
+                                   "--key", f"{folder}/signer.key", "--cert", f"{folder}/signer.pem", "--chain", f"{folder}/ca.pem",
+                                   "--no-pass", "small.pdf", "peer-lt.pdf"]
+        times = in_turns(commands, env, work, rounds=10)
+        servers.stdin.close()
+    sizes = {level: os.path.getsize(f"{work}/{level}.pdf") for level in ("b-t", "b-lt")}
+    print(f"  B-LT: certprov sign pdf {shown(times['b-lt'])}, B-T {shown(times['b-t'])}:"
+          f" {ratios.of_times(times['b-lt'], times['b-t'])}; {sizes['b-lt'] - sizes['b-t']} bytes more")
+    if pyhanko:
+        print(f"  B-LT: certprov sign pdf {shown(times['b-lt'])}, pyHanko {shown(times['pyhanko'])}:"
+              f" {ratios.of_times(times['b-lt'], times['pyhanko'])}")

@@ -80,7 +80,7 @@ public struct PDFToSign: Sendable {
     /// Notes for a person about the document before it is signed, as clauses without subject: scripts, changes after an earlier
     /// signature, and text fields that show another text than their value. Blocks.
     package func notes() -> [String] {
-        guard let source = try? spool?.pdfSource() ?? memory.pdfSource(), let read = try? PDFSignatures(source) else {
+        guard let source = try? self.source(), let read = try? PDFSignatures(source) else {
             return []
         }
         var notes = read.hasScripts ? ["has scripts, which may change its pages"] : []
@@ -105,6 +105,13 @@ public struct PDFToSign: Sendable {
 
     /// The bytes, from their start. Valid as long as this.
     var content: SigningContent { spool?.content() ?? memory }
+
+    /// The bytes as a document. Valid as long as this.
+    ///
+    /// - Throws: `malformedData`.
+    func source() throws(ProviderError) -> PDFSource {
+        if let spool { try spool.pdfSource() } else { try memory.pdfSource() }
+    }
 
     /// How many pages the document says that it has; `nil` if it does not say so in a usual way.
     package var claimedPages: Int? { document.claimedPages }

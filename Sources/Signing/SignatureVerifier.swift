@@ -112,7 +112,7 @@ public struct SignatureVerifier: Sendable {
         guard !read.signatures.isEmpty else { throw ProviderError(.notFound, "The PDF has no signature.") }
         var verdicts: [SignatureVerdict] = []
         for signature in read.signatures {
-            verdicts.append(try await verdict(of: signature, document, size: read.size))
+            verdicts.append(try await verdict(of: signature, read, document))
         }
         return verdicts
     }
@@ -170,13 +170,14 @@ public struct SignatureVerifier: Sendable {
     private static func reason(_ error: OpenSSLError) -> String { error.refusal ?? "its CMS is damaged" }
 
     private func verdict(
-        of signature: PDFFieldSignature, _ document: PDFSource, size: Int
+        of signature: PDFFieldSignature, _ read: PDFSignatures, _ document: PDFSource
     ) async throws(ProviderError) -> SignatureVerdict {
         var evidence = Evidence(form: signature.isTimeStamp ? .timeStamp : .pdf, field: signature.field)
+        evidence.others = read.certificates.compactMap { try? X509Certificate(derRepresentation: $0) }
         evidence.claimedTime = signature.claimedTime.flatMap(Self.date)
         if let later = signature.later {
             evidence.coverage = .init(
-                signedBytes: signature.end, size: size, laterRevisions: later.count, change: later.change.public,
+                signedBytes: signature.end, size: read.size, laterRevisions: later.count, change: later.change.public,
                 reason: later.reason)
         }
         if let problem = signature.problem {
@@ -217,7 +218,7 @@ public struct SignatureVerifier: Sendable {
         var evidence = known
         let certificates = message.certificates.filter { $0 != message.signerCertificate }
         evidence.certificate = message.signerCertificate.flatMap { try? X509Certificate(derRepresentation: $0) }
-        evidence.others = certificates.compactMap { try? X509Certificate(derRepresentation: $0) }
+        evidence.others += certificates.compactMap { try? X509Certificate(derRepresentation: $0) }
         evidence.claimedTime = message.signingTime ?? evidence.claimedTime
         if let algorithm = message.digestAlgorithm {
             let digest = try await executor.run { () throws(ProviderError) in try content.digest(by: algorithm) }
@@ -244,13 +245,15 @@ public struct SignatureVerifier: Sendable {
                 }
         }
         if let token = message.timeStamp {
-            evidence.timeStamp = stamp(token, ofSignature: message.signature)
+            evidence.timeStamp = stamp(token, ofSignature: message.signature, evidence.others)
         }
         return try await verdict(evidence)
     }
 
     /// The time stamp of a signature.
-    private func stamp(_ der: [UInt8], ofSignature value: [UInt8]) -> SignatureVerdict.Stamp? {
+    private func stamp(
+        _ der: [UInt8], ofSignature value: [UInt8], _ others: [X509Certificate]
+    ) -> SignatureVerdict.Stamp? {
         let token: TimeStampToken
         do throws(OpenSSLError) { token = try TimeStampToken(der, in: OpenSSLLibrary()) } catch {
             return .init(time: .distantPast, isTrusted: .no("it cannot be read"))
@@ -261,19 +264,21 @@ public struct SignatureVerifier: Sendable {
         guard algorithm.digest(of: value) == token.imprint else {
             return .init(time: token.time, isTrusted: .no("it is not one of this signature"))
         }
-        let parts = parts(of: token)
+        let parts = parts(of: token, others)
         return .init(time: token.time, isTrusted: parts.isSigned.holds == false ? parts.isSigned : parts.isTrusted)
     }
 
     private func parts(
-        of token: TimeStampToken
+        of token: TimeStampToken, _ others: [X509Certificate]
     ) -> (isSigned: SignatureVerdict.Part, isTrusted: SignatureVerdict.Part) {
         guard let stampAnchors else {
             let reason = "no trust anchors were given"
             return (.unknown(reason), .unknown(reason))
         }
         do throws(OpenSSLError) {
-            try token.verify(anchors: stampAnchors.map(\.derRepresentation), at: given ?? now())
+            try token.verify(
+                anchors: stampAnchors.map(\.derRepresentation),
+                among: (others + intermediates).map(\.derRepresentation), at: given ?? now())
             return (.yes, .yes)
         } catch {
             let reason = error.detail?.replacing("Verify error:", with: "") ?? "the signature is wrong"
@@ -301,7 +306,7 @@ public struct SignatureVerifier: Sendable {
         } else {
             evidence.isUnaltered = .unknown("the digest of the time stamp is not accepted")
         }
-        let parts = parts(of: token)
+        let parts = parts(of: token, evidence.others)
         (evidence.isSigned, evidence.isTrusted) = (parts.isSigned, parts.isTrusted)
         return try await verdict(evidence)
     }

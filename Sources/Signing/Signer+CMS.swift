@@ -3,13 +3,14 @@ import FoundationEssentials
 package import SignedData
 
 extension Signer {
-    /// Returns a detached CMS signature of content (RFC 5652; EN 319 122-1, level B-B, and B-T with a time stamp), DER.
+    /// Returns a detached CMS signature of content (RFC 5652; EN 319 122-1), DER: level B-B, with a time stamp B-T, with validation data
+    /// B-LT.
     ///
     /// Its signed attributes are content-type, message-digest, signing-time and signing-certificate-v2. Content is not held in
     /// memory. Suspends for as long as reading, the key and the time-stamp server take.
     ///
     /// - Throws: `storeReadFailed`, `unsupportedAlgorithm`, `keyMismatch` for a signature that does not verify, errors of the key, and
-    ///   those of ``TimeStampServer``.
+    ///   those of ``TimeStampServer``; for level B-LT those with the reason `validationData`.
     public func detachedCMS(of content: SigningContent) async throws(ProviderError) -> [UInt8] {
         let signer = try cmsSigner()
         let algorithm = signer.digestAlgorithm
@@ -48,8 +49,13 @@ extension Signer {
     }
 
     private func cms(_ signer: CMSSigner, _ digest: [UInt8]) async throws(ProviderError) -> CMSSignature {
-        try await signature(
+        var (signature, data) = try await signature(
             by: signer, ofDigest: digest, attributes: [.signingTime(now()), .signingCertificate(identity.certificate)])
+        if let data {
+            signature.addValidationData(
+                certificates: data.certificates, revocationLists: data.revocationLists, ocspAnswers: data.ocspAnswers)
+        }
+        return signature
     }
 
     package func cmsSigner() throws(ProviderError) -> CMSSigner {
@@ -58,14 +64,15 @@ extension Signer {
         )
     }
 
-    /// Signs, and stamps the signature if that is wanted.
-    package func signature(
+    /// Signs, stamps the signature if that is wanted, and fetches the validation data of both.
+    func signature(
         by signer: CMSSigner, ofDigest digest: [UInt8], attributes: [CMSSignerAttribute]
-    ) async throws(ProviderError) -> CMSSignature {
+    ) async throws(ProviderError) -> (CMSSignature, ValidationData?) {
         var signature = try await signer.signature(ofDigest: digest, attributes: attributes)
-        if let timeStamps {
-            signature.unsignedAttributes = [.timeStamp(try await timeStamps.token(for: signature.value))]
-        }
-        return signature
+        guard let timeStamps else { return (signature, nil) }
+        let token = try await timeStamps.token(for: signature.value)
+        signature.unsignedAttributes = [.timeStamp(token)]
+        // After the stamp: older data would not say that the certificates were good then.
+        return (signature, isLongTerm ? try await ValidationData(of: self, timeStamps, token) : nil)
     }
 }

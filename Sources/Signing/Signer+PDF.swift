@@ -6,13 +6,14 @@ extension Signer {
     /// The room for a time stamp, in bytes.
     private static let timeStampRoom = 16 << 10
 
-    /// Returns a PDF with a signature (ISO 32000-2; EN 319 142-1, level B-B, and B-T with a time stamp). The document is its beginning.
+    /// Returns a PDF with a signature (ISO 32000-2; EN 319 142-1): level B-B, with a time stamp B-T, with validation data B-LT. The document is
+    /// its beginning.
     ///
     /// Suspends for as long as the key and the time-stamp server take.
     ///
     /// - Throws: `documentNotSignable` and `malformedData` for the document, before the key is used; `unsupportedAlgorithm` for
     ///   Ed25519, which readers of PDF do not verify; `keyMismatch` for a signature that does not verify, errors of the key, and
-    ///   those of ``TimeStampServer``.
+    ///   those of ``TimeStampServer``; for level B-LT those with the reason `validationData`.
     public func signedPDF(
         of document: [UInt8], _ details: PDFSignatureDetails = .init()
     ) async throws(ProviderError) -> [UInt8] {
@@ -52,8 +53,15 @@ extension Signer {
             let rest = update.bytes[..<update.contents.lowerBound] + update.bytes[update.contents.upperBound...]
             return (update, try pdf.content.digest(by: algorithm, rest: Array(rest)))
         }
-        return try update.filled(
-            with: try await signature(by: signer, ofDigest: digest, attributes: attributes).derRepresentation())
+        let (signature, data) = try await signature(by: signer, ofDigest: digest, attributes: attributes)
+        let filled = try update.filled(with: signature.derRepresentation())
+        guard let data else { return filled }
+        return try await executor.run { () throws(ProviderError) in
+            let more = try PDFValidationDataUpdate(
+                of: pdf.source().appending(filled), certificates: data.certificates,
+                revocationLists: data.revocationLists, ocspAnswers: data.ocspAnswers)
+            return filled + more.bytes
+        }
     }
 }
 

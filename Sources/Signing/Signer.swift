@@ -13,6 +13,10 @@ public struct Signer: Sendable {
     public let scheme: SignatureScheme
     /// Stamps the signatures of CMS and PDF; `nil` for signatures without time stamp.
     public let timeStamps: TimeStampServer?
+    /// Whether signatures of CMS and PDF have what verifies them when the servers of the CAs are gone.
+    public let isLongTerm: Bool
+    /// The time for what a signature has of these servers, with all attempts.
+    var validationDataTimeout = Duration.seconds(30)
     /// The clock of the signing time.
     let now: @Sendable () -> Date
     /// Reads content and verifies: what blocks.
@@ -24,14 +28,22 @@ public struct Signer: Sendable {
     ///   - scheme: One of the key's schemes; by default that of the curve, for RSA RSASSA-PKCS1-v1_5 with SHA-256, and RSASSA-PSS
     ///     where the certificate permits nothing else.
     ///   - timeStamps: Stamps each signature of CMS and PDF. If that fails, there is no signature.
+    ///   - isLongTerm: Whether to add chains, OCSP answers and revocation lists of signer and time stamp: level B-LT. They come from the URLs in
+    ///     the certificates, by the proxy and the network of `timeStamps`, within half a minute. If that fails, there is no signature.
     ///   - now: The clock of the signing time.
     ///   - executor: Reads content; by default a thread of its own, while there is work.
-    /// - Throws: `certificateNotUsable` for a leaf that is not valid now or not for signatures
-    ///   (``requireUsable(_:at:)``), `unsupportedAlgorithm` for a scheme that the key does not have.
+    /// - Throws: `certificateNotUsable` for a leaf that is not valid now or not for signatures (``requireUsable(_:at:)``),
+    ///   `unsupportedAlgorithm` for a scheme that the key does not have, `configurationInvalid` for level B-LT without time stamps.
     public init(
         _ identity: Identity, scheme: SignatureScheme? = nil, timeStamps: TimeStampServer? = nil,
-        now: @escaping @Sendable () -> Date = { Date() }, executor: BlockingExecutor = .threads(maximum: 1)
+        isLongTerm: Bool = false, now: @escaping @Sendable () -> Date = { Date() },
+        executor: BlockingExecutor = .threads(maximum: 1)
     ) throws(ProviderError) {
+        guard timeStamps != nil || !isLongTerm else {
+            throw ProviderError(
+                .configurationInvalid,
+                "Level B-LT needs a time stamp, which says when the signature was there. Name a time-stamp server.")
+        }
         do throws(ProviderError) { try Self.requireUsable(identity.certificate, at: now()) } catch {
             throw error.attributed(to: identity.provenance.provider)
         }
@@ -50,8 +62,12 @@ public struct Signer: Sendable {
                 provider: identity.provenance.provider)
         }
         self.scheme = chosen
-        (self.identity, self.timeStamps, self.now, self.executor) = (identity, timeStamps, now, executor)
+        (self.identity, self.timeStamps, self.isLongTerm) = (identity, timeStamps, isLongTerm)
+        (self.now, self.executor) = (now, executor)
     }
+
+    /// The level of its signatures of CMS and PDF (EN 319 122-1 and EN 319 142-1): `B-B`, `B-T` or `B-LT`.
+    public var level: String { isLongTerm ? "B-LT" : timeStamps != nil ? "B-T" : "B-B" }
 
     /// Checks that a certificate is valid, and that its key usage, where it has one, permits digitalSignature or nonRepudiation
     /// (RFC 5280, section 4.2.1.3). Needs no key, and so no PIN.

@@ -27,7 +27,7 @@ public struct TimeStampServer: Sendable {
     public var now: @Sendable () -> Date = { Date() }
     /// Draws the nonce.
     var nonce: @Sendable () -> UInt64 = { .random(in: .min ... .max) }
-    private let anchors: [X509Certificate]
+    let anchors: [X509Certificate]
     private var login: TimeStampLogin?
 
     /// Creates a server. Nothing is sent yet.

@@ -227,6 +227,12 @@ import Testing
                 "cms", "--time-stamp", "http://127.0.0.1/", "--time-stamp-anchors", "x", "--time-stamp-user", "y",
                 "--time-stamp-password-source", "prompt", "a",
             ],
+            ["cms", "--level", "b-lta", "a"], ["cms", "--level", "b-lt", "a"], ["pdf", "--level", "b-t", "a"],
+            ["cms", "--level", "b-lt", "--time-stamp", "none", "a"],
+            [
+                "cms", "--level", "b-b", "--time-stamp", "http://127.0.0.1/", "--time-stamp-anchors",
+                Fixtures.path("ec.pem"), "a",
+            ],
         ])
     func usage(arguments: [String]) throws {
         try sign(arguments + Self.fixture).expect(64, stdout: "")
@@ -288,9 +294,9 @@ import Testing
         #expect(refused.status == 69 && !FileManager.default.fileExists(atPath: out), "\(refused)")
     }
 
-    /// Starts a time-stamp server, which writes its CA to `tsa/ca.pem`. Returns its origin too.
-    private func startTimeStampServer() throws -> (Subprocess, String) {
-        let script = Page.root.appending(path: "Tests/SigningTests/tsa.py").path
+    /// Starts a time-stamp server, or a CA with one, which writes its CA to `tsa/ca.pem`. Returns its origin too.
+    private func startTimeStampServer(_ script: String = "tsa.py") throws -> (Subprocess, String) {
+        let script = Page.root.appending(path: "Tests/SigningTests/\(script)").path
         mkdir(sandbox.path + "/tsa", 0o700)
         let server = try Subprocess(["python3", script, sandbox.path + "/tsa"], .held)
         let port = sandbox.path + "/tsa/port"
@@ -341,6 +347,44 @@ import Testing
         let raw = try sign("raw", silent)
         #expect(try raw.document("Signatures")["level"].isNull, "\(raw)")
         #expect(try sign("cms", stamped, "--time-stamp", "none", "--time-stamp-policy", "1.2.3").status == 64)
+    }
+
+    @Test("Level B-LT has the data of the certificates' own servers, and is written whole or not at all")
+    func longTerm() throws {
+        let (server, origin) = try startTimeStampServer("ca.py")
+        defer { server.stop() }
+        let directory = sandbox.path + "/tsa"
+        let document = try sandbox.write(Self.document.utf8, to: "document.pdf")
+        let out = sandbox.path + "/signature"
+        func sign(_ kind: String, by name: String, _ options: String...) throws -> Output {
+            try self.sign(
+                [
+                    kind, "--json", "--out", out, "--time-stamp", origin + "/tsa", "--time-stamp-anchors",
+                    directory + "/ca.pem", "--provider", "pem", "--set", "certificate=\(directory)/\(name).pem",
+                    "--set",
+                    "key=\(directory)/\(name).key", "--set", "usage=signature", kind == "pdf" ? document : content,
+                ] + options)
+        }
+        try sandbox.shell("chmod 600 \"$1\"/*.key", directory).require()
+        for kind in ["cms", "pdf"] {
+            let missing = try sign(kind, by: "missing", "--level", "b-lt")
+            #expect(missing.status == 76 && missing.description.contains("CN=missing"), "\(missing)")
+            let revoked = try sign(kind, by: "revoked", "--level", "b-lt")
+            #expect(revoked.status == 65 && revoked.description.contains("is revoked since"), "\(revoked)")
+            // It names no URL of its issuer.
+            let bare = try sign(kind, by: "bare", "--level", "b-lt", "--set", "trust-bundle=\(directory)/ca.pem")
+            #expect(bare.status == 65 && bare.description.contains("the certificate names none"), "\(bare)")
+            #expect(!FileManager.default.fileExists(atPath: out))
+            for (level, name) in [("b-t", "missing"), ("b-lt", "signer")] {
+                let signed = try sign(kind, by: name, "--level", level, "--force")
+                #expect(try signed.document("Signatures")["level"].string == level.uppercased(), "\(signed)")
+            }
+            if kind == "pdf" {
+                try sandbox.certprov(["verify", "--trust-anchors", directory + "/root.pem", out]).expect(
+                    stdout: "1 revision came later: signatures and validation data only")
+            }
+            try FileManager.default.removeItem(atPath: out)
+        }
     }
 
     @Test("A typed password: sign says that the identity is stored, once, and signs without it afterwards")

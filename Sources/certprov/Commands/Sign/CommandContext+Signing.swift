@@ -17,7 +17,7 @@ extension CommandContext {
     ///   - sign: Writes the signature of one file. The bytes that it has written become the output when it returns.
     func sign<Prepared>(
         _ files: SignedFiles, _ scheme: SchemeOption, _ configuration: LogonConfiguration,
-        timeStamps: TimeStampServer?, hasLevel: Bool = true, extension: String,
+        timeStamps: TimeStampServer?, isLongTerm: Bool = false, hasLevel: Bool = true, extension: String,
         prepare: (SignedInput, String) throws(ProviderError) -> Prepared,
         remark: (Signer) -> String? = { _ in nil },
         _ sign: (Signer, Prepared, SignedOutput) async throws(ProviderError) -> Void
@@ -47,7 +47,7 @@ extension CommandContext {
         }
         if waiting.isEmpty, let failure = failures.first { return ExitStatus(failure.code) }
         var signed: [SigningJob] = []
-        let signer = try await signer(configuration, scheme.value, timeStamps)
+        let signer = try await signer(configuration, scheme.value, timeStamps, isLongTerm)
         remark(signer).map(self.remark)
         // A temporary copy goes with its signature.
         waiting.reverse()
@@ -68,7 +68,8 @@ extension CommandContext {
 
     /// Returns the signer of the configured identity, which may ask for a PIN: not for one whose certificate cannot sign.
     private func signer(
-        _ configuration: LogonConfiguration, _ scheme: SignatureScheme?, _ timeStamps: TimeStampServer?
+        _ configuration: LogonConfiguration, _ scheme: SignatureScheme?, _ timeStamps: TimeStampServer?,
+        _ isLongTerm: Bool
     ) async throws(ProviderError) -> Signer {
         let interaction = self.interaction
         let manager = try await manager(configuration, unlocking: interaction)
@@ -77,7 +78,7 @@ extension CommandContext {
         let stored = configuration.asksForPassword ? try? await manager.storedIdentity() : nil
         let identity = try await manager.identity(interaction, checking: requireUsableCertificate)
         if stored == nil { remarkOnCopy(of: identity, configuration) }
-        return try Signer(identity, scheme: scheme, timeStamps: timeStamps)
+        return try Signer(identity, scheme: scheme, timeStamps: timeStamps, isLongTerm: isLongTerm)
     }
 
     /// Throws if the certificate that a provider would choose cannot sign: before the PIN of its token is asked for. If the
@@ -206,7 +207,7 @@ struct SignaturesDocument: CommandDocument {
     /// The subject of the certificate.
     let subject: String
     let scheme: String
-    /// `B-B`, or `B-T` with time stamps; `null` for raw signatures.
+    /// `B-B`, `B-T` or `B-LT`; `null` for raw signatures.
     let level: Nullable<String>
     /// Of the files that cannot be signed.
     let errors: [Enveloped<ErrorDocument>]
@@ -221,6 +222,6 @@ struct SignaturesDocument: CommandDocument {
         items = jobs.compactMap { job in job.file.map { Item(input: job.name, file: $0.path) } }
         subject = signer.identity.certificate.subject
         scheme = signer.scheme.description
-        level = Nullable(hasLevel ? signer.timeStamps == nil ? "B-B" : "B-T" : nil)
+        level = Nullable(hasLevel ? signer.level : nil)
     }
 }

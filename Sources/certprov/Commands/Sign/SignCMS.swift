@@ -5,7 +5,7 @@ import Signing
 struct SignCMS: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "cms",
-        abstract: "Sign files as CMS (CAdES B-B, with a time stamp B-T), detached.",
+        abstract: "Sign files as CMS (CAdES B-B, B-T or B-LT), detached.",
         discussion: """
             The signature is DER, as 'openssl cms -verify -inform DER' reads it. In --out-dir, FILE.p7s is written for FILE, and with \
             --attached FILE.p7m, which has the content too.
@@ -14,7 +14,7 @@ struct SignCMS: AsyncParsableCommand {
     @OptionGroup var options: GlobalOptions
     @OptionGroup var files: SignedFiles
     @OptionGroup var scheme: SchemeOption
-    @OptionGroup(title: "Time stamps") var timeStamps: TimeStampOptions
+    @OptionGroup(title: "Level and time stamps") var timeStamps: TimeStampOptions
 
     @Flag(help: "Put the content into the signature.")
     var attached = false
@@ -26,7 +26,8 @@ struct SignCMS: AsyncParsableCommand {
             let configuration = try context.configuration()
             let server = try timeStamps.server(context, configuration)
             return try await context.sign(
-                files, scheme, configuration, timeStamps: server, extension: attached ? "p7m" : "p7s",
+                files, scheme, configuration, timeStamps: server, isLongTerm: timeStamps.level == .longTerm,
+                extension: attached ? "p7m" : "p7s",
                 prepare: { input, _ in input }
             ) {
                 signer, input, output throws(ProviderError) in

@@ -5,7 +5,7 @@ import Signing
 struct SignPDF: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "pdf",
-        abstract: "Sign PDF files (PAdES B-B, with a time stamp B-T).",
+        abstract: "Sign PDF files (PAdES B-B, B-T or B-LT).",
         discussion: """
             The result is the document and an update with the signature, as 'pdfsig' shows it. Its field is invisible, on the first \
             page, unless --visible or --field gives it a place: there the name of the signer, the time and the reason are shown. \
@@ -16,7 +16,7 @@ struct SignPDF: AsyncParsableCommand {
     @OptionGroup var options: GlobalOptions
     @OptionGroup var files: SignedFiles
     @OptionGroup var scheme: SchemeOption
-    @OptionGroup(title: "Time stamps") var timeStamps: TimeStampOptions
+    @OptionGroup(title: "Level and time stamps") var timeStamps: TimeStampOptions
 
     @Option(
         help: ArgumentHelp(
@@ -67,7 +67,8 @@ struct SignPDF: AsyncParsableCommand {
             let details = PDFSignatureDetails(
                 field: field, visible: visible, reason: reason, location: location)
             return try await context.sign(
-                files, scheme, configuration, timeStamps: server, extension: "",
+                files, scheme, configuration, timeStamps: server, isLongTerm: timeStamps.level == .longTerm,
+                extension: "",
                 prepare: { input, directory throws(ProviderError) in
                     let pdf = try PDFToSign(
                         input.content, details, hasTimeStamp: server != nil, directory: directory)

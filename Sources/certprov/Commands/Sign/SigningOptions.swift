@@ -60,6 +60,19 @@ struct SchemeOption: ParsableArguments {
 }
 
 struct TimeStampOptions: ParsableArguments {
+    /// A level of EN 319 122-1 and EN 319 142-1.
+    enum Level: String, ExpressibleByArgument, CaseIterable {
+        case basic = "b-b"
+        case timeStamped = "b-t"
+        case longTerm = "b-lt"
+    }
+
+    @Option(
+        help:
+            "The level of the signature: b-b, b-t (with a time stamp), or b-lt (also with what verifies it when the servers of the CAs are gone). Default: b-t with a time-stamp server, else b-b."
+    )
+    var level: Level?
+
     @Option(
         name: .customLong("time-stamp"),
         help: ArgumentHelp(
@@ -102,12 +115,14 @@ struct TimeStampOptions: ParsableArguments {
             "The source of its password: file:PATH, env:NAME, fd:N or systemd:NAME.", valueName: "source"))
     var passwordSource: String?
 
-    /// The options but the server itself.
-    private var details: (name: String, value: String?)? {
+    /// The first of the options that need a server.
+    private var detail: String? {
         [
-            ("anchors", anchors), ("policy", policy), ("server-anchors", serverAnchors), ("server-pin", serverPin),
-            ("user", user), ("password-source", passwordSource),
-        ].first { $0.1 != nil }
+            ("time-stamp-anchors", anchors), ("time-stamp-policy", policy),
+            ("time-stamp-server-anchors", serverAnchors),
+            ("time-stamp-server-pin", serverPin), ("time-stamp-user", user),
+            ("time-stamp-password-source", passwordSource), ("level", level == .basic ? nil : level?.rawValue),
+        ].first { $0.1 != nil }?.0
     }
 
     func validate() throws {
@@ -117,11 +132,12 @@ struct TimeStampOptions: ParsableArguments {
         if let passwordSource, SecretSource(passwordSource) ?? .prompt == .prompt {
             throw ValidationError("--time-stamp-password-source must be file:PATH, env:NAME, fd:N or systemd:NAME.")
         }
+        if level == .basic, detail != nil || url ?? RequestSettings.noTimeStamp != RequestSettings.noTimeStamp {
+            throw ValidationError("--level b-b has no time stamp.")
+        }
         guard let url else { return }
         if url == RequestSettings.noTimeStamp {
-            if let name = details?.name {
-                throw ValidationError("--time-stamp-\(name) does not go with --time-stamp none.")
-            }
+            if let detail { throw ValidationError("--\(detail) does not go with --time-stamp none.") }
             return
         }
         guard let server = ServerURL(url) else {
@@ -146,7 +162,7 @@ struct TimeStampOptions: ParsableArguments {
     func server(
         _ context: CommandContext, _ configuration: LogonConfiguration
     ) throws(ProviderError) -> TimeStampServer? {
-        guard url != RequestSettings.noTimeStamp else { return nil }
+        guard url != RequestSettings.noTimeStamp, level != .basic else { return nil }
         var server: TimeStampServer
         if let url, let anchors {
             server = try TimeStampServer(url, anchors: try CertificateFile.read(anchors))
@@ -155,9 +171,9 @@ struct TimeStampOptions: ParsableArguments {
                 by: configuration.settings, context.timeStampEnvironment(), anchors: anchors)
         {
             server = configured
-        } else if let name = details?.name {
+        } else if let detail {
             throw ProviderError(
-                .usage, "--time-stamp-\(name) needs --time-stamp, or Signing.time-stamp-url in the property file.")
+                .usage, "--\(detail) needs --time-stamp, or Signing.time-stamp-url in the property file.")
         } else {
             return nil
         }
