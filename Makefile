@@ -64,7 +64,7 @@ ONE_FOLDER = $(if $(SCRATCH_PATH),--scratch-path "$(SCRATCH_PATH)" --disable-bui
 TEST_PROGRAMS ?=
 PROGRAMS = $(or $(abspath $(TEST_PROGRAMS)),$(shell $(SWIFT) build --show-bin-path))
 
-.PHONY: help demo demo-registration smoke example applications everything test build-tests programs test-release release check interfaces docs soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain deb deb-test systemd-test
+.PHONY: help demo demo-host demo-registration smoke example applications everything test build-tests programs test-release release check interfaces docs soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain deb deb-test systemd-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -308,7 +308,12 @@ deb-test: packages-DEB_TEST deb ## Install the Debian package into a Debian 12, 
 systemd-test: packages-SYSTEMD_TEST build ## Boot a Debian 12 with the Debian package, and use the units there
 	@rm -rf .build/systemd
 	DPKG_DEB_COMPRESSOR_LEVEL=1 Scripts/deb "$$($(SWIFT) build $(RELEASE) --show-bin-path)" .build/systemd
-	Tests/Systemd/run .build/systemd/*.deb
+	PACKAGE="$$(echo .build/systemd/*.deb)" Tests/Systemd/run
+
+demo-host: packages-SYSTEMD_TEST build ## The service for all identities of a host, under a real systemd with nginx
+	@rm -rf .build/demo-host
+	DPKG_DEB_COMPRESSOR_LEVEL=1 Scripts/deb "$$($(SWIFT) build $(RELEASE) --show-bin-path)" .build/demo-host
+	PACKAGE="$$(echo .build/demo-host/*.deb)" Tests/Systemd/run service
 
 lint: packages-LINT toolchain ## Check the formatting, the wording of messages, and the links of the pages
 	$(SWIFT) format lint --strict --recursive Package.swift Sources Plugins Tests Examples Benchmarks
