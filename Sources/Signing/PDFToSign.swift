@@ -23,6 +23,9 @@ public struct PDFSignatureDetails: Sendable {
     public var field: String?
     /// The place where a new field shows them; `nil` for an invisible one. An existing field has its own place.
     public var visible: Place?
+    /// The name of the person who signs, for readers to show; `nil` for that of the certificate. A host that signs for a person says here
+    /// for whom.
+    public var name: String?
     /// Why the person signs, for readers to show.
     public var reason: String?
     /// The place of the signature, for readers to show.
@@ -30,9 +33,10 @@ public struct PDFSignatureDetails: Sendable {
 
     /// Creates details; by default a new field, which is invisible, and no texts.
     public init(
-        field: String? = nil, visible: Place? = nil, reason: String? = nil, location: String? = nil
+        field: String? = nil, visible: Place? = nil, name: String? = nil, reason: String? = nil,
+        location: String? = nil
     ) {
-        self.visible = visible
+        (self.visible, self.name) = (visible, name)
         (self.field, self.reason, self.location) = (field, reason, location)
     }
 }
@@ -42,6 +46,8 @@ public struct PDFSignatureDetails: Sendable {
 /// It has the bytes that were read. A file that changes later is not signed unseen.
 public struct PDFToSign: Sendable {
     let document: SignableDocument
+    /// ``PDFSignatureDetails/name``.
+    let name: String?
     private let memory: SigningContent
     /// The bytes of a file or pipe.
     private let spool: ContentSpool?
@@ -60,6 +66,7 @@ public struct PDFToSign: Sendable {
         _ content: SigningContent, _ details: PDFSignatureDetails = .init(), hasTimeStamp: Bool,
         directory: String = "/tmp"
     ) throws(ProviderError) {
+        name = details.name
         let place = details.visible.map {
             (page: $0.page, rectangle: PDFRectangle(x: $0.x, y: $0.y, width: $0.width, height: $0.height))
         }

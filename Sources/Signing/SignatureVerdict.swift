@@ -84,6 +84,9 @@ public struct SignatureVerdict: Sendable {
     public let form: Form
     /// The full name of a PDF's field.
     public let field: String?
+    /// The name and the reason in a signature of a PDF, for readers to show. ``isUnaltered`` is about them, too; that they are true is
+    /// the signer's claim.
+    public let claimedName, claimedReason: String?
     /// The signer's certificate; `nil` for a signature without one, and where it cannot be read.
     public let certificate: X509Certificate?
     /// Other certificates that came with the signature.

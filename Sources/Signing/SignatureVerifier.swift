@@ -147,7 +147,7 @@ public struct SignatureVerifier: Sendable {
     /// The parts of a verdict before the certificate is looked at.
     private struct Evidence {
         var form: SignatureVerdict.Form
-        var field: String?
+        var field, name, reason: String?
         var certificate: X509Certificate?
         var others: [X509Certificate] = []
         var isUnaltered = SignatureVerdict.Part.unknown("")
@@ -174,6 +174,7 @@ public struct SignatureVerifier: Sendable {
     ) async throws(ProviderError) -> SignatureVerdict {
         var evidence = Evidence(form: signature.isTimeStamp ? .timeStamp : .pdf, field: signature.field)
         evidence.others = read.certificates.compactMap { try? X509Certificate(derRepresentation: $0) }
+        (evidence.name, evidence.reason) = (signature.name, signature.reason)
         evidence.claimedTime = signature.claimedTime.flatMap(Self.date)
         if let later = signature.later {
             evidence.coverage = .init(
@@ -387,8 +388,9 @@ public struct SignatureVerifier: Sendable {
             case nil: .unknown("there is no certificate of the signer")
             }
         return SignatureVerdict(
-            form: evidence.form, field: evidence.field, certificate: evidence.certificate,
-            otherCertificates: evidence.others, isUnaltered: evidence.isUnaltered, isSigned: evidence.isSigned,
+            form: evidence.form, field: evidence.field, claimedName: evidence.name, claimedReason: evidence.reason,
+            certificate: evidence.certificate, otherCertificates: evidence.others, isUnaltered: evidence.isUnaltered,
+            isSigned: evidence.isSigned,
             isTrusted: isTrusted, isNotRevoked: isNotRevoked, maySign: maySign, chain: chain, time: time,
             timeSource: isStamped ? .timeStamp : given == nil ? .now : .given, claimedTime: evidence.claimedTime,
             timeStamp: evidence.timeStamp, coverage: evidence.coverage)

@@ -46,7 +46,7 @@ extension Signer {
         // Readers take the time from /M (EN 319 142-1, 6.3).
         let attributes: [CMSSignerAttribute] = [.signingCertificate(identity.certificate)]
         let room = signer.maximumSize(attributes: attributes) + (timeStamps == nil ? 0 : Self.timeStampRoom)
-        let (algorithm, date, name) = (signer.digestAlgorithm, now(), identity.certificate.signerName)
+        let (algorithm, date, name) = (signer.digestAlgorithm, now(), pdf.name ?? identity.certificate.signerName)
         let (update, digest) = try await executor.run {
             () throws(ProviderError) -> (PDFSignatureUpdate, [UInt8]) in
             let update = try PDFSignatureUpdate(of: pdf.document, by: name, date: date, room: room)
