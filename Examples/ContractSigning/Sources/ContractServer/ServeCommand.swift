@@ -23,8 +23,8 @@ struct ServeCommand: AsyncParsableCommand {
             The page of --page-port shows contracts and their states at http://127.0.0.1:PORT/, without a password, to all users of \
             this machine.
 
-            The notifier gets one line: {"mode":1,"address":"+33612345678","code":"012345","contract":"UUID"}. mode is 1 for a \
-            text message and 3 for mail. An exit status other than 0, or none within 30 seconds, is a failure; the last line of \
+            The notifier gets one line: {"by":"text message","address":"+33612345678","code":"012345","contract":"UUID"}; by is text \
+            message or mail. An exit status other than 0, or none within 30 seconds, is a failure; the last line of \
             stderr goes into the log then.
 
             The log goes to stderr. LOG_LEVEL is trace, debug, info, notice (default), warning, error or critical. Requests, \
@@ -75,9 +75,15 @@ struct ServeCommand: AsyncParsableCommand {
 
     @Option(
         help: ArgumentHelp(
-            "The program that sends codes. It gets mode, address, code and contract as JSON on standard input.",
+            "The program that sends codes. It gets by, address, code and contract as JSON on standard input.",
             valueName: "program"))
     var notifier: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "The CA certificates, in PEM, of identities that people sign with instead of a code. Without it, all need their codes.",
+            valueName: "file"))
+    var signatoryAnchors: String?
 
     @Option(help: ArgumentHelp("The lifetime of a host's certificate.", valueName: "days"))
     var certificateDays = 90
@@ -128,8 +134,12 @@ struct ServeCommand: AsyncParsableCommand {
             SymmetricKey(size: .bits256).withUnsafeBytes { Data($0) }
         }
         let server = ContractServer(
-            book: try ContractBook(database, codeKey: SymmetricKey(data: codeKey)), registry: registry,
-            authority: authority, seeds: seeds, notifier: notifier.map { NotifierProgram($0, logger: logger) },
+            book: try ContractBook(
+                database, codeKey: SymmetricKey(data: codeKey),
+                evidence: EvidenceCheck(
+                    signatoryAnchors: try signatoryAnchors.map { try CertificateFile.read($0) } ?? [])),
+            registry: registry, authority: authority, seeds: seeds,
+            notifier: notifier.map { NotifierProgram($0, logger: logger) },
             certificateLifetime: TimeInterval(certificateSeconds ?? certificateDays * 86_400), logger: logger)
         var services = [
             try listener(server, announcement), Sweeper(book: server.book, logger: logger) as any Service,

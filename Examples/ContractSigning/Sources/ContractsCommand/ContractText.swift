@@ -13,15 +13,24 @@ extension Contract {
     ///   - queue: Has the documents.
     func lines(hasServer: Bool, in queue: ContractQueue) -> [String] {
         func path(_ document: DocumentReference) -> String { queue.path(of: document) }
-        func paths(_ signature: ContractSignature) -> [String] {
-            [
-                "  to read: \(path(signature.pdf))", "  evidence: \(path(signature.evidence))",
-                "  signature of the evidence: \(path(signature.evidenceSignature))",
-            ]
+        /// What a signatory has approved; the PDF of the last one has all signatures.
+        func approvalLines(_ approvals: [ContractApproval], _ word: String) -> [String] {
+            approvals.flatMap { approval -> [String] in
+                let identity = approval.isByOwnIdentity ? "an identity of the person's own" : "the host's identity"
+                return [
+                    "\(word): signatory \(approval.signatory + 1), \(approval.approved.formatted(.iso8601)), by \(identity)",
+                    "  evidence: \(path(approval.evidence))",
+                    "  signature of the evidence: \(path(approval.evidenceSignature))",
+                ]
+            } + (approvals.last.map { ["Signed PDF: \($0.pdf.text)", "  to read: \(path($0.pdf))"] } ?? [])
         }
         var lines = ["Contract \(id)", "State: \(stateText(hasServer: hasServer))"]
         lines.append("Received: \(received.formatted(.iso8601))")
-        lines.append("Signatory: by mode \(content.mode.rawValue) (\(content.mode.text))")
+        for (index, signatory) in content.signatories.enumerated() {
+            let mode = signatory.mode
+            lines.append("Signatory \(index + 1): by mode \(mode.rawValue) (\(mode.text))")
+        }
+        if content.isOrdered { lines.append("The signatories approve in this order.") }
         lines.append("PDF: \(content.pdf.document.text)")
         lines.append("  to read: \(path(content.pdf.document))")
         for (index, file) in content.attachments.enumerated() {
@@ -35,13 +44,13 @@ extension Contract {
         if !content.unknownMembers.isEmpty {
             lines.append("Unknown members, kept as they came: \(content.unknownMembers.joined(separator: ", "))")
         }
-        if let signature {
-            lines.append("Signed: \(signature.approved.formatted(.iso8601)), \(signature.pdf.text)")
-            lines += paths(signature)
+        lines += approvalLines(approvals, "Signed")
+        for approvals in superseded {
+            lines += approvalLines(approvals, "Signed here, and replaced by the server's version")
         }
-        for signature in superseded {
-            lines.append("Signed here, and replaced by the server's version: \(signature.approved.formatted(.iso8601))")
-            lines += paths(signature)
+        if let abandonment = version.abandonment {
+            let who = abandonment.signatory.map { "signatory \($0 + 1) declines" } ?? "abandoned"
+            lines.append("Reason: \(who): \(Self.whole(abandonment.reason))")
         }
         if let conflict {
             lines.append(
@@ -61,19 +70,11 @@ extension Contract {
 
     /// The state, and whether the server knows it. Without a server, a signature is the end.
     func stateText(hasServer: Bool) -> String {
-        guard hasServer || conflict != nil else { return state == .toValidate ? "signed" : state.rawValue }
+        let count =
+            state == .inProgress && !approvals.isEmpty
+            ? ", signed by \(approvals.count) of \(content.signatories.count)" : ""
+        guard hasServer || conflict != nil else { return (state == .toValidate ? "signed" : state.rawValue) + count }
         return
-            "\(state.rawValue)\(conflict != nil ? ", in conflict with the server" : isUnsent ? ", not sent yet" : "")"
-    }
-}
-
-extension ContractContent.Mode {
-    /// How the signatory is identified, in words.
-    var text: String {
-        switch self {
-        case .textMessage: "a code by text message"
-        case .person: "in person"
-        case .mail: "a code by mail"
-        }
+            "\(state.rawValue)\(count)\(conflict != nil ? ", in conflict with the server" : isUnsent ? ", not sent yet" : "")"
     }
 }

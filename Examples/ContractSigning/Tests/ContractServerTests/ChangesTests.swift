@@ -165,7 +165,7 @@ struct ChangesTests {
             json.set("options", .array(Array(repeating: .number("0"), count: values - base.count - 1)))
             return try ContractContent(json)
         }
-        let most = JSONValue.maximumValues - 32
+        let most = JSONValue.maximumValues - ContractVersion.maximumEnvelope.values
         for count in [most, most / 2, most / 2] {
             _ = try await server.book.add(content(values: count), documents, for: TestServer.alice)
         }

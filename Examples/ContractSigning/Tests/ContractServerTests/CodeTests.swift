@@ -18,22 +18,32 @@ struct CodeTests {
 
     init() throws { server = try TestServer() }
 
+    private func request(
+        _ id: String? = nil, _ channel: CodeChannel = .textMessage, to address: String? = nil, document: String? = nil,
+        signatory: Int = 0
+    ) -> CodeRequest {
+        CodeRequest(
+            contract: id ?? self.id, signatory: signatory, channel: channel,
+            address: address ?? (channel == .mail ? "alice@example.org" : "+33 6 12 34 56 78"),
+            document: document ?? self.document)
+    }
+
     private func make(
-        _ id: String? = nil, _ mode: ContractContent.Mode = .textMessage, to address: String = "+33 6 12 34 56 78",
-        document: String? = nil, of account: String = TestServer.alice
+        _ id: String? = nil, _ channel: CodeChannel = .textMessage, to address: String? = nil,
+        of account: String = TestServer.alice, signatory: Int = 0
     ) async throws -> Refusal.Reason? {
         try await refusal {
             try await server.book.makeCode(
-                for: id ?? self.id, mode, to: address, document: document ?? self.document, of: account,
-                notifier: server.notifier)
+                request(id, channel, to: address, signatory: signatory), of: account, notifier: server.notifier)
         }?.reason
     }
 
     private func confirm(
-        _ code: String, document: String? = nil, of account: String = TestServer.alice
+        _ code: String, document: String? = nil, of account: String = TestServer.alice, signatory: Int = 0
     ) async throws -> Refusal.Reason? {
         try await refusal {
-            _ = try await server.book.confirmCode(code, for: id, document: document ?? self.document, of: account)
+            _ = try await server.book.confirmCode(
+                code, for: request(document: document, signatory: signatory), of: account)
         }?.reason
     }
 
@@ -45,7 +55,7 @@ struct CodeTests {
     func made() async throws {
         #expect(try await make() == nil)
         let notice = try #require(server.notifier.all.first)
-        #expect(notice.mode == .textMessage && notice.address == "+33 6 12 34 56 78" && notice.contract == id)
+        #expect(notice.channel == .textMessage && notice.address == "+33 6 12 34 56 78" && notice.contract == id)
         #expect(notice.code.utf8.count == 6 && notice.code.utf8.allSatisfy { (48...57).contains($0) })
         let stored = try await server.book.database.read { database in
             try Data.fetchAll(database, sql: "SELECT hash FROM code")
@@ -61,6 +71,7 @@ struct CodeTests {
         let other = DocumentReference(of: [1]).sha256
         #expect(try await confirm(code, document: other) == .notFound)
         #expect(try await confirm(code, of: TestServer.bob) == .notFound)
+        #expect(try await confirm(code, signatory: 1) == .notFound)
         #expect(try await confirm(code) == nil)
         server.clock.advance(700)
         #expect(try await confirm(code) == nil)
@@ -97,6 +108,21 @@ struct CodeTests {
         #expect(try await confirm(try code) == .codeExpired)
     }
 
+    @Test("Each signatory has codes of its own, one for each way")
+    func ofEach() async throws {
+        let requests = [request(), request(nil, .mail), request(signatory: 1)]
+        var codes: [String] = []
+        for request in requests {
+            try await server.book.makeCode(request, of: TestServer.alice, notifier: server.notifier)
+            codes.append(try code)
+        }
+        var receipts: Set<String> = []
+        for (request, code) in zip(requests, codes) {
+            receipts.insert(try await server.book.confirmCode(code, for: request, of: TestServer.alice))
+        }
+        #expect(receipts.count == 3)
+    }
+
     @Test("Another code takes the place of the first, confirmed or not")
     func replaced() async throws {
         #expect(try await make() == nil)
@@ -107,12 +133,13 @@ struct CodeTests {
         #expect(try await confirm(try code) == nil)
     }
 
-    @Test("Ten codes an hour for a contract, and to an address; then 3 tries in a million stay few")
+    @Test("Ten codes an hour for a signatory, and to an address; then 3 tries in a million stay few")
     func limit() async throws {
         for _ in 0..<10 { #expect(try await make() == nil) }
         #expect(try await make() == .tooManyCodes)
         #expect(try await make(Fixture.id()) == .tooManyCodes)
         #expect(try await make(to: "+33 6 00 00 00 00") == .tooManyCodes)
+        #expect(try await make(to: "+33 6 00 00 00 00", signatory: 1) == nil)
         #expect(try await make(Fixture.id(), to: "+33 6 00 00 00 00") == nil)
         // Another account's hosts do not use up this one's.
         #expect(try await make(Fixture.id(), of: TestServer.bob) == nil)
@@ -124,7 +151,7 @@ struct CodeTests {
         "All spellings of an address are one address",
         arguments: [
             (
-                ContractContent.Mode.textMessage,
+                CodeChannel.textMessage,
                 [
                     "+33612345678", "+33 6 12 34 56 78", "+3361234567   8", "0033612345678", "0612345678", "612345678",
                     "06.12.34.56.78", "+33 (0)6 12-34-56-78", "06/12/34/56/78", "(06)12345678", "+33612345678+",
@@ -139,93 +166,96 @@ struct CodeTests {
                 ]
             ),
         ])
-    func spellings(_ mode: ContractContent.Mode, _ addresses: [String]) async throws {
+    func spellings(_ channel: CodeChannel, _ addresses: [String]) async throws {
         for count in 0..<10 {
-            #expect(try await make(Fixture.id(), mode, to: addresses[count % addresses.count]) == nil)
+            #expect(try await make(Fixture.id(), channel, to: addresses[count % addresses.count]) == nil)
         }
         for address in addresses {
-            #expect(try await make(Fixture.id(), mode, to: address) == .tooManyCodes, "\(address)")
+            #expect(try await make(Fixture.id(), channel, to: address) == .tooManyCodes, "\(address)")
         }
-        let other = mode == .mail ? "alice@example.com" : "+33612345679"
-        #expect(try await make(Fixture.id(), mode, to: other) == nil)
+        let other = channel == .mail ? "alice@example.com" : "+33612345679"
+        #expect(try await make(Fixture.id(), channel, to: other) == nil)
     }
 
     @Test("What is asked for has to be right")
     func spoiled() async throws {
-        #expect(try await make(nil, .person) == .invalid(member: "mode"))
-        #expect(try await make(to: "") == .invalid(member: "address"))
-        for address in ["a\nb", "alice@example.org", "+33612345678,1", "+33612345678 x1", "٠٦١٢٣٤٥٦٧٨", "123"] {
-            #expect(try await make(to: address) == .invalid(member: "address"), "\(address)")
+        func flaw(_ member: String, _ value: JSONValue, by: String = "text message") -> Bool {
+            var json = JSONValue.object([
+                .init("signatory", .number("0")), .init("by", .string(by)),
+                .init("address", .string(by == "mail" ? "alice@example.org" : "+33612345678")),
+                .init("document", .string(document)),
+            ])
+            guard (try? CodeRequest(json: json, contract: id)) != nil else { return false }
+            json.set(member, value)
+            do throws(ProviderError) { _ = try CodeRequest(json: json, contract: id) } catch {
+                return error.message.hasPrefix("\(member): ")
+            }
+            return false
+        }
+        for address in ["", "a\nb", "alice@example.org", "+33612345678,1", "+33612345678 x1", "٠٦١٢٣٤٥٦٧٨", "123"] {
+            #expect(flaw("address", .string(address)), "\(address)")
         }
         for address in ["+33612345678", "a@example.org,b@example.org", "a@b@c", "a b@example.org"] {
-            #expect(try await make(nil, .mail, to: address) == .invalid(member: "address"), "\(address)")
+            #expect(flaw("address", .string(address), by: "mail"), "\(address)")
         }
-        #expect(try await make(document: "12") == .invalid(member: "document"))
+        #expect(flaw("by", .string("letter")) && flaw("by", .number("1")) && flaw("document", .string("12")))
+        #expect(flaw("signatory", .number("-1")) && flaw("signatory", .number("32")) && flaw("signatory", .null))
         #expect(try await make() == nil)
         #expect(try await make(of: TestServer.bob) == .notFound)
         #expect(server.notifier.all.count == 1)
     }
 
+    /// A version that the customer has signed, with receipts.
+    private func version(_ mode: ContractContent.Mode, _ receipts: [String]) throws -> ContractVersion {
+        ContractVersion(
+            id: id, state: .toValidate, content: try Fixture.content(mode: mode.rawValue),
+            approvals: [try Fixture.approval(receipts: receipts)])
+    }
+
+    private func receipt(_ request: CodeRequest, at server: TestServer) async throws -> String {
+        try await server.book.makeCode(request, of: TestServer.alice, notifier: server.notifier)
+        return try await server.book.confirmCode(
+            try #require(server.notifier.all.last).code, for: request, of: TestServer.alice)
+    }
+
     @Test(
-        "A signature needs a confirmed code for its document, mode and address",
+        "A signature needs a confirmed code for its document, signatory and address, by each way of its mode",
         arguments: [ContractContent.Mode.textMessage, .mail])
     func signature(_ mode: ContractContent.Mode) async throws {
         let book = server.book
         try await Fixture.putDocuments(book)
-        let content = try Fixture.content(mode: mode.rawValue)
-        let serving = BookServing(book, account: TestServer.alice, notifier: server.notifier)
-        var version = ContractVersion(id: id, state: .toValidate, content: content, signature: Fixture.signature())
-        func receipt(_ mode: ContractContent.Mode, to address: String) async throws -> String {
-            #expect(try await make(nil, mode, to: address) == nil)
-            return try await book.confirmCode(try code, for: id, document: document, of: TestServer.alice)
+        func put(_ receipts: [String]) async throws -> Refusal.Reason? {
+            let version = try version(mode, receipts)
+            return try await refusal { _ = try await book.put(version, of: TestServer.alice, after: nil) }?.reason
         }
-        func put() async -> ProviderError.Code? {
-            do throws(ProviderError) {
-                _ = try await serving.put(version, after: nil)
-                return nil
-            } catch {
-                return error.code
-            }
-        }
-        #expect(await put() == .malformedData)
-        try await serving.requestCode(for: version)
-        #expect(await put() == .malformedData)
-        // Confirmed, but for another address or mode; changed; of another server.
-        let right = try await receipt(mode, to: try #require(content.codeAddress))
-        let foreign = try TestServer()
-        #expect(
-            try await refusal {
-                try await foreign.book.makeCode(
-                    for: id, mode, to: try #require(content.codeAddress), document: document, of: TestServer.alice,
-                    notifier: foreign.notifier)
-            } == nil)
+        var right: [String] = []
+        for channel in mode.channels { right.append(try await receipt(request(nil, channel), at: server)) }
+        let last = try #require(mode.channels.last)
+        let (foreign, other) = (try TestServer(), DocumentReference(of: [1]).sha256)
+        let address = last == .mail ? "another@example.org" : "+33 6 00 00 00 00"
         for wrong in [
-            try await receipt(mode, to: mode == .mail ? "another@example.org" : "+33 6 00 00 00 00"),
-            try await receipt(
-                mode == .mail ? .textMessage : .mail, to: mode == .mail ? "+33 6 12 34 56 78" : "alice@example.org"),
-            String(right.reversed()), "", "x",
-            try await foreign.book.confirmCode(
-                try #require(foreign.notifier.all.last).code, for: id, document: document, of: TestServer.alice),
+            try await receipt(request(nil, last, to: address), at: server),
+            try await receipt(request(nil, last, document: other), at: server),
+            try await receipt(request(nil, last, signatory: 1), at: server),
+            try await receipt(request(nil, last), at: foreign), String(right[0].reversed()), "", "x",
         ] {
-            version.signature?.receipt = wrong
-            #expect(await put() == .malformedData)
+            #expect(try await put(right.dropLast() + [wrong]) == .invalid(member: "approvals[0].receipts"))
         }
-        try await serving.requestCode(for: version)
-        let again = try await serving.confirmCode(try code, for: version)
-        #expect(again == right)
-        version.signature?.receipt = again
-        #expect(await put() == nil)
+        #expect(try await put([]) == .invalid(member: "approvals[0].receipts"))
+        #expect(try await put(right + right) == .invalid(member: "approvals[0].receipts"))
+        if mode == .mail {
+            #expect(try await put(right.reversed()) == .invalid(member: "approvals[0].receipts"))
+        }
+        // Confirmed again, it is the same.
+        #expect(try await receipt(request(nil, last), at: server) == right.last)
+        #expect(try await put(right) == nil)
         #expect(try await make() == .wrongState)
     }
 
     @Test("A confirmed code is good for its signature, whatever another host asks for and types meanwhile")
     func otherHost() async throws {
         try await Fixture.putDocuments(server.book)
-        var version = ContractVersion(
-            id: id, state: .toValidate, content: try Fixture.content(mode: 1), signature: Fixture.signature())
-        #expect(try await make() == nil)
-        version.signature?.receipt = try await server.book.confirmCode(
-            try code, for: id, document: document, of: TestServer.alice)
+        let version = try version(.textMessage, [try await receipt(request(), at: server)])
         for address in ["+33 6 12 34 56 78", "+33 6 00 00 00 00"] {
             #expect(try await make(to: address) == nil)
             for _ in 0..<3 { #expect(try await confirm(wrong(try code)) != nil) }
@@ -238,15 +268,11 @@ struct CodeTests {
         let key = SymmetricKey(size: .bits256)
         func book() throws -> ContractBook { try ContractBook(codeKey: key, evidence: NoEvidenceCheck()) }
         let before = try book()
-        try await before.makeCode(
-            for: id, .textMessage, to: "+33 6 12 34 56 78", document: document, of: TestServer.alice,
-            notifier: server.notifier)
-        var version = ContractVersion(
-            id: id, state: .toValidate, content: try Fixture.content(mode: 1), signature: Fixture.signature())
-        version.signature?.receipt = try await before.confirmCode(
-            try code, for: id, document: document, of: TestServer.alice)
+        try await before.makeCode(request(), of: TestServer.alice, notifier: server.notifier)
+        let receipt = try await before.confirmCode(try code, for: request(), of: TestServer.alice)
         let restored = try book()
         try await Fixture.putDocuments(restored)
+        let version = try version(.textMessage, [receipt])
         #expect(try await restored.put(version, of: TestServer.alice, after: nil).isNew)
     }
 
@@ -254,7 +280,7 @@ struct CodeTests {
     func noNotifier() async throws {
         let server = try TestServer(hasNotifier: false)
         let host = try await server.host()
-        let body = #"{"mode":1,"address":"1","document":"\#(document)"}"#
+        let body = #"{"signatory":0,"by":"text message","address":"+33612345678","document":"\#(document)"}"#
         let id = id
         try await server.test { client async throws in
             let answer = try await client.send(.post, "/contracts/\(id)/code", as: host, body: Array(body.utf8))
@@ -276,13 +302,13 @@ struct CodeTests {
             .name("install"), arguments: ["-m", "700", script + ".commands", script], output: .discarded,
             error: .discarded)
         try #require(copy.terminationStatus.isSuccess)
-        let notice = CodeNotice(mode: .mail, address: "a\"b@example.org", code: "012345", contract: id)
+        let notice = CodeNotice(channel: .mail, address: "a\"b@example.org", code: "012345", contract: id)
         try write("cat >'\(directory.path)/got'")
         let log = TestLog()
         // The threads that run tasks may be other tests' for long.
         try await NotifierProgram(script, timeout: .seconds(600), logger: log.logger).notify(notice)
         let got = try JSONValue(parsing: Array(Data(contentsOf: URL(filePath: "\(directory.path)/got"))))
-        #expect(got["mode"]?.integer == 3 && got["address"]?.string == "a\"b@example.org")
+        #expect(got["by"]?.string == "mail" && got["address"]?.string == "a\"b@example.org")
         #expect(got["code"]?.string == "012345" && got["contract"]?.string == id)
         // One that does not read ends nothing but itself.
         try write("exec <&-; exit 0")

@@ -1,10 +1,7 @@
 import CertificateProviding
-import Crypto
 import Foundation
 import Signing
-import SwiftASN1
 import Testing
-import X509
 
 @testable import ContractServer
 @testable import Contracts
@@ -21,50 +18,38 @@ struct EvidenceTests {
     private static let check = EvidenceCheck { now }
     private let alice: Signer
 
-    init() throws { alice = try Self.signer() }
-
-    /// A person with a certificate of its own, which nothing vouches for.
-    private static func signer(_ name: String = "signer") throws -> Signer {
-        let key = P256.Signing.PrivateKey()
-        let subject = try DistinguishedName { CommonName(name) }
-        let certificate = try Certificate(
-            version: .v3, serialNumber: .init(), publicKey: .init(key.publicKey), notValidBefore: Date() - 60,
-            notValidAfter: Date() + 3600, issuer: subject, subject: subject, extensions: .init(),
-            issuerPrivateKey: .init(key))
-        var serializer = DER.Serializer()
-        try serializer.serialize(certificate)
-        let identity = try Identity(
-            certificateChain: [X509Certificate(derRepresentation: serializer.serializedBytes)],
-            key: SoftwareKey(pkcs8: SecretBytes(copying: Array(key.derRepresentation)), location: .file),
-            provenance: .init(provider: ProviderID("test")))
-        return try Signer(identity)
-    }
+    init() throws { alice = try Fixture.signer() }
 
     /// - Parameters:
-    ///   - signer: Of the CMS. The evidence has Alice's certificate.
+    ///   - signer: Of the CMS. The approval has Alice's certificate.
     private func signed(
         _ content: ContractContent? = nil, pdf: [UInt8]? = nil, approved: Date = now - 1, signer: Signer? = nil
     ) async throws -> Signed {
         let pdf = if let pdf { pdf } else { try await signedPDF() }
         let content = try content ?? Fixture.content(attachment: Array("text".utf8))
-        let id = Fixture.id()
-        let open = ContractVersion(id: id, state: .inProgress, content: content)
-        let evidence = ContractEvidence(
-            version: open, signed: DocumentReference(of: pdf), approved: approved, receipt: nil,
-            certificate: alice.identity.certificate
-        ).bytes
+        let none = DocumentReference(of: [])
+        var version = ContractVersion(
+            id: Fixture.id(), state: .toValidate, content: content,
+            approvals: [
+                ContractApproval(
+                    signatory: 0, approved: approved, certificate: Data(alice.identity.certificate.derRepresentation),
+                    pdf: DocumentReference(of: pdf), evidence: none, evidenceSignature: none)
+            ])
+        let evidence = ContractEvidence(version: version).bytes
         let cms = try await (signer ?? alice).detachedCMS(of: SigningContent(evidence))
-        let signature = ContractSignature(
-            pdf: DocumentReference(of: pdf), evidence: DocumentReference(of: evidence),
-            evidenceSignature: DocumentReference(of: cms), approved: approved)
+        version.approvals[0].evidence = DocumentReference(of: evidence)
+        version.approvals[0].evidenceSignature = DocumentReference(of: cms)
         return Signed(
-            version: ContractVersion(id: id, state: .toValidate, content: content, signature: signature),
-            documents: SignedDocuments(
-                original: Fixture.pdf(), pdf: pdf, evidence: evidence, evidenceSignature: cms))
+            version: version,
+            documents: SignedDocuments(original: Fixture.pdf(), pdf: pdf, evidence: [(evidence, cms)]))
     }
 
-    private func signedPDF(of document: [UInt8] = Fixture.pdf()) async throws -> [UInt8] {
-        try await alice.signedPDF(of: document)
+    /// By a host for Alice Liddell.
+    private func signedPDF(of document: [UInt8] = Fixture.pdf(), by signer: Signer? = nil) async throws -> [UInt8] {
+        let signer = signer ?? alice
+        let text = ApprovalText(
+            of: try Fixture.content().customer, isByOwnIdentity: false, certificate: signer.identity.certificate)
+        return try await signer.signedPDF(of: document, PDFSignatureDetails(name: text.name, reason: text.reason))
     }
 
     /// An update that puts another page into the place of the contract's.
@@ -91,8 +76,8 @@ struct EvidenceTests {
         let good = try await signed()
         var spoiled = good
         spoiled.version = ContractVersion(
-            id: Fixture.id(), state: .toValidate, content: good.version.content, signature: good.version.signature)
-        #expect(try await reason(spoiled) == .invalid(member: "signature.evidence"))
+            id: Fixture.id(), state: .toValidate, content: good.version.content, approvals: good.version.approvals)
+        #expect(try await reason(spoiled) == .invalid(member: "approvals[0].evidence"))
         for content in [
             try Fixture.content(number: "C-2", attachment: Array("text".utf8)),
             try Fixture.content(attachment: Array("other".utf8)), try Fixture.content(),
@@ -100,33 +85,29 @@ struct EvidenceTests {
         ] {
             spoiled = good
             spoiled.version.content = content
-            #expect(try await reason(spoiled) == .invalid(member: "signature.evidence"))
+            #expect(try await reason(spoiled) == .invalid(member: "approvals[0].evidence"))
         }
         spoiled = good
-        spoiled.version.signature?.approved += 1
-        #expect(try await reason(spoiled) == .invalid(member: "signature.evidence"))
-        spoiled.version.signature?.approved -= 1
-        spoiled.documents = SignedDocuments(
-            original: good.documents.original, pdf: good.documents.pdf, evidence: good.documents.evidence + [0x20],
-            evidenceSignature: good.documents.evidenceSignature)
-        #expect(try await reason(spoiled) == .invalid(member: "signature.evidence"))
+        spoiled.version.approvals[0].approved += 1
+        #expect(try await reason(spoiled) == .invalid(member: "approvals[0].evidence"))
+        spoiled.version.approvals[0].approved -= 1
+        spoiled.documents.evidence[0].text.append(0x20)
+        #expect(try await reason(spoiled) == .invalid(member: "approvals[0].evidence"))
     }
 
     @Test("A CMS by another certificate, of another text or damaged is refused")
     func signature() async throws {
-        let member = Refusal.Reason.invalid(member: "signature.evidence_signature")
+        let member = Refusal.Reason.invalid(member: "approvals[0].evidence_signature")
         // Of the same name.
-        #expect(try await reason(await signed(signer: Self.signer())) == member)
+        #expect(try await reason(await signed(signer: Fixture.signer())) == member)
         let good = try await signed()
-        let cms = good.documents.evidenceSignature
-        let other = try await alice.detachedCMS(of: SigningContent(good.documents.evidence + [0x20]))
-        let attached = try await alice.attachedCMS(of: good.documents.evidence)
+        let (text, cms) = good.documents.evidence[0]
+        let other = try await alice.detachedCMS(of: SigningContent(text + [0x20]))
+        let attached = try await alice.attachedCMS(of: text)
         let wrong = Array(cms.dropLast(3)) + [cms[cms.count - 3] ^ 1] + cms.suffix(2)
-        for cms in [other, attached, wrong, [], [0x30, 0x00], good.documents.evidence] {
+        for cms in [other, attached, wrong, [], [0x30, 0x00], text] {
             var spoiled = good
-            spoiled.documents = SignedDocuments(
-                original: good.documents.original, pdf: good.documents.pdf, evidence: good.documents.evidence,
-                evidenceSignature: cms)
+            spoiled.documents.evidence[0].signature = cms
             #expect(try await reason(spoiled) == member)
         }
     }
@@ -134,7 +115,8 @@ struct EvidenceTests {
     @Test("A PDF is refused that is not the contract's with a signature alone, over all of it, by the same certificate")
     func pdf() async throws {
         let (contract, good) = (Fixture.pdf(), try await signedPDF())
-        let stranger = try await Self.signer().signedPDF(of: contract)
+        let other = try Fixture.signer()
+        let stranger = try await signedPDF(of: contract, by: other)
         var changed = good
         changed[contract.count / 2] ^= 1
         let table: [(String, [UInt8])] = [
@@ -143,22 +125,74 @@ struct EvidenceTests {
             ("text after it", good + [0x0a]), ("text in it", Array(good.dropLast()) + [0x20]),
             ("cut", Array(good.dropLast(9))),
             ("a changed byte", changed), ("a stranger", stranger),
-            ("a stranger last", try await Self.signer().signedPDF(of: good)),
+            ("a stranger last", try await signedPDF(of: good, by: other)),
+            ("a stranger before", try await signedPDF(of: stranger)), ("two signatures", try await signedPDF(of: good)),
+            ("another name", try await alice.signedPDF(of: contract)),
             ("another page before the signature", try await signedPDF(of: Self.update(contract))),
             ("another page after the signature", try Self.update(good)),
             ("another page between two signatures", try await signedPDF(of: Self.update(good))),
         ]
         for (name, pdf) in table {
-            #expect(try await reason(await signed(pdf: pdf)) == .invalid(member: "signature.pdf"), "\(name)")
+            #expect(try await reason(await signed(pdf: pdf)) == .invalid(member: "approvals[0].pdf"), "\(name)")
         }
-        // After a signature of another person.
-        #expect(try await reason(await signed(pdf: try await signedPDF(of: stranger))) == nil)
+    }
+
+    @Test(
+        "Each signature is there, in its order, for its signatory; one that is missing, of another or more is refused")
+    func signatories() async throws {
+        let content = try Fixture.content(attachment: Array("text".utf8), contractors: ["Marie", "Paul"])
+        let names = content.signatories.map(\.name)
+        /// - Parameter people: Those for whom each signature says that it is.
+        func signed(_ people: [Int], for signatories: [Int]) async throws -> Signed {
+            let none = DocumentReference(of: [])
+            var version = ContractVersion(id: Fixture.id(), state: .inProgress, content: content)
+            var documents = SignedDocuments(original: Fixture.pdf(), pdf: Fixture.pdf(), evidence: [])
+            for (person, signatory) in zip(people, signatories) {
+                let text = ApprovalText(
+                    of: content.signatories[person], isByOwnIdentity: false, certificate: alice.identity.certificate)
+                let pdf = try await alice.signedPDF(
+                    of: documents.pdf, PDFSignatureDetails(name: text.name, reason: text.reason))
+                version.approvals.append(
+                    ContractApproval(
+                        signatory: signatory, approved: Self.now - 1,
+                        certificate: Data(alice.identity.certificate.derRepresentation),
+                        pdf: DocumentReference(of: pdf), evidence: none, evidenceSignature: none))
+                let evidence = ContractEvidence(version: version).bytes
+                let cms = try await alice.detachedCMS(of: SigningContent(evidence))
+                version.approvals[version.approvals.count - 1].evidence = DocumentReference(of: evidence)
+                version.approvals[version.approvals.count - 1].evidenceSignature = DocumentReference(of: cms)
+                documents = SignedDocuments(
+                    original: documents.original, pdf: pdf, evidence: documents.evidence + [(evidence, cms)])
+            }
+            if signatories.count == names.count { version.state = .toValidate }
+            return Signed(version: version, documents: documents)
+        }
+        for order in [[0], [2, 0], [1, 2, 0]] {
+            let good = try await signed(order, for: order)
+            #expect(good.version.flaw == nil)
+            #expect(try await reason(good) == nil, "\(order)")
+        }
+        #expect(try await reason(await signed([1, 0], for: [0, 1])) == .invalid(member: "approvals[0].pdf"))
+        // The first signature alone, and the second one with a document that has more.
+        let (two, three) = (try await signed([0, 1], for: [0, 1]), try await signed([0, 1, 2], for: [0, 1, 2]))
+        var spoiled = two
+        spoiled.version.approvals.removeLast()
+        #expect(try await reason(spoiled) == .invalid(member: "approvals[0].pdf"))
+        spoiled = three
+        spoiled.documents = SignedDocuments(
+            original: three.documents.original,
+            pdf: Array(three.documents.pdf.prefix(three.version.approvals[1].pdf.size)),
+            evidence: three.documents.evidence)
+        #expect(try await reason(spoiled) == .invalid(member: "approvals[2].pdf"))
+        spoiled = three
+        spoiled.version.approvals.swapAt(1, 2)
+        #expect(try await reason(spoiled) == .invalid(member: "approvals[1].evidence"))
     }
 
     @Test("An approval more than five minutes ahead of the server's clock is refused")
     func approvedInTheFuture() async throws {
         #expect(try await reason(await signed(approved: Self.now + 300)) == nil)
-        #expect(try await reason(await signed(approved: Self.now + 301)) == .invalid(member: "signature.approved"))
+        #expect(try await reason(await signed(approved: Self.now + 301)) == .invalid(member: "approvals[0].approved"))
     }
 
     @Test("The server checks it before it stores a version")
@@ -166,15 +200,16 @@ struct EvidenceTests {
         let server = try TestServer(evidence: Self.check)
         let good = try await signed()
         let documents = good.documents
+        let evidence = documents.evidence[0]
         for document in [
-            documents.original, documents.pdf, documents.evidence, documents.evidenceSignature, Array("text".utf8),
+            documents.original, documents.pdf, evidence.text, evidence.signature, Array("text".utf8),
         ] { _ = try await server.book.putDocument(document, for: TestServer.alice) }
         var spoiled = good.version
-        spoiled.signature?.approved += 1
+        spoiled.approvals[0].approved += 1
         let found = try await refusal {
             _ = try await server.book.put(spoiled, of: TestServer.alice, after: nil)
         }
-        #expect(found?.reason == .invalid(member: "signature.evidence"))
+        #expect(found?.reason == .invalid(member: "approvals[0].evidence"))
         let answer = try await server.book.put(good.version, of: TestServer.alice, after: nil)
         #expect(answer.isNew)
     }

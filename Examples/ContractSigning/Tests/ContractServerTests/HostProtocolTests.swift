@@ -68,9 +68,10 @@ struct HostProtocolTests {
             (Array(#"{"state":1,"state":1}"#.utf8), 422, "state"),
             (Array("[\(String(repeating: "0,", count: 1 << 20))0]".utf8), 422, "[1048575]"),
             (json { $0.set("state", .string("signed")) }, 422, "state"),
-            (json { $0.set("state", .string("inProgress")) }, 422, "signature"),
+            (json { $0.set("state", .string("inProgress")) }, 422, "approvals"),
             (json { $0.set("content", .object([])) }, 422, "customer"),
-            (json { $0.set("signature", .object([])) }, 422, "signature.approved"),
+            (json { $0.set("approvals", .array([.object([])])) }, 422, "approvals[0].approved"),
+            (json { $0.set("abandonment", .object([.init("reason", .string("x"))])) }, 422, "abandonment"),
             (json { $0.set("id", .string(Fixture.id())) }, 422, "id"),
             (version.json.bytes, 422, "contract.pdf_file_path"),
         ]
@@ -133,14 +134,15 @@ struct HostProtocolTests {
     func codes() async throws {
         let host = try await server.host()
         let (id, document) = (Fixture.id(), DocumentReference(of: Fixture.pdf()).sha256)
+        let to = #""signatory":0,"by":"mail","address":"alice@example.org""#
         @Sendable func body(_ members: String) -> [UInt8] { Array("{\(members),\"document\":\"\(document)\"}".utf8) }
         try await server.test { client async throws in
             let (make, confirm) = ("/contracts/\(id)/code", "/contracts/\(id)/code/confirm")
             func send(_ code: String) async throws -> TestResponse {
-                try await client.send(.post, confirm, as: host, body: body("\"code\":\"\(code)\""))
+                try await client.send(.post, confirm, as: host, body: body("\(to),\"code\":\"\(code)\""))
             }
             #expect(try await send("123456").status == .notFound)
-            let request = body(#""mode":3,"address":"alice@example.org""#)
+            let request = body(to)
             #expect(try await client.send(.post, make, as: host, body: request).status == .noContent)
             let code = try #require(server.notifier.all.last).code
             for left in [2, 1, 0] {
@@ -155,7 +157,10 @@ struct HostProtocolTests {
             #expect(try await client.send(.post, make, as: host, body: request).status == .noContent)
             server.clock.advance(600)
             #expect(try await send(try #require(server.notifier.all.last).code).status == .gone)
-            for members in [#""mode":2,"address":"a""#, #""mode":1"#, #""mode":"1","address":"a""#] {
+            for members in [
+                #""by":"mail","address":"a@b""#, #""signatory":0,"by":"mail""#,
+                #""signatory":0,"by":1,"address":"a@b""#,
+            ] {
                 let answer = try await client.send(.post, make, as: host, body: body(members))
                 #expect(answer.status == .unprocessableContent)
             }

@@ -45,9 +45,10 @@ struct LogTests {
                 let body = #"{"document":"\#(document)",\#(members)}"#
                 _ = try await client.send(.post, "/contracts/\(coded)/code\(path)", as: host, body: Array(body.utf8))
             }
-            try await code("", #""mode":3,"address":"bob@example.org""#)
-            try await code("/confirm", #""code":"x""#)
-            try await code("/confirm", "\"code\":\"\(try #require(server.notifier.all.last).code)\"")
+            let to = #""signatory":0,"by":"mail","address":"bob@example.org""#
+            try await code("", to)
+            try await code("/confirm", #"\#(to),"code":"x""#)
+            try await code("/confirm", "\(to),\"code\":\"\(try #require(server.notifier.all.last).code)\"")
             return added
         }
         for (message, contract) in [

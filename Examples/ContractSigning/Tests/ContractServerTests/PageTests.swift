@@ -34,7 +34,7 @@ struct PageTests {
             let policy = try #require(page.headers[.contentSecurityPolicy])
             #expect(policy.hasPrefix("default-src 'none'; style-src 'sha256-") && !policy.contains("unsafe"))
             #expect(page.text.contains("<h1>Contracts: 3</h1>") && page.text.contains("missing: firstname"))
-            #expect(page.text.contains("toValidate<br><small>signed 2027-01-15T07:59:59Z"))
+            #expect(page.text.contains("toValidate<br><small>signed by 1 of 1, 2027-01-15T07:59:59Z"))
             #expect(page.text.contains("&lt;script&gt;") && !page.text.contains("<script"))
             #expect(!page.text.contains("\u{202e}"))
         }

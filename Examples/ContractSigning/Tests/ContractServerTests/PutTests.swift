@@ -156,14 +156,14 @@ struct PutTests {
         func put() async throws -> Refusal.Reason? {
             try await refusal {
                 _ = try await book.put(
-                    ContractVersion(id: id, state: .toValidate, content: content, signature: Fixture.signature()),
+                    ContractVersion(id: id, state: .toValidate, content: content, approvals: [try Fixture.approval()]),
                     of: TestServer.alice, after: nil)
             }?.reason
         }
         let documents = [Fixture.pdf(), text] + Fixture.signatureDocuments
         let members = [
-            "contract.pdf_file_path", "files[0].path", "signature.pdf", "signature.evidence",
-            "signature.evidence_signature",
+            "contract.pdf_file_path", "files[0].path", "approvals[0].pdf", "approvals[0].evidence",
+            "approvals[0].evidence_signature",
         ]
         for (document, member) in zip(documents, members) {
             #expect(try await put() == .invalid(member: member))
@@ -196,19 +196,89 @@ struct PutTests {
         let server = try TestServer()
         try await Fixture.putDocuments(server.book)
         let (complete, incomplete) = (try Fixture.content(), try Fixture.content(firstName: nil))
-        let cases: [(ContractState, ContractContent, ContractSignature?, String)] = [
-            (.incomplete, complete, nil, "state"), (.inProgress, incomplete, nil, "state"),
-            (.toValidate, incomplete, Fixture.signature(), "state"), (.toValidate, complete, nil, "signature"),
-            (.inProgress, complete, Fixture.signature(), "signature"),
-            (.abandoned, complete, Fixture.signature(), "signature"),
+        let approval = try Fixture.approval()
+        func changed(_ change: (inout ContractApproval) -> Void) -> [ContractApproval] {
+            var other = approval
+            change(&other)
+            return [other]
+        }
+        let two = try Fixture.content(contractors: ["Marie"])
+        let cases: [(ContractState, ContractContent, [ContractApproval], String)] = [
+            (.incomplete, complete, [], "state"), (.inProgress, incomplete, [], "state"),
+            (.toValidate, incomplete, [approval], "state"), (.toValidate, complete, [], "approvals"),
+            (.inProgress, complete, [approval], "approvals"), (.abandoned, complete, [approval], "approvals"),
+            (.abandoned, incomplete, [approval], "approvals"), (.toValidate, two, [approval], "approvals"),
+            (.toValidate, two, [approval, approval], "approvals[1].signatory"),
+            (.inProgress, two, changed { $0.signatory = 2 }, "approvals[0].signatory"),
+            (.inProgress, two, changed { $0.receipts = ["x"] }, "approvals[0].receipts"),
+            (.inProgress, two, changed { $0.pdf = two.pdf.document }, "approvals[0].pdf"),
         ]
-        for (state, content, signature, member) in cases {
-            let version = ContractVersion(id: Fixture.id(), state: state, content: content, signature: signature)
+        for (state, content, approvals, member) in cases {
+            let version = ContractVersion(id: Fixture.id(), state: state, content: content, approvals: approvals)
             let found = try await refusal {
                 _ = try await server.book.put(version, of: TestServer.alice, after: nil)
             }
             #expect(found?.reason == .invalid(member: member), "\(state)")
         }
+    }
+
+    @Test(
+        "Approvals are added one after the other, and none is taken back or changed; then the office puts in no other file"
+    )
+    func approvals() async throws {
+        let book = try TestServer().book
+        try await Fixture.putDocuments(book)
+        let larger = Fixture.signatureDocuments[0] + [2]
+        _ = try await book.putDocument(larger, for: TestServer.alice)
+        let (first, id) = (try Fixture.approval(), Fixture.id())
+        var second = first
+        (second.signatory, second.pdf) = (1, DocumentReference(of: larger))
+        let content = try Fixture.content(contractors: ["Marie", "Paul"])
+        func put(
+            _ approvals: [ContractApproval], _ state: ContractState = .inProgress,
+            _ abandonment: ContractAbandonment? = nil
+        ) async throws -> Bool {
+            let version = ContractVersion(
+                id: id, state: state, content: content, approvals: approvals, abandonment: abandonment)
+            let revision = try? await book.contract(id).revision
+            if case .accepted = try await book.put(version, of: TestServer.alice, after: revision).outcome {
+                return true
+            }
+            return false
+        }
+        var other = first
+        other.approved += 1
+        #expect(try await put([first]))
+        #expect(try await !put([]))
+        #expect(try await !put([other]))
+        #expect(try await !put([other, second]))
+        #expect(try await put([first, second]))
+        let replaced = try await refusal { _ = try await book.replace(id, content, [:]) }
+        // The same file changes nothing.
+        #expect(replaced == nil)
+        let another = try Fixture.content(number: "C-2", contractors: ["Marie", "Paul"])
+        #expect(try await refusal { _ = try await book.replace(id, another, [:]) }?.reason == .wrongState)
+        let abandonment = ContractAbandonment(signatory: 2, reason: "Too dear")
+        #expect(try await !put([first], .abandoned, abandonment))
+        #expect(try await put([first, second], .abandoned, abandonment))
+        #expect(try await book.contract(id).version.abandonment == abandonment)
+    }
+
+    @Test("The identity of a paired host is no person's own")
+    func hostIdentity() async throws {
+        let server = try TestServer()
+        try await Fixture.putDocuments(server.book)
+        var approval = try Fixture.approval()
+        approval.isByOwnIdentity = true
+        func put() async throws -> Refusal.Reason? {
+            let version = ContractVersion(
+                id: Fixture.id(), state: .toValidate, content: try Fixture.content(mode: 1), approvals: [approval])
+            return try await refusal { _ = try await server.book.put(version, of: TestServer.alice, after: nil) }?
+                .reason
+        }
+        #expect(try await put() == nil)
+        approval.certificate = Data(try await server.pairedCertificate())
+        #expect(try await put() == .invalid(member: "approvals[0].own_identity"))
     }
 
     @Test("The contract of another account is none: neither read nor changed")

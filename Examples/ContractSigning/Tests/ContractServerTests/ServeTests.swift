@@ -147,12 +147,13 @@ struct ServeTests {
             parsing: Array(try server.curl("/contracts", as: "host").body.utf8), maximumDepth: 20)
         #expect(changes["contracts"]?.array?.first?["id"]?.string == id)
         let document = DocumentReference(of: Files.pdf()).sha256
-        let request = #"{"mode":1,"address":"+33 6 12 34 56 78","document":"\#(document)"}"#
+        let members = #""signatory":0,"by":"text message","address":"+33 6 12 34 56 78","document":"\#(document)""#
+        let request = "{\(members)}"
         #expect(try server.curl("/contracts/\(id)/code", as: "host", ["--data", request]).status == 204)
         let notice = try JSONValue(parsing: Array(Data(contentsOf: URL(filePath: "\(directory.path)/notice"))))
         let code = try #require(notice["code"]?.string)
         #expect(notice["contract"]?.string == id)
-        let confirmation = #"{"code":"\#(code)","document":"\#(document)"}"#
+        let confirmation = #"{"code":"\#(code)",\#(members)}"#
         #expect(try server.curl("/contracts/\(id)/code/confirm", as: "host", ["--data", confirmation]).status == 200)
         let shown = try server.curl("\(OfficeTests.path)/\(id)", seed)
         #expect(try JSONValue(parsing: Array(shown.body.utf8))["file"] == JSONValue(parsing: Files.sellsign(mode: 1)))

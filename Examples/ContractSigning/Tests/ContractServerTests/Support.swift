@@ -7,6 +7,8 @@ import Hummingbird
 import HummingbirdTesting
 import Logging
 import NIOCore
+import Signing
+import SwiftASN1
 import Synchronization
 import Testing
 import X509
@@ -107,12 +109,17 @@ struct TestServer {
 
     /// Pairs a host, and returns the fingerprint of its certificate.
     func host(_ account: String = TestServer.alice) async throws -> String {
+        HostRegistry.fingerprint(try await pairedCertificate(account))
+    }
+
+    /// Pairs a host, and returns its certificate in DER.
+    func pairedCertificate(_ account: String = TestServer.alice) async throws -> [UInt8] {
         let token = try await server.registry.makeToken(for: account, until: clock.now() + 60)
         let certificate = try server.authority.issue(
             DistinguishedName { CommonName("host") }, Certificate.PrivateKey(P256.Signing.PrivateKey()).publicKey,
             account: account, lifetime: 3600, at: clock.now())
         _ = try #require(try await server.registry.pair(withToken: token, certificate))
-        return HostRegistry.fingerprint(try certificate.derRepresentation)
+        return try certificate.derRepresentation
     }
 }
 
@@ -141,7 +148,7 @@ enum Fixture {
 
     static func content(
         _ pdf: [UInt8] = pdf(), number: String = "C-1", mode: Int = 2, isKeptOnMove: Bool = false,
-        firstName: String? = "Alice", attachment: [UInt8]? = nil
+        firstName: String? = "Alice", attachment: [UInt8]? = nil, contractors: [String] = []
     ) throws -> ContractContent {
         func field(_ key: String, _ value: String) -> JSONValue {
             .object([.init("key", .string(key)), .init("value", .string(value))])
@@ -150,6 +157,17 @@ enum Fixture {
             field("lastname", "Liddell"), field("cellPhone", "+33 6 12 34 56 78"), field("email", "alice@example.org"),
         ]
         if let firstName { fields.append(field("firstname", firstName)) }
+        let people = contractors.map { name in
+            JSONValue.object([
+                .init("number", .string(name)), .init("mode", .number("\(mode)")),
+                .init(
+                    "fields",
+                    .array([
+                        field("firstname", name), field("lastname", "Curie"), field("cellPhone", "+33 7 00 00 00 01"),
+                        field("email", "\(name)@example.org"),
+                    ])),
+            ])
+        }
         let path = JSONValue.string(DocumentReference(of: pdf).placeholder(type: "application/pdf"))
         var file: [JSONValue.Member] = [
             .init(
@@ -159,6 +177,7 @@ enum Fixture {
                     .init("contractor_id", .number("-1")),
                     .init("fields", .array(fields)),
                 ])),
+            .init("contractors", .array(people)),
             .init(
                 "contract",
                 .object([
@@ -185,11 +204,33 @@ enum Fixture {
     /// Documents that stand for a signature, where the evidence is not checked.
     static let signatureDocuments: [[UInt8]] = [pdf() + [1], Array("{}".utf8), [0x30, 0x00]]
 
-    static func signature(_ documents: [[UInt8]] = signatureDocuments) -> ContractSignature {
-        ContractSignature(
-            pdf: DocumentReference(of: documents[0]), evidence: DocumentReference(of: documents[1]),
-            evidenceSignature: DocumentReference(of: documents[2]), approved: Date(timeIntervalSince1970: 1_799_999_999)
-        )
+    /// An approval of the customer.
+    static func approval(receipts: [String] = []) throws -> ContractApproval {
+        let documents = signatureDocuments.map { DocumentReference(of: $0) }
+        return ContractApproval(
+            signatory: 0, approved: Date(timeIntervalSince1970: 1_799_999_999), receipts: receipts,
+            certificate: try certificate.get(), pdf: documents[0], evidence: documents[1],
+            evidenceSignature: documents[2])
+    }
+
+    /// That of a person, which nothing vouches for.
+    private static let certificate = Result { Data(try signer().identity.certificate.derRepresentation) }
+
+    /// A person with a certificate of its own, which nothing vouches for.
+    static func signer(_ name: String = "signer") throws -> Signer {
+        let key = P256.Signing.PrivateKey()
+        let subject = try DistinguishedName { CommonName(name) }
+        let certificate = try Certificate(
+            version: .v3, serialNumber: .init(), publicKey: .init(key.publicKey), notValidBefore: Date() - 60,
+            notValidAfter: Date() + 3600, issuer: subject, subject: subject, extensions: .init(),
+            issuerPrivateKey: .init(key))
+        var serializer = DER.Serializer()
+        try serializer.serialize(certificate)
+        let identity = try Identity(
+            certificateChain: [X509Certificate(derRepresentation: serializer.serializedBytes)],
+            key: SoftwareKey(pkcs8: SecretBytes(copying: Array(key.derRepresentation)), location: .file),
+            provenance: .init(provider: ProviderID("test")))
+        return try Signer(identity)
     }
 
     static func id() -> String { UUID().uuidString.lowercased() }
@@ -199,7 +240,7 @@ enum Fixture {
         ContractVersion(
             id: id, state: state,
             content: try content(number: number, firstName: state == .incomplete ? nil : "Alice"),
-            signature: state.isSigned ? signature() : nil)
+            approvals: state.isSigned ? [try approval()] : [])
     }
 
     static func putDocuments(_ book: ContractBook, _ account: String = TestServer.alice) async throws {

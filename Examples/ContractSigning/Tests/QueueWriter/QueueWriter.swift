@@ -1,6 +1,6 @@
 public import CertificateProviding
 public import Contracts
-import FoundationEssentials
+public import FoundationEssentials
 import Glibc
 import IdentityStore
 import Synchronization
@@ -61,11 +61,8 @@ public struct QueueWriter {
             contract.version.content = try contract.content.filling(["delivery_date": "2027-01-15"])
             contract.version.state = .inProgress
         }
-        let parts = ["signed", "evidence", "signature"].map { Array("\($0) of \(contract.id)".utf8) }
-        try queue.event(.signed, on: contract.id, storing: parts) { contract in
-            let documents = parts.map { DocumentReference(of: $0) }
-            contract.version.signature = ContractSignature(
-                pdf: documents[0], evidence: documents[1], evidenceSignature: documents[2], approved: Date())
+        while let next = try queue.contract(contract.id), !next.version.pending.isEmpty {
+            try queue.approve(contract.id, "\(next.approvals.count)")
         }
         try queue.changeState { $0.cursor = contract.id }
         let other = try queue.add(file)
@@ -114,5 +111,28 @@ public struct QueueWriter {
     private static func fail(_ text: String) -> Never {
         say(text)
         exit(1)
+    }
+}
+
+extension ContractQueue {
+    /// Has the next signatory of a contract approve, as far as the queue is concerned.
+    ///
+    /// - Parameter name: Makes the documents other ones.
+    @discardableResult
+    public func approve(
+        _ id: String, _ name: String = "", approved: Date = Date()
+    ) throws(ProviderError) -> Contract {
+        guard let contract = try contract(id) else { throw ProviderError(.notFound, "There is no contract \(id).") }
+        let version = contract.version
+        let pdf = Array("PDF \(name) of \(id)".utf8) + [UInt8](repeating: 0, count: version.pdf.size)
+        let parts = [pdf] + ["evidence", "signature"].map { Array("\($0) \(name) of \(id)".utf8) }
+        let documents = parts.map { DocumentReference(of: $0) }
+        let isLast = version.approvals.count + 1 == version.content.signatories.count
+        return try event(.signed(isLast: isLast), on: id, storing: parts) { contract in
+            contract.version.approvals.append(
+                ContractApproval(
+                    signatory: version.pending.first ?? 0, approved: approved, certificate: Data(), pdf: documents[0],
+                    evidence: documents[1], evidenceSignature: documents[2]))
+        }.0
     }
 }

@@ -39,25 +39,15 @@ struct BookServing: ContractServing {
         try await run { try await book.changes(of: account, after: cursor, limit: limit) }
     }
 
-    func requestCode(for version: ContractVersion) async throws(ProviderError) {
+    func requestCode(_ request: CodeRequest) async throws(ProviderError) {
         try await run {
             guard let notifier else { throw Refusal(.noNotifier, "The server has no notifier.") }
-            guard let address = version.content.codeAddress else {
-                throw Refusal.invalid("customer.mode", "needs no code, or the address is missing")
-            }
-            try await book.makeCode(
-                for: version.id, version.content.mode, to: address, document: version.content.pdf.document.sha256,
-                of: account, notifier: notifier)
+            try await book.makeCode(request, of: account, notifier: notifier)
         }
     }
 
-    func confirmCode(
-        _ code: String, for version: ContractVersion
-    ) async throws(ProviderError) -> String {
-        try await run {
-            try await book.confirmCode(
-                code, for: version.id, document: version.content.pdf.document.sha256, of: account)
-        }
+    func confirmCode(_ code: String, for request: CodeRequest) async throws(ProviderError) -> String {
+        try await run { try await book.confirmCode(code, for: request, of: account) }
     }
 
     private func run<Result: Sendable>(

@@ -32,7 +32,7 @@ extension ContractBook {
                 id: UUID().uuidString.lowercased(), account: account,
                 revision: try Self.nextRevision(at: now, in: database),
                 state: content.missing.isEmpty ? .inProgress : .incomplete, content: Data(content.json.bytes),
-                signature: nil, isShared: content.isKeptOnMove, created: now, changed: now)
+                approvals: [], isShared: content.isKeptOnMove, created: now, changed: now)
             try row.save(content.documents, in: database)
             return try OfficeContract(row)
         }
@@ -51,6 +51,12 @@ extension ContractBook {
             let state = try Self.state(after: .replaced(isComplete: content.missing.isEmpty), of: row)
             let json = Data(content.json.bytes)
             guard row.content != json || row.state != state else { return try OfficeContract(row) }
+            guard row.approvals.isEmpty else {
+                throw Refusal(
+                    .wrongState,
+                    "The contract \(id) has been signed by \(row.approvals.count) of its signatories: it cannot be replaced. Abandon it, and put in another one."
+                )
+            }
             try Self.store(documents, for: row.account, at: now, in: database)
             (row.content, row.original, row.state, row.changed) = (json, nil, state, now)
             row.isShared = row.isShared || content.isKeptOnMove

@@ -20,19 +20,20 @@ extension ContractBook {
     func put(
         _ version: ContractVersion, of account: String, after revision: Int?
     ) async throws -> PutAnswer {
-        try Self.check(version)
+        if let flaw = version.flaw { throw Refusal.invalid(flaw.member, flaw.problem) }
         try Self.requireReadable(version.content)
         let first = try await database.read { database in
             try Self.verdict(version, of: account, after: revision, in: database)
         }
         if case .answer(let answer) = first { return answer }
-        if version.state.isSigned { try requireCode(for: version, of: account) }
+        try requireCodes(for: version, of: account)
+        try await requireOwnIdentities(version)
         // Outside the transaction: it reads whole documents, and verifies a signature.
         let documents = try await documents(version.content.documents, of: account)
         do throws(ProviderError) { try version.content.check { documents[$0] ?? [] } } catch {
             throw Refusal(error)
         }
-        if let signature = version.signature { try await check(signature, of: version, account) }
+        if !version.approvals.isEmpty { try await check(version, account) }
         let now = now()
         return try await database.write { database in
             switch try Self.verdict(version, of: account, after: revision, in: database) {
@@ -42,8 +43,8 @@ extension ContractBook {
                 let original = current.map { $0.original ?? $0.content }
                 let row = ContractRow(
                     id: version.id, account: account, revision: try Self.nextRevision(at: now, in: database),
-                    state: version.state, content: content, signature: version.signature,
-                    isShared: true, created: current?.created ?? now, changed: now,
+                    state: version.state, content: content, approvals: version.approvals,
+                    abandonment: version.abandonment, isShared: true, created: current?.created ?? now, changed: now,
                     original: original == content ? nil : original)
                 try row.save(version.documents, in: database)
                 return PutAnswer(outcome: .accepted(revision: row.revision), isNew: current == nil)
@@ -58,7 +59,7 @@ extension ContractBook {
     }
 
     /// The rules: the same version is accepted whatever the condition is; else the condition and the state have to be right, only
-    /// missing values filled in, and the documents there.
+    /// missing values filled in, only approvals added, and the documents there.
     private static func verdict(
         _ version: ContractVersion, of account: String, after revision: Int?, in database: Database
     ) throws -> Verdict {
@@ -72,7 +73,7 @@ extension ContractBook {
             database, sql: "SELECT EXISTS (SELECT 1 FROM deleted WHERE contract = ?)", arguments: [version.id])
         guard row == nil || visible != nil, visible?.revision == revision, isDeleted != true,
             try visible.map({
-                try $0.state.isOpen && $0.state.mayBecome(version.state) && $0.mayBecome(version.content)
+                try $0.version().mayBecome(version) && $0.mayBecome(version.content)
             })
                 ?? ContractState.incomplete.mayBecome(version.state)
         else {
@@ -90,25 +91,6 @@ extension ContractBook {
         return .store(visible)
     }
 
-    /// What can be told of a version alone.
-    private static func check(_ version: ContractVersion) throws(Refusal) {
-        guard ContractVersion.isID(version.id) else { throw .invalid("id", "is not a UUID in lower case") }
-        guard version.state.isSigned == (version.signature != nil) else {
-            throw .invalid(
-                "signature",
-                "\(version.state.isSigned ? "is missing" : "must not be there") in the state \(version.state)")
-        }
-        let isComplete = version.content.missing.isEmpty
-        guard version.state == .abandoned || isComplete == (version.state != .incomplete) else {
-            throw .invalid(
-                "state",
-                isComplete
-                    ? "is incomplete, and nothing is missing"
-                    : "is \(version.state), while values are missing: \(version.content.missing.joined(separator: ", "))"
-            )
-        }
-    }
-
     /// What is stored is read again for each list, here and by hosts, within the limits of a text. A content beyond them would spoil all
     /// lists.
     static func requireReadable(_ content: ContractContent) throws(Refusal) {
@@ -124,15 +106,33 @@ extension ContractBook {
         }
     }
 
-    private func check(_ signature: ContractSignature, of version: ContractVersion, _ account: String) async throws {
-        let documents = try await database.read { database in
-            let references = [version.content.pdf.document] + signature.documents
-            return try references.map { try Self.document($0.sha256, of: account, in: database) ?? [] }
+    /// - Throws: ``Refusal`` for an approval whose own identity is that of a paired host.
+    private func requireOwnIdentities(_ version: ContractVersion) async throws {
+        for (index, approval) in version.approvals.enumerated() where approval.isByOwnIdentity {
+            let fingerprint = HostRegistry.fingerprint(Array(approval.certificate))
+            let isOfHost = try await database.read { database in
+                try Bool.fetchOne(
+                    database, sql: "SELECT EXISTS (SELECT 1 FROM certificate WHERE fingerprint = ?)",
+                    arguments: [fingerprint])
+            }
+            guard isOfHost != true else {
+                throw Refusal.invalid("approvals[\(index)].own_identity", "is the identity of a paired host")
+            }
         }
-        try await evidence.check(
-            SignedDocuments(
-                original: documents[0], pdf: documents[1], evidence: documents[2], evidenceSignature: documents[3]),
-            of: version)
+    }
+
+    private func check(_ version: ContractVersion, _ account: String) async throws {
+        let documents = try await database.read { database in
+            func content(_ reference: DocumentReference) throws -> [UInt8] {
+                try Self.document(reference.sha256, of: account, in: database) ?? []
+            }
+            return SignedDocuments(
+                original: try content(version.content.pdf.document), pdf: try content(version.pdf),
+                evidence: try version.approvals.map {
+                    (try content($0.evidence), try content($0.evidenceSignature))
+                })
+        }
+        try await evidence.check(documents, of: version)
     }
 }
 
@@ -146,10 +146,11 @@ extension ContractVersion {
     fileprivate var documentsByMember: [(member: String, document: DocumentReference)] {
         var documents = [("contract.pdf_file_path", content.pdf.document)]
         documents += content.attachments.enumerated().map { ("files[\($0)].path", $1.document) }
-        if let signature {
+        if let last = approvals.last { documents.append(("approvals[\(approvals.count - 1)].pdf", last.pdf)) }
+        for (index, approval) in approvals.enumerated() {
+            let member = "approvals[\(index)]"
             documents += [
-                ("signature.pdf", signature.pdf), ("signature.evidence", signature.evidence),
-                ("signature.evidence_signature", signature.evidenceSignature),
+                ("\(member).evidence", approval.evidence), ("\(member).evidence_signature", approval.evidenceSignature),
             ]
         }
         return documents

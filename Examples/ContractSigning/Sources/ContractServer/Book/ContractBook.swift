@@ -121,7 +121,7 @@ struct ContractBook: Sendable {
             var (size, values) = (0, 0)
             for row in rows.prefix(max(1, limit)) {
                 let version = try row.version()
-                size += row.content.count
+                size += row.content.count + row.approvals.count * ContractApproval.maximumSize.bytes
                 values += version.content.json.count + ContractVersion.maximumEnvelope.values
                 guard contracts.isEmpty || size <= Self.maximumPageSize && values <= JSONValue.maximumValues else {
                     break

@@ -13,7 +13,8 @@ struct ContractRow: Codable, Sendable, FetchableRecord, PersistableRecord {
     var revision: Int
     var state: ContractState
     var content: Data
-    var signature: ContractSignature?
+    var approvals: [ContractApproval]
+    var abandonment: ContractAbandonment?
     /// Whether the hosts of the account get it. Once they do, they go on doing so: a host may have it by then.
     var isShared: Bool
     let created: Date
@@ -30,7 +31,7 @@ struct ContractRow: Codable, Sendable, FetchableRecord, PersistableRecord {
     func version() throws -> ContractVersion {
         ContractVersion(
             id: id, state: state, content: try ContractContent(JSONValue(parsing: Array(content))),
-            signature: signature)
+            approvals: approvals, abandonment: abandonment)
     }
 
     /// Whether a host may have filled in this content, and changed nothing else.
@@ -41,7 +42,8 @@ struct ContractRow: Codable, Sendable, FetchableRecord, PersistableRecord {
     }
 
     func isSame(as version: ContractVersion) -> Bool {
-        state == version.state && signature == version.signature && content == Data(version.content.json.bytes)
+        state == version.state && approvals == version.approvals && abandonment == version.abandonment
+            && content == Data(version.content.json.bytes)
     }
 
     /// Writes the row, and which documents it has.

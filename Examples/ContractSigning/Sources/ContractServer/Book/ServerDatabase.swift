@@ -45,23 +45,12 @@ struct ServerDatabase: Sendable {
     private static var migrator: DatabaseMigrator {
         var migrator = DatabaseMigrator()
         migrator.registerMigration("1") { database in
-            // `id` tells the cursors of this database from those of another one, `revision` is the last one given.
-            try database.create(table: "book") { table in
-                table.column("id", .text).notNull()
-                table.column("revision", .integer).notNull()
-            }
-            let id = (0..<8).map { _ in String(format: "%02x", UInt8.random(in: 0...255)) }.joined()
-            try database.execute(sql: "INSERT INTO book (id, revision) VALUES (?, 0)", arguments: [id])
+            // The last revision that was given.
+            try database.create(table: "book") { $0.column("revision", .integer).notNull() }
+            try database.execute(sql: "INSERT INTO book (revision) VALUES (0)")
             try Self.createContracts(in: database)
             try Self.createCodes(in: database)
             try Self.createHosts(in: database)
-        }
-        migrator.registerMigration("2") { database in
-            // The content before hosts filled it in, where that is another one.
-            try database.alter(table: "contract") { $0.add(column: "original", .blob) }
-            // The last deletion of an account makes a cursor another one, and each start of the server does.
-            try database.alter(table: "book") { $0.drop(column: "id") }
-            try database.alter(table: "codeRequest") { $0.add(column: "account", .text) }
         }
         return migrator
     }
@@ -73,7 +62,10 @@ struct ServerDatabase: Sendable {
             table.column("revision", .integer).notNull().unique()
             table.column("state", .text).notNull()
             table.column("content", .blob).notNull()
-            table.column("signature", .jsonText)
+            // The content before hosts filled it in, where that is another one.
+            table.column("original", .blob)
+            table.column("approvals", .jsonText).notNull()
+            table.column("abandonment", .jsonText)
             // Whether the hosts of the account get it.
             table.column("isShared", .boolean).notNull()
             table.column("created", .datetime).notNull()
@@ -109,9 +101,12 @@ struct ServerDatabase: Sendable {
 
     private static func createCodes(in database: Database) throws {
         try database.create(table: "code") { table in
-            table.primaryKey("contract", .text)
+            table.primaryKey {
+                table.column("contract", .text)
+                table.column("signatory", .integer)
+                table.column("channel", .text)
+            }
             table.column("account", .text).notNull()
-            table.column("mode", .integer).notNull()
             table.column("address", .text).notNull()
             table.column("document", .text).notNull()
             table.column("hash", .blob).notNull()
@@ -121,6 +116,8 @@ struct ServerDatabase: Sendable {
         }
         try database.create(table: "codeRequest") { table in
             table.column("contract", .text).notNull()
+            table.column("signatory", .integer).notNull()
+            table.column("account", .text).notNull()
             table.column("address", .text).notNull()
             table.column("time", .datetime).notNull().indexed()
         }

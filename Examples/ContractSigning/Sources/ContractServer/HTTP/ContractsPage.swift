@@ -79,8 +79,8 @@ struct ContractsPage: Sendable {
             document = DisplayText.visible(content.pdf.name)
             state = contract.version.state.rawValue
             remark =
-                if let signature = contract.version.signature {
-                    "signed \(signature.approved.formatted(.iso8601))"
+                if let last = contract.version.approvals.last {
+                    "signed by \(contract.version.approvals.count) of \(content.signatories.count), \(last.approved.formatted(.iso8601))"
                 } else if !content.missing.isEmpty {
                     DisplayText.visible("missing: \(content.missing.joined(separator: ", "))")
                 } else {

@@ -151,20 +151,19 @@ struct HostsController: Sendable {
     private func makeCode(_ request: Request, _ id: String, _ host: Host) async throws -> Response {
         let json = try await request.json(upTo: 4096)
         guard let notifier else { throw Refusal(.noNotifier, "The server has no notifier, and can send no codes.") }
-        guard let mode = json["mode"]?.integer.flatMap(ContractContent.Mode.init(rawValue:)) else {
-            throw Refusal.invalid("mode", "is not 1 or 3")
-        }
-        try await book.makeCode(
-            for: id, mode, to: try json.required("address"), document: try json.required("document"),
-            of: host.account, notifier: notifier)
+        try await book.makeCode(try Self.codeRequest(json, id), of: host.account, notifier: notifier)
         return Response(status: .noContent)
     }
 
     private func confirmCode(_ request: Request, _ id: String, _ host: Host) async throws -> Response {
         let json = try await request.json(upTo: 4096)
         let receipt = try await book.confirmCode(
-            try json.required("code"), for: id, document: try json.required("document"), of: host.account)
+            try json.required("code"), for: try Self.codeRequest(json, id), of: host.account)
         return .json(.ok, [.init("receipt", .string(receipt))])
+    }
+
+    private static func codeRequest(_ json: JSONValue, _ id: String) throws(Refusal) -> CodeRequest {
+        do throws(ProviderError) { return try CodeRequest(json: json, contract: id) } catch { throw Refusal(error) }
     }
 
     private func logged(
@@ -208,7 +207,7 @@ extension PutOutcome {
 }
 
 extension ServerContract {
-    /// `id`, `revision`, `state`, `content`, `signature`.
+    /// Those of the version, and `revision`.
     fileprivate var members: [JSONValue.Member] {
         var json = version.json
         json.set("revision", .number("\(revision)"))

@@ -5,7 +5,7 @@ import Logging
 import Subprocess
 import SystemPackage
 
-/// The program that sends codes by text message or mail. It gets `{"mode","address","code","contract"}` on its standard input.
+/// The program that sends codes by text message or mail. It gets `{"by","address","code","contract"}` on its standard input.
 struct NotifierProgram: CodeNotifying {
     /// An absolute path, or a name in PATH.
     let path: String
@@ -18,7 +18,7 @@ struct NotifierProgram: CodeNotifying {
 
     func notify(_ notice: CodeNotice) async throws {
         let json = JSONValue.object([
-            .init("mode", .number("\(notice.mode.rawValue)")), .init("address", .string(notice.address)),
+            .init("by", .string(notice.channel.rawValue)), .init("address", .string(notice.address)),
             .init("code", .string(notice.code)), .init("contract", .string(notice.contract)),
         ])
         let (failure, line): (String?, String?)

@@ -173,20 +173,25 @@ struct OfficeController: Sendable {
         let content = contract.version.content
         let documents = try await book.documents(content.documents, of: contract.account)
         var members = summary(contract)
-        if let signature = contract.version.json["signature"] { members.append(.init("signature", signature)) }
+        for name in ["approvals", "abandonment"] {
+            if let value = contract.version.json[name] { members.append(.init(name, value)) }
+        }
         members.append(.init("file", try content.originalFile { documents[$0] ?? [] }))
         return .json(.ok, members)
     }
 
     private func signatureDocument(_ part: String, of id: String) async throws -> Response {
         let contract = try await book.contract(id)
-        let signature = contract.version.signature
+        let approvals = contract.version.approvals
         let (reference, type): (DocumentReference?, String)
         switch part {
-        case "signed.pdf": (reference, type) = (signature?.pdf, "application/pdf")
-        case "evidence.json": (reference, type) = (signature?.evidence, "application/json")
-        case "evidence.p7s": (reference, type) = (signature?.evidenceSignature, "application/pkcs7-signature")
-        default: throw Self.noPart
+        case "signed.pdf": (reference, type) = (approvals.last?.pdf, "application/pdf")
+        default:
+            let (approval, end) = try Self.evidence(part, of: approvals)
+            (reference, type) =
+                end == "json"
+                ? (approval?.evidence, "application/json")
+                : (approval?.evidenceSignature, "application/pkcs7-signature")
         }
         guard let reference, let content = try await book.document(reference.sha256, of: contract.account) else {
             throw Refusal(
@@ -197,11 +202,27 @@ struct OfficeController: Sendable {
             body: ResponseBody(byteBuffer: ByteBuffer(bytes: content)))
     }
 
+    /// `evidence.json` and `evidence.p7s` of the last approval, or `evidence-1.json` and so on of each.
+    ///
+    /// - Returns: The approval, `nil` for one that is not there yet, and the part's ending.
+    private static func evidence(
+        _ part: String, of approvals: [ContractApproval]
+    ) throws -> (approval: ContractApproval?, end: Substring) {
+        let pieces = part.split(separator: ".", omittingEmptySubsequences: false)
+        guard pieces.count == 2, ["json", "p7s"].contains(pieces[1]) else { throw noPart }
+        if pieces[0] == "evidence" { return (approvals.last, pieces[1]) }
+        guard let number = Int(pieces[0].dropFirst("evidence-".count)), pieces[0] == "evidence-\(number)", number > 0
+        else { throw noPart }
+        return (number <= approvals.count ? approvals[number - 1] : nil, pieces[1])
+    }
+
     private func summary(_ contract: ContractBook.OfficeContract) -> [JSONValue.Member] {
         let members: [JSONValue.Member] = [
             .init("id", .string(contract.version.id)), .init("account", .string(contract.account)),
             .init("state", .string(contract.version.state.rawValue)),
             .init("missing", .array(contract.version.content.missing.map { .string($0) })),
+            .init("signatories", .number("\(contract.version.content.signatories.count)")),
+            .init("approved", .number("\(contract.version.approvals.count)")),
             .init("hosts", .bool(contract.isShared)),
         ]
         guard !contract.isShared else { return members }

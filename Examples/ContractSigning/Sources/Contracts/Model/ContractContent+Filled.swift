@@ -4,20 +4,20 @@ extension ContractContent {
         withoutMissing(in: json) == withoutMissing(in: other.json)
     }
 
-    /// The fields of the customer that are ``missing``.
-    var missingFields: [String] { missing.dropLast(properties.count(where: \.isMissing)) }
+    /// The fields of the signatories that are ``missing``.
+    var missingFields: [String] { signatories.flatMap(\.missing) }
 
     /// Returns a file without the values that are missing in this content.
     private func withoutMissing(in json: JSONValue) -> JSONValue {
         var json = json
         let open = Set(properties.lazy.filter(\.isMissing).map(\.key))
-        let fields = Set(missingFields)
-        if !fields.isEmpty, var customer = json["customer"] {
-            let others = (customer["fields"]?.array ?? []).filter { field in
-                !(field["key"]?.string.flatMap(CustomerField.name).map(fields.contains) ?? false)
+        json.changeSignatories { index, person in
+            guard signatories.indices.contains(index), !signatories[index].missingFields.isEmpty else { return }
+            let others = (person["fields"]?.array ?? []).filter { field in
+                let name = field["key"]?.string.flatMap(CustomerField.name)
+                return !(name.map(signatories[index].missingFields.contains) ?? false)
             }
-            customer.set("fields", .array(others))
-            json.set("customer", customer)
+            person.set("fields", .array(others))
         }
         if !open.isEmpty, let members = json[Property.member]?.array {
             let others = members.map { member in

@@ -8,37 +8,46 @@ extension ContractContent {
     ///
     /// - Throws: `notFound` for a key that is not missing, naming those that are; `malformedData` for a value that does not fit.
     public func filling(_ values: [String: String]) throws(ProviderError) -> ContractContent {
-        var fields: [String: String] = [:]
         var filled: [String: String] = [:]
         for (key, value) in values.sorted(by: { $0.key < $1.key }) {
-            // A field of the customer in either spelling.
-            let field = CustomerField.name(of: key)
-            guard let name = [key, field].compactMap(\.self).first(where: missing.contains) else {
+            // A field of a signatory in either spelling.
+            let field = field(of: key)
+            guard let name = missing.contains(key) ? key : field?.key else {
                 let keys = missing.map(JSONPath.visible).joined(separator: ", ")
                 throw ProviderError(
                     .notFound,
                     "The contract has no value \(JSONPath.visible(key)) to fill in: "
                         + (missing.isEmpty ? "nothing is missing." : "missing are \(keys)."))
             }
-            if let flaw = Self.flaw(of: value, in: name) {
+            if let flaw = Self.flaw(of: value, in: field?.name) {
                 throw ProviderError(.malformedData, "\(JSONPath.visible(name)): \(flaw).")
             }
             guard filled.updateValue(value, forKey: name) == nil else {
                 throw ProviderError(
                     .malformedData, "\(JSONPath.visible(name)): is there twice, in two spellings.")
             }
-            let isProperty = properties.contains { $0.isMissing && $0.fillingKey(besides: missingFields) == name }
-            if !isProperty { fields[name] = value }
         }
         var json = json
-        fill(fields, in: &json)
+        fillFields(filled, in: &json)
         fillProperties(filled, in: &json)
         let content = try ContractContent(json)
         try content.requireSendable()
         return content
     }
 
-    private static func flaw(of value: String, in name: String) -> String? {
+    /// The missing field of a signatory that a key means, and its key in ``missing``.
+    private func field(of key: String) -> (key: String, name: String)? {
+        for signatory in signatories {
+            guard let name = signatory.missingField(of: key),
+                let key = zip(signatory.missing, signatory.missingFields).first(where: { $0.1 == name })?.0
+            else { continue }
+            return (key, name)
+        }
+        return nil
+    }
+
+    /// - Parameter field: `nil` for a property.
+    private static func flaw(of value: String, in field: String?) -> String? {
         if value.isBlank { return "is empty" }
         if value.unicodeScalars.count > maximumValue { return "has more than \(maximumValue) characters" }
         if value.unicodeScalars.contains(where: {
@@ -46,26 +55,28 @@ extension ContractContent {
         }) {
             return "has control characters"
         }
-        return CustomerField.flaw(of: value, in: name)
+        return field.flatMap { CustomerField.flaw(of: value, in: $0) }
     }
 
-    /// Fills in fields of the customer, by the page's names.
-    private func fill(_ values: [String: String], in json: inout JSONValue) {
-        guard !values.isEmpty, var customer = json["customer"] else { return }
-        var rest = values
-        var fields = (customer["fields"]?.array ?? []).map { field in
-            guard let key = field["key"]?.string, let name = CustomerField.name(of: key),
-                let value = rest.removeValue(forKey: name)
-            else { return field }
-            var field = field
-            field.set("value", .string(value))
-            return field
+    private func fillFields(_ values: [String: String], in json: inout JSONValue) {
+        json.changeSignatories { index, person in
+            let signatory = signatories[index]
+            var rest: [String: String] = [:]
+            for (key, name) in zip(signatory.missing, signatory.missingFields) { rest[name] = values[key] }
+            guard !rest.isEmpty else { return }
+            var fields = (person["fields"]?.array ?? []).map { field in
+                guard let key = field["key"]?.string, let name = CustomerField.name(of: key),
+                    let value = rest.removeValue(forKey: name)
+                else { return field }
+                var field = field
+                field.set("value", .string(value))
+                return field
+            }
+            for (name, value) in rest.sorted(by: { $0.key < $1.key }) {
+                fields.append(.object([.init("key", .string(name)), .init("value", .string(value))]))
+            }
+            person.set("fields", .array(fields))
         }
-        for (name, value) in rest.sorted(by: { $0.key < $1.key }) {
-            fields.append(.object([.init("key", .string(name)), .init("value", .string(value))]))
-        }
-        customer.set("fields", .array(fields))
-        json.set("customer", customer)
     }
 
     private func fillProperties(_ values: [String: String], in json: inout JSONValue) {

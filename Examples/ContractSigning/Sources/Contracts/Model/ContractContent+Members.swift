@@ -1,62 +1,5 @@
 import CertificateProviding
 
-/// The member `customer` of a file.
-struct Customer {
-    private static let maximumNumber = 255
-
-    let number: String
-    let mode: ContractContent.Mode
-    let fields: [(key: String, value: String)]
-    /// The page's names of the fields that the mode needs and that have no value.
-    let missing: [String]
-
-    init(_ customer: MemberReader) throws(ProviderError) {
-        try customer.requireObject()
-        let member = try customer.required("number")
-        number = try member.string()
-        guard !number.isEmpty, number.unicodeScalars.count <= Self.maximumNumber else {
-            throw member.malformed("has not 1 to \(Self.maximumNumber) characters")
-        }
-        let modeMember = try customer.required("mode")
-        guard let value = modeMember.value.integer, let mode = ContractContent.Mode(rawValue: value) else {
-            throw modeMember.malformed("is none of 1 (text message), 2 (at this host) and 3 (mail)")
-        }
-        self.mode = mode
-        _ = try customer["contractor_id"]?.integer()
-
-        let needed = Self.neededFields(mode)
-        var fields: [(key: String, value: String)] = []
-        var keys: Set<String> = []
-        for field in try customer.objects("fields") {
-            let key = try field.required("key")
-            let name = try key.string()
-            let known = CustomerField.name(of: name) ?? name
-            guard !name.isEmpty else { throw key.malformed("is empty") }
-            guard keys.insert(known).inserted else {
-                throw key.malformed("is the field \(JSONPath.visible(known)), which is there already")
-            }
-            guard let member = field["value"] else { continue }
-            let value = try member.plainText()
-            guard !value.isBlank else { continue }
-            if needed.contains(known), let flaw = CustomerField.flaw(of: value, in: known) {
-                throw member.malformed("\(flaw), which the mode \(mode.rawValue) needs")
-            }
-            fields.append((known, value))
-        }
-        self.fields = fields
-        missing = needed.filter { name in !fields.contains { $0.key == name } }
-    }
-
-    private static func neededFields(_ mode: ContractContent.Mode) -> [String] {
-        let names = [CustomerField.firstName, CustomerField.lastName]
-        return switch mode {
-        case .textMessage: names + [CustomerField.mobile]
-        case .person: names
-        case .mail: names + [CustomerField.mobile, CustomerField.mail]
-        }
-    }
-}
-
 extension ContractContent.Property {
     static let member = "contract_properties"
 
@@ -82,9 +25,9 @@ extension ContractContent.Property {
     /// Whether a person has to fill it in.
     var isMissing: Bool { isToFill && value == nil }
 
-    /// The key that `complete` takes: that of the property, unless a field of the customer has the same.
+    /// The key that `complete` takes: that of the property, unless a field of a signatory has the same.
     func fillingKey(besides fields: [String]) -> String {
-        CustomerField.name(of: key).map(fields.contains) == true ? "\(Self.member).\(key)" : key
+        fields.contains(CustomerField.name(of: key) ?? key) ? "\(Self.member).\(key)" : key
     }
 }
 

@@ -20,13 +20,13 @@ public struct ContractContent: Equatable, Sendable {
         /// Whether a person at the host fills it in.
         public var isToFill: Bool
     }
-    /// How the signatory is identified (the vendor's `customer.mode`).
+    /// How a signatory is identified (the vendor's `customer.mode`).
     public enum Mode: Int, Sendable {
         /// By a code that comes as a text message.
         case textMessage = 1
         /// By the person at this host.
         case person = 2
-        /// By a code that comes by mail.
+        /// By two codes: one that comes as a text message, and one by mail.
         case mail = 3
     }
 
@@ -34,13 +34,15 @@ public struct ContractContent: Equatable, Sendable {
     public static let maximumDocuments = 50_000_000
     /// The most attachments.
     public static let maximumAttachments = 1000
+    /// The most signatories.
+    public static let maximumSignatories = 32
 
     /// The whole file.
     public let json: JSONValue
-    public let customerNumber: String
-    public let mode: Mode
-    /// The customer's fields that have a value, in the file's order: names as the page has them (`cellPhone`).
-    public let customerFields: [(key: String, value: String)]
+    /// The customer, then the contractors: each approves.
+    public let signatories: [Signatory]
+    /// Whether they approve in this order (`options`).
+    public let isOrdered: Bool
     /// The number of the contract in the caller's system (`contract.contract_id`); `nil` for a new one.
     public let contractID: Int?
     public let pdf: Attachment
@@ -60,9 +62,7 @@ public struct ContractContent: Equatable, Sendable {
         let file = MemberReader(json)
         try file.requireObject()
         try file.requireDepth(JSONValue.maximumDepth)
-        let customer = try Customer(file.required("customer"))
-        (customerNumber, mode, customerFields) = (customer.number, customer.mode, customer.fields)
-        _ = try file.objects("contractors")
+        signatories = try Signatory.read(in: file)
 
         let contract = try file.required("contract")
         try contract.requireObject()
@@ -83,32 +83,48 @@ public struct ContractContent: Equatable, Sendable {
         var attachments: [Attachment] = []
         for (index, file) in files.enumerated() { attachments.append(try Attachment(file, index, &size)) }
         self.attachments = attachments
-        _ = try file.elements("options")
+        isOrdered = try Self.isOrdered(file)
         successCallback = try Self.callback("success_callback_url", of: file)
         errorCallback = try Self.callback("error_callback_url", of: file)
-        missing = customer.missing + properties.filter(\.isMissing).map { $0.fillingKey(besides: customer.missing) }
+        let missing = signatories.flatMap(\.missing)
+        self.missing = missing + properties.filter(\.isMissing).map { $0.fillingKey(besides: missing) }
         self.json = json
     }
 
     /// The documents of the content: the PDF and the attachments.
     public var documents: [DocumentReference] { [pdf.document] + attachments.map(\.document) }
 
-    /// The customer's first and last name; `-` without them.
-    public var customerName: String {
-        let parts = [CustomerField.firstName, CustomerField.lastName].compactMap(value)
-        return parts.isEmpty ? "-" : parts.joined(separator: " ")
+    public var customer: Signatory { signatories[0] }
+    public var customerNumber: String { customer.number ?? "" }
+
+    /// Returns the index of the signatory that a text means, by number or name.
+    ///
+    /// - Parameter indexes: Those among whom it is searched.
+    /// - Throws: `notFound`, also for a text that means several, naming those that there are.
+    public func signatory(_ text: String, among indexes: [Int]) throws(ProviderError) -> Int {
+        let found = indexes.filter { signatories[$0].isMeant(by: text) }
+        if found.count == 1 { return found[0] }
+        let names = indexes.map { signatories[$0] }.map { "\($0.name)\($0.number.map { " (\($0))" } ?? "")" }
+        throw ProviderError(
+            .notFound,
+            "\(DisplayText.visible(text)) is \(found.isEmpty ? "none" : "several") of those who can approve now; name one by number or name: \(DisplayText.visible(names.joined(separator: ", ")))."
+        )
     }
 
-    /// Where the signatory's code goes; `nil` in mode 2, which needs none, and where it is missing.
-    public var codeAddress: String? {
-        switch mode {
-        case .textMessage: value(of: CustomerField.mobile)
-        case .mail: value(of: CustomerField.mail)
-        case .person: nil
+    /// An option that says in which order people approve: `{"key": "signing_order", "value": "sequential"}`. Other options are those of
+    /// templates.
+    private static func isOrdered(_ file: MemberReader) throws(ProviderError) -> Bool {
+        var isOrdered = false
+        for option in try file.elements("options") where option["key"]?.value.string == "signing_order" {
+            let value = try option.required("value")
+            switch value.value.string {
+            case "sequential": isOrdered = true
+            case "any": isOrdered = false
+            default: throw value.malformed("is neither sequential nor any")
+            }
         }
+        return isOrdered
     }
-
-    private func value(of field: String) -> String? { customerFields.first { $0.key == field }?.value }
 
     /// The paths of members and the names of customer fields that the format does not have. They are kept, and mean nothing here: one
     /// may be a known member that is misspelled.
@@ -121,8 +137,8 @@ public struct ContractContent: Equatable, Sendable {
         func elements(_ name: String, of object: MemberReader?) -> [MemberReader] {
             (try? object?.elements(name)) ?? []
         }
-        let customer = file["customer"]
-        let fields = elements("fields", of: customer)
+        let people = [file["customer"]].compactMap(\.self) + elements("contractors", of: file)
+        let fields = people.flatMap { elements("fields", of: $0) }
         return others(
             file,
             besides: [
@@ -130,7 +146,7 @@ public struct ContractContent: Equatable, Sendable {
                 "success_callback_url",
                 "error_callback_url",
             ])
-            + others(customer, besides: ["number", "mode", "contractor_id", "fields", "vendor"])
+            + people.flatMap { others($0, besides: ["number", "mode", "contractor_id", "fields", "vendor"]) }
             + fields.flatMap { others($0, besides: ["key", "value"]) }
             + fields.compactMap { field in
                 guard let key = field["key"]?.value.string, CustomerField.name(of: key) == nil else { return nil }

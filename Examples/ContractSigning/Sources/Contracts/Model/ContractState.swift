@@ -2,9 +2,9 @@
 public enum ContractState: String, CaseIterable, Codable, Sendable {
     /// Something is missing that has to be filled in.
     case incomplete
-    /// Can be signed.
+    /// Can be signed, and perhaps was by some of its signatories.
     case inProgress
-    /// Signed at a host.
+    /// Signed by all, at hosts.
     case toValidate
     /// Accepted by the back office.
     case validated
@@ -16,9 +16,9 @@ public enum ContractState: String, CaseIterable, Codable, Sendable {
 public enum ContractEvent: Equatable, Hashable, Sendable {
     /// A person at a host fills in values; then nothing is missing, or still something.
     case filled(isComplete: Bool)
-    /// A person at a host signs.
-    case signed
-    /// A person at a host, or the back office, gives it up.
+    /// A signatory approves, as the last one, or others are to follow.
+    case signed(isLast: Bool)
+    /// A signatory declines, or a person at a host or the back office gives it up.
     case abandoned
     /// The back office puts in another file.
     case replaced(isComplete: Bool)
@@ -29,8 +29,9 @@ public enum ContractEvent: Equatable, Hashable, Sendable {
 
     /// Every event.
     public static let allCases: [ContractEvent] = [
-        .filled(isComplete: false), .filled(isComplete: true), .signed, .abandoned, .replaced(isComplete: false),
-        .replaced(isComplete: true), .validated, .archived,
+        .filled(isComplete: false), .filled(isComplete: true), .signed(isLast: false), .signed(isLast: true),
+        .abandoned,
+        .replaced(isComplete: false), .replaced(isComplete: true), .validated, .archived,
     ]
 
     /// Whether a host may cause it, and not the back office alone.
@@ -59,7 +60,8 @@ extension ContractState {
     public func after(_ event: ContractEvent) -> (state: ContractState, effects: [ContractEffect])? {
         switch (self, event) {
         case (.incomplete, .filled(let isComplete)): (isComplete ? .inProgress : .incomplete, [.send])
-        case (.inProgress, .signed): (.toValidate, [.storeSignature, .send, .callBack])
+        case (.inProgress, .signed(isLast: false)): (.inProgress, [.storeSignature, .send])
+        case (.inProgress, .signed(isLast: true)): (.toValidate, [.storeSignature, .send, .callBack])
         case (.incomplete, .abandoned), (.inProgress, .abandoned): (.abandoned, [.send, .callBackWithError])
         case (.incomplete, .replaced(let isComplete)), (.inProgress, .replaced(let isComplete)):
             (isComplete ? .inProgress : .incomplete, [])
@@ -81,6 +83,6 @@ extension ContractState {
         return reached.contains(other)
     }
 
-    /// Whether the contract has a signature in this state.
+    /// Whether all have signed in this state.
     public var isSigned: Bool { [.toValidate, .validated, .archived].contains(self) }
 }

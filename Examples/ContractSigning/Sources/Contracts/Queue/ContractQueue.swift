@@ -322,13 +322,8 @@ extension Contract {
     fileprivate func require(toFollow old: Contract?, id: String) throws(ProviderError) {
         var flaw: String?
         if self.id != id { flaw = "its id cannot be changed" }
-        if state.isSigned != (signature != nil) {
-            flaw = "the state \(state) \(signature == nil ? "needs a signature" : "has none")"
-        }
-        if !content.missing.isEmpty, state != .incomplete, state != .abandoned {
-            flaw = "the state \(state) permits no missing values"
-        }
-        if let old, old.isSignatureUnsent, let made = old.signature, signature != made, !superseded.contains(made) {
+        if let found = version.flaw { flaw = "\(found.member) \(found.problem)" }
+        if let old, old.isSignatureUnsent, !approvals.starts(with: old.approvals), !superseded.contains(old.approvals) {
             flaw = "it has a signature that the server does not have"
         }
         guard let flaw else { return }

@@ -8,7 +8,8 @@ struct ContractRecord: Codable {
     private struct Version: Codable {
         var state: ContractState
         var content: DocumentReference
-        var signature: ContractSignature?
+        var approvals: [ContractApproval]
+        var abandonment: ContractAbandonment?
     }
     private struct Conflict: Codable {
         var revision: Int?
@@ -21,13 +22,13 @@ struct ContractRecord: Codable {
     private var isUnsent: Bool
     private var offered: [String]?
     private var conflict: Conflict?
-    private var superseded: [ContractSignature]
+    private var superseded: [[ContractApproval]]
     /// All documents, so that those of a content need not be looked up.
     private(set) var documents: [DocumentReference]
 
     /// As ``Contract/hasUnsentSignature``.
     var hasUnsentSignature: Bool {
-        current.signature != nil && (isUnsent || conflict != nil) || !superseded.isEmpty
+        !current.approvals.isEmpty && (isUnsent || conflict != nil) || !superseded.isEmpty
     }
 
     /// - Parameter contents: Gets the contents of the versions, which are to be stored.
@@ -36,7 +37,8 @@ struct ContractRecord: Codable {
             let bytes = version.content.json.bytes
             contents.append(bytes)
             return Version(
-                state: version.state, content: DocumentReference(of: bytes), signature: version.signature)
+                state: version.state, content: DocumentReference(of: bytes), approvals: version.approvals,
+                abandonment: version.abandonment)
         }
         current = version(contract.version)
         (received, revision, isUnsent) = (contract.received, contract.revision, contract.isUnsent)
@@ -59,7 +61,8 @@ struct ContractRecord: Codable {
             let json = try JSONValue(
                 parsing: try keeping.read(version.content), maximumSize: .max, maximumDepth: 2 * JSONValue.maximumDepth)
             return ContractVersion(
-                id: id, state: version.state, content: try ContractContent(json), signature: version.signature)
+                id: id, state: version.state, content: try ContractContent(json), approvals: version.approvals,
+                abandonment: version.abandonment)
         }
         var contract = Contract(
             version: try version(current), received: received, revision: revision, isUnsent: isUnsent)

@@ -1,43 +1,45 @@
 public import CertificateProviding
 import FoundationEssentials
 
-/// The evidence of a signature: what was signed, by whom and when, as JSON with sorted keys. A detached CMS of it by the same identity
-/// puts attachments and properties under the signature as well.
+/// The evidence of an approval: what was signed, by whom and when, with all approvals before it, as JSON with sorted keys. A detached CMS
+/// of it by the same identity puts attachments and properties under the signature as well.
 struct ContractEvidence {
+    /// Its last approval is the one that the evidence is of. What that says of its evidence is not in it.
     let version: ContractVersion
-    let signed: DocumentReference
-    let approved: Date
-    /// The server's proof of the signatory's code; `nil` in mode 2.
-    let receipt: String?
-    let certificate: X509Certificate
 
     /// The text.
     var bytes: [UInt8] {
         let content = version.content
         var members: [JSONValue.Member] = [
-            .init("contract", .string(version.id)), .init("customer_number", .string(content.customerNumber)),
-            .init("mode", .number("\(content.mode.rawValue)")), .init("signatory", signatory),
-            .init("approved", .string(approved.formatted(.iso8601))),
-            .init("original", Self.json(content.pdf.document)), .init("signed", Self.json(signed)),
+            .init("contract", .string(version.id)),
+            .init("signatories", .number("\(content.signatories.count)")),
+            .init("approvals", .array(version.approvals.map(json))),
+            .init("original", Self.json(content.pdf.document)),
             .init("attachments", .array(content.attachments.map(Self.json))),
             .init("properties", .array(content.properties.map(Self.json))),
-            .init("certificate", .string(Data(certificate.derRepresentation).base64EncodedString())),
         ]
         if let id = content.json["contract"]?["contract_id"] { members.append(.init("contract_id", id)) }
         return JSONValue.object(members).bytes(sortedKeys: true)
     }
 
-    /// Who approved, and the code that showed it: how it went, to which address, and the server's proof.
-    private var signatory: JSONValue {
-        let content = version.content
-        let code = content.codeAddress.map { address in
+    /// Who approved, what showed it, and the signature.
+    private func json(_ approval: ContractApproval) -> JSONValue {
+        let signatory = version.content.signatories[approval.signatory]
+        let codes = zip(signatory.codes, approval.receipts).map { code, receipt in
             JSONValue.object([
-                .init("by", .string(content.mode == .mail ? "mail" : "text message")),
-                .init("to", .string(CustomerField.masked(address))),
-                .init("receipt", receipt.map(JSONValue.string) ?? .null),
+                .init("by", .string(code.channel.rawValue)), .init("to", .string(CustomerField.masked(code.address))),
+                .init("receipt", .string(receipt)),
             ])
         }
-        return .object([.init("name", .string(content.customerName)), .init("code", code ?? .null)])
+        return .object([
+            .init("member", .string(signatory.member)), .init("name", .string(signatory.name)),
+            .init("number", signatory.number.map(JSONValue.string) ?? .null),
+            .init("mode", .number("\(signatory.mode.rawValue)")), .init("codes", .array(codes)),
+            .init("identity", .string(approval.isByOwnIdentity ? "person" : "host")),
+            .init("approved", .string(approval.approved.formatted(.iso8601))),
+            .init("signed", Self.json(approval.pdf)),
+            .init("certificate", .string(approval.certificate.base64EncodedString())),
+        ])
     }
 
     private static func json(_ document: DocumentReference) -> JSONValue {
@@ -58,27 +60,26 @@ struct ContractEvidence {
 }
 
 extension ContractVersion {
-    /// Returns what the evidence of ``signature`` must be, but for the certificate, which the evidence itself names; and checks it.
+    /// Checks that a text is the evidence of an approval.
     ///
-    /// - Parameter evidence: The document of the signature.
+    /// - Parameter index: Of one of ``approvals``.
     /// - Throws: `malformedData`, which names the member that does not fit the contract.
-    public func check(evidence: [UInt8]) throws(ProviderError) {
-        guard let signature else { return }
-        let json = try JSONValue(parsing: evidence)
-        guard let text = json["certificate"]?.string, let der = Data(base64Encoded: text),
-            let certificate = try? X509Certificate(derRepresentation: Array(der))
-        else {
-            throw ProviderError(.malformedData, "signature.evidence: certificate is not base64 of DER.")
+    public func check(evidence: [UInt8], of index: Int) throws(ProviderError) {
+        var version = self
+        version.approvals = Array(approvals[...index])
+        let expected = ContractEvidence(version: version).bytes
+        guard expected != evidence else { return }
+        let member = "approvals[\(index)].evidence"
+        do throws(ProviderError) {
+            let json = try JSONValue(parsing: evidence)
+            guard case .object(let members) = try JSONValue(parsing: expected) else { return }
+            let other = members.first { json[$0.name] != $0.value }?.name
+            throw ProviderError(
+                .malformedData,
+                other.map { "\($0) is not that of the contract." }
+                    ?? "it has members or a form that evidence does not have.")
+        } catch {
+            throw ProviderError(.malformedData, "\(member): \(error.message)", underlying: error)
         }
-        let expected = ContractEvidence(
-            version: self, signed: signature.pdf, approved: signature.approved, receipt: signature.receipt,
-            certificate: certificate)
-        guard expected.bytes != evidence else { return }
-        guard case .object(let members) = try JSONValue(parsing: expected.bytes) else { return }
-        let other = members.first { json[$0.name] != $0.value }?.name
-        throw ProviderError(
-            .malformedData,
-            "signature.evidence: \(other.map { "\($0) is not that of the contract" } ?? "it has members or a form that evidence does not have")."
-        )
     }
 }

@@ -6,14 +6,31 @@ public struct ContractQuestion: Sendable {
     public let text: ConsentText
     /// As it is signed after the approval.
     public let contract: Contract
+    /// The person who is asked, as an index in ``ContractContent/signatories``.
+    public let signatory: Int
+    /// Whether the contract has all signatures after this one.
+    public var isLast: Bool { contract.approvals.count + 1 == contract.content.signatories.count }
 
-    /// - Parameter path: The file with a document, to be read before the answer.
-    public init(_ contract: Contract, path: (DocumentReference) -> String, signer: X509Certificate) {
-        self.contract = contract
-        let (content, pdf) = (contract.content, contract.content.pdf.document)
+    /// - Parameters:
+    ///   - path: The file with a document, to be read before the answer.
+    ///   - isByOwnIdentity: Whether the signer's certificate is that of the person.
+    public init(
+        _ contract: Contract, for signatory: Int, path: (DocumentReference) -> String, signer: X509Certificate,
+        isByOwnIdentity: Bool
+    ) {
+        (self.contract, self.signatory) = (contract, signatory)
+        let (content, pdf) = (contract.content, contract.version.pdf)
         var facts: [ConsentText.Line] = [
             .init("Contract", contract.id), .init("SHA-256", pdf.sha256), .init("To read", path(pdf)),
+            .init(
+                "Who approves",
+                "signatory \(signatory + 1) of \(content.signatories.count), named below, \(isByOwnIdentity ? "with an identity of the person's own" : content.signatories[signatory].mode.text)"
+            ),
         ]
+        if !contract.approvals.isEmpty {
+            let numbers = contract.approvals.map { "\($0.signatory + 1)" }.joined(separator: ", ")
+            facts.append(.init("Signed before by", "signatory \(numbers)"))
+        }
         for (index, attachment) in content.attachments.enumerated() {
             facts.append(.init("Attachment \(index + 1)", attachment.document.text))
             facts.append(.init("To read", path(attachment.document)))
@@ -46,10 +63,10 @@ extension ContractContent {
         add("Title", json["contract"]?["message_title"]?.string)
         add("Message", json["contract"]?["message_body"]?.string)
         add("Number", contractID.map { "\($0)" })
-        add("Customer", customerNumber)
-        for field in customerFields { add("Customer's \(field.key)", field.value) }
-        for (index, contractor) in (json["contractors"]?.array ?? []).enumerated() {
-            add("Signatory \(index + 1)", Self.name(contractor))
+        for (index, signatory) in signatories.enumerated() {
+            let number = signatory.number.map { " (\($0))" } ?? ""
+            add("Signatory \(index + 1)", "\(signatory.name)\(number)")
+            for field in signatory.fields { add("Signatory \(index + 1)'s \(field.key)", field.value) }
         }
         add("File", pdf.name)
         for property in properties { add("Property \(property.key)", property.value ?? "(no value)") }
@@ -58,15 +75,16 @@ extension ContractContent {
         }
         return claims
     }
+}
 
-    /// The names in the fields of a contractor, or its number.
-    private static func name(_ contractor: JSONValue) -> String? {
-        let fields = contractor["fields"]?.array ?? []
-        let names = ["firstname", "lastname"].compactMap { key in
-            fields.first { $0["key"]?.string == key }?["value"]?.string ?? contractor[key]?.string
+extension ContractContent.Mode {
+    /// How a signatory is identified, in words.
+    package var text: String {
+        switch self {
+        case .textMessage: "by a code in a text message"
+        case .person: "in person at this host"
+        case .mail: "by two codes, in a text message and a mail"
         }
-        if !names.isEmpty { return names.joined(separator: " ") }
-        return contractor["number"]?.string ?? contractor["contractor_id"]?.integer.map { "\($0)" }
     }
 }
 

@@ -2,10 +2,12 @@ public import CertificateProviding
 public import FoundationEssentials
 public import Signing
 
-/// Signs contracts of the queue: shows them to a person, and signs the PDF (PAdES) and the evidence (CMS) after the approval.
+/// Has the signatories of contracts approve, each by a signature of its own: shows the contract to the person, and signs the PDF (PAdES) and
+/// the evidence (CMS) after the approval.
 public struct ContractSigner: Sendable {
     private let queue: ContractQueue
     private let signer: Signer
+    private let isByOwnIdentity: Bool
     private let codes: CodeSource
     private let now: @Sendable () -> Date
 
@@ -14,24 +16,28 @@ public struct ContractSigner: Sendable {
     /// Throws `unavailable` where there is none.
     public typealias CodeSource = @Sendable () async throws(ProviderError) -> any ContractServing
 
+    /// - Parameter isByOwnIdentity: Whether the signer's identity is that of the person who approves, and not the host's. It takes the place
+    ///   of codes; the server has to trust it then.
     public init(
-        _ queue: ContractQueue, _ signer: Signer, codes: @escaping CodeSource,
+        _ queue: ContractQueue, _ signer: Signer, isByOwnIdentity: Bool = false, codes: @escaping CodeSource,
         now: @escaping @Sendable () -> Date = { Date() }
     ) {
         (self.queue, self.signer, self.codes, self.now) = (queue, signer, codes, now)
+        self.isByOwnIdentity = isByOwnIdentity
     }
 
-    /// Asks a person about a contract, and signs it.
+    /// Asks a signatory about a contract, and signs it.
     ///
     /// - Parameters:
+    ///   - signatory: The index in ``ContractContent/signatories`` of one who may approve now (``ContractVersion/pending``).
     ///   - confirm: Shows the text, and returns whether the person approves.
     ///   - requestCode: Asks for the code that the signatory has got.
-    /// - Returns: The signed contract, and what follows.
-    /// - Throws: `operationNotAllowed` for a state without a signature to come, and while another process signs it; `userCancelled` without
-    ///   approval; `unavailable` for the modes 1 and 3 without a connection; errors of the identity and its key. The contract is
-    ///   unchanged then.
+    /// - Returns: The contract with the approval, and what follows.
+    /// - Throws: `operationNotAllowed` for a state without a signature to come, a signatory who may not approve now, and while another process
+    ///   signs it; `userCancelled` without approval; `unavailable` for the modes 1 and 3 without a connection; errors of the identity and
+    ///   its key. The contract is unchanged then.
     public func sign(
-        _ id: String, confirm: (ContractQuestion) async throws(ProviderError) -> Bool,
+        _ id: String, for signatory: Int, confirm: (ContractQuestion) async throws(ProviderError) -> Bool,
         requestCode: (_ prompt: String) async throws(ProviderError) -> String
     ) async throws(ProviderError) -> (Contract, [ContractEffect]) {
         guard let lease = try queue.lease(id) else {
@@ -44,23 +50,41 @@ public struct ContractSigner: Sendable {
             throw ProviderError(.notFound, "There is no contract \(id); run: contracts list")
         }
         try Self.requireSignable(contract)
+        guard contract.version.pending.contains(signatory) else {
+            throw ProviderError(
+                .operationNotAllowed,
+                "This signatory of the contract \(id) has approved, or is not the next one; see: contracts show \(id)")
+        }
         // Before the question: what has changed on the disk is not signed, and a document that cannot be signed shows now.
-        let original = try queue.content(of: contract.content.pdf.document)
+        let document = try queue.content(of: contract.version.pdf)
         for attachment in contract.content.attachments { _ = try queue.content(of: attachment.document) }
-        _ = try PDFToSign(SigningContent(original), hasTimeStamp: signer.timeStamps != nil)
-        let server: (any ContractServing)? = contract.content.mode == .person ? nil : try await codes()
+        let details = try details(contract, signatory, document)
+        let needed = isByOwnIdentity ? [] : contract.content.signatories[signatory].codes
+        let server: (any ContractServing)? = needed.isEmpty ? nil : try await codes()
         let question = ContractQuestion(
-            contract, path: { queue.path(of: $0) }, signer: signer.identity.certificate)
+            contract, for: signatory, path: { queue.path(of: $0) }, signer: signer.identity.certificate,
+            isByOwnIdentity: isByOwnIdentity)
         guard try await confirm(question) else {
             throw ProviderError(.userCancelled, "The contract \(id) was not approved, and is not signed.")
         }
-        let approved = Date(timeIntervalSince1970: now().timeIntervalSince1970.rounded(.down))
-        var receipt: String?
+        let approved = now()
+        var receipts: [String] = []
         if let server {
-            try await server.requestCode(for: contract.version)
-            receipt = try await confirmCode(of: contract, at: server, requestCode)
+            for (channel, address) in needed {
+                let request = CodeRequest(
+                    contract: id, signatory: signatory, channel: channel, address: address,
+                    document: contract.content.pdf.document.sha256)
+                try await server.requestCode(request)
+                receipts.append(try await confirmCode(of: request, at: server, requestCode))
+            }
         }
-        return try await sign(contract, original, approved, receipt)
+        let pdf = try await signer.signedPDF(of: document, details)
+        let none = DocumentReference(of: [])
+        let approval = ContractApproval(
+            signatory: signatory, approved: approved, receipts: receipts, isByOwnIdentity: isByOwnIdentity,
+            certificate: Data(signer.identity.certificate.derRepresentation), pdf: DocumentReference(of: pdf),
+            evidence: none, evidenceSignature: none)
+        return try await store(approval, pdf, on: contract, isLast: question.isLast)
     }
 
     /// Checks that a contract can be signed, before an identity is used, which may ask for a PIN.
@@ -82,7 +106,7 @@ public struct ContractSigner: Sendable {
                 "The contract \(contract.id) was changed here and on the server; decide with: contracts resolve \(contract.id)"
             )
         }
-        guard contract.state.after(.signed) != nil else {
+        guard !contract.version.pending.isEmpty else {
             throw ProviderError(
                 .operationNotAllowed,
                 "The contract \(contract.id) is in the state \(contract.state), and is not signed \(contract.state.isSigned ? "twice" : "any more")."
@@ -90,38 +114,69 @@ public struct ContractSigner: Sendable {
         }
     }
 
+    // MARK: - Steps
+
+    /// In points: the place of one signature at the lower edge of the first page, and how many are side by side.
+    private static let place = (x: 24.0, y: 18.0, width: 176.0, height: 40.0, gap: 6.0, columns: 3)
+
+    /// The texts of the signature, and its place on the first page: none where that has no room for it.
+    ///
+    /// - Throws: `documentNotSignable` and `malformedData` for the document.
+    private func details(
+        _ contract: Contract, _ signatory: Int, _ document: [UInt8]
+    ) throws(ProviderError) -> PDFSignatureDetails {
+        let text = ApprovalText(
+            of: contract.content.signatories[signatory], isByOwnIdentity: isByOwnIdentity,
+            certificate: signer.identity.certificate)
+        let (place, index) = (Self.place, signatory)
+        var details = PDFSignatureDetails(
+            visible: .init(
+                page: 1, x: place.x + Double(index % place.columns) * (place.width + place.gap),
+                y: place.y + Double(index / place.columns) * (place.height + place.gap), width: place.width,
+                height: place.height),
+            name: text.name, reason: text.reason)
+        let content = SigningContent(document)
+        do throws(ProviderError) {
+            _ = try PDFToSign(content, details, hasTimeStamp: signer.timeStamps != nil)
+        } catch {
+            guard error.code == .documentNotSignable else { throw error }
+            details.visible = nil
+            _ = try PDFToSign(content, details, hasTimeStamp: signer.timeStamps != nil)
+        }
+        return details
+    }
+
     private func confirmCode(
-        of contract: Contract, at server: any ContractServing,
+        of request: CodeRequest, at server: any ContractServing,
         _ requestCode: (String) async throws(ProviderError) -> String
     ) async throws(ProviderError) -> String {
-        var prompt = "Code that the signatory has got by \(contract.content.mode == .mail ? "mail" : "text message")"
+        let question =
+            "Code that the signatory has got by \(request.channel.rawValue) at \(CustomerField.masked(request.address))"
+        var prompt = question
         while true {
             let code = try await requestCode(prompt)
             do throws(ProviderError) {
-                return try await server.confirmCode(code, for: contract.version)
+                return try await server.confirmCode(code, for: request)
             } catch {
                 // One that is over, or a server that does not answer, ends it.
                 guard error.code == .wrongPassword else { throw error }
-                prompt = "\(error.message) Code"
+                prompt = "\(error.message) \(question)"
             }
         }
     }
 
-    private func sign(
-        _ contract: Contract, _ original: [UInt8], _ approved: Date, _ receipt: String?
+    /// Makes the evidence of an approval, and stores both with the contract.
+    private func store(
+        _ approval: ContractApproval, _ pdf: [UInt8], on contract: Contract, isLast: Bool
     ) async throws(ProviderError) -> (Contract, [ContractEffect]) {
-        let title = contract.content.json["contract"]?["message_title"]?.string
-        let pdf = try await signer.signedPDF(of: original, PDFSignatureDetails(reason: title))
-        let evidence = ContractEvidence(
-            version: contract.version, signed: DocumentReference(of: pdf), approved: approved, receipt: receipt,
-            certificate: signer.identity.certificate
-        ).bytes
+        var (approval, version) = (approval, contract.version)
+        version.approvals.append(approval)
+        let evidence = ContractEvidence(version: version).bytes
         let evidenceSignature = try await signer.detachedCMS(of: SigningContent(evidence))
-        let signature = ContractSignature(
-            pdf: DocumentReference(of: pdf), evidence: DocumentReference(of: evidence),
-            evidenceSignature: DocumentReference(of: evidenceSignature), approved: approved, receipt: receipt)
-        return try queue.event(.signed, on: contract.id, storing: [pdf, evidence, evidenceSignature]) {
-            current throws(ProviderError) in
+        approval.evidence = DocumentReference(of: evidence)
+        approval.evidenceSignature = DocumentReference(of: evidenceSignature)
+        return try queue.event(.signed(isLast: isLast), on: contract.id, storing: [pdf, evidence, evidenceSignature]) {
+            [approval] current throws(ProviderError) in
             // A synchronisation may have brought another version since the question.
             guard current.version == contract.version else {
                 throw ProviderError(
@@ -129,7 +184,7 @@ public struct ContractSigner: Sendable {
                     "The contract \(contract.id) was changed while it was signed; look at it again: contracts sign \(contract.id)"
                 )
             }
-            current.version.signature = signature
+            current.version.approvals.append(approval)
         }
     }
 }

@@ -55,12 +55,60 @@ public protocol ContractServing: Sendable {
     func changes(
         after cursor: String?, limit: Int
     ) async throws(ProviderError) -> ContractChanges?
-    /// Has the server make a code for the signature of a contract, and hand it to the signatory: by text message (mode 1) or mail
-    /// (mode 3).
-    func requestCode(for version: ContractVersion) async throws(ProviderError)
+    /// Has the server make a code for a signatory, and hand it to the person, in the place of an earlier one.
+    func requestCode(_ request: CodeRequest) async throws(ProviderError)
     /// Confirms the code. `wrongPassword` for a wrong one, with the tries that are left in the message; `expired` after ten
     /// minutes; `pinLocked` after three wrong ones: then another code is needed.
     ///
-    /// - Returns: The receipt, for ``ContractSignature/receipt``.
-    func confirmCode(_ code: String, for version: ContractVersion) async throws(ProviderError) -> String
+    /// - Returns: The receipt, for ``ContractApproval/receipts``.
+    func confirmCode(_ code: String, for request: CodeRequest) async throws(ProviderError) -> String
+}
+
+/// A code for a signatory: what for, and how it goes to the person.
+public struct CodeRequest: Equatable, Sendable {
+    /// The contract's id.
+    public let contract: String
+    /// The index in ``ContractContent/signatories``.
+    public let signatory: Int
+    public let channel: CodeChannel
+    public let address: String
+    /// The SHA-256 of the contract's PDF, before any signature.
+    public let document: String
+
+    public init(contract: String, signatory: Int, channel: CodeChannel, address: String, document: String) {
+        (self.contract, self.signatory, self.channel) = (contract, signatory, channel)
+        (self.address, self.document) = (address, document)
+    }
+
+    /// Without the id of the contract, which is in the address of a request.
+    var json: JSONValue {
+        .object([
+            .init("signatory", .number("\(signatory)")), .init("by", .string(channel.rawValue)),
+            .init("address", .string(address)), .init("document", .string(document)),
+        ])
+    }
+
+    /// Reads what ``json`` writes.
+    ///
+    /// - Throws: `malformedData`, which names the member.
+    public init(json: JSONValue, contract: String) throws(ProviderError) {
+        let body = MemberReader(json)
+        let (number, by) = (try body.required("signatory"), try body.required("by"))
+        let document = try body.required("document")
+        let signatory = try number.integer()
+        guard (0..<ContractContent.maximumSignatories).contains(signatory) else {
+            throw number.malformed("is no index of a signatory")
+        }
+        guard let channel = CodeChannel(rawValue: try by.string()) else {
+            throw by.malformed("is neither text message nor mail")
+        }
+        guard DocumentReference.isDigest(try document.string()) else {
+            throw document.malformed("is not a SHA-256 digest in hexadecimal")
+        }
+        let address = try body.required("address")
+        if let flaw = CustomerField.flaw(of: try address.string(), in: channel.field) { throw address.malformed(flaw) }
+        self.init(
+            contract: contract, signatory: signatory, channel: channel, address: try address.string(),
+            document: try document.string())
+    }
 }

@@ -7,18 +7,22 @@ extension ContractVersion {
     /// The levels of a message with versions: those of a file, and what is around it.
     public static let maximumDepth = 20
 
-    /// The size of one document, in bytes: a signed PDF is larger than its original.
+    /// The size of one document, in bytes: a PDF with all signatures is larger than its original.
     public static let maximumDocument = ContractContent.maximumDocuments + 2_000_000
 
     /// The most that a message has beside the content: bytes, and values.
-    package static let maximumEnvelope = (size: 4096, values: 32)
+    package static let maximumEnvelope = (
+        size: 16_384 + ContractContent.maximumSignatories * ContractApproval.maximumSize.bytes,
+        values: 32 + ContractContent.maximumSignatories * ContractApproval.maximumSize.values
+    )
 
-    /// The version as a JSON object: `id`, `state`, `content`, and `signature` where there is one.
+    /// The version as a JSON object: `id`, `state`, `content`, and `approvals` and `abandonment` where there are some.
     public var json: JSONValue {
         var members: [JSONValue.Member] = [
             .init("id", .string(id)), .init("state", .string(state.rawValue)), .init("content", content.json),
         ]
-        if let signature { members.append(.init("signature", signature.json)) }
+        if !approvals.isEmpty { members.append(.init("approvals", .array(approvals.map(\.json)))) }
+        if let abandonment { members.append(.init("abandonment", abandonment.json)) }
         return .object(members)
     }
 
@@ -27,9 +31,7 @@ extension ContractVersion {
     /// - Parameter id: That of the address, where the object has none.
     /// - Throws: `malformedData`, which names the member.
     public init(json: JSONValue, id given: String? = nil) throws(ProviderError) {
-        guard let id = given ?? json["id"]?.string, Self.isID(id) else {
-            throw Self.malformed("id", "is not a UUID in lower case")
-        }
+        guard let id = given ?? json["id"]?.string else { throw Self.malformed("id", "is missing") }
         guard given == nil || json["id"] == nil || json["id"]?.string == given else {
             throw Self.malformed("id", "is not that of the address")
         }
@@ -37,24 +39,20 @@ extension ContractVersion {
             throw Self.malformed("state", "is not a state of contracts")
         }
         guard let content = json["content"] else { throw Self.malformed("content", "is missing") }
-        let signature = try json["signature"].map { value throws(ProviderError) in
-            try ContractSignature(json: value)
+        let members = MemberReader(json)
+        var approvals: [ContractApproval] = []
+        for approval in try members.objects("approvals") {
+            guard approvals.count < ContractContent.maximumSignatories else {
+                throw approval.malformed("is one too many")
+            }
+            approvals.append(try ContractApproval(approval))
         }
-        self.init(id: id, state: state, content: try ContractContent(content), signature: signature)
-        guard state.isSigned == (signature != nil) else {
-            let problem = state.isSigned ? "is missing" : "must not be there"
-            throw Self.malformed("signature", "\(problem) in the state \(state)")
+        let abandonment = try members["abandonment"].map { value throws(ProviderError) in
+            try ContractAbandonment(value)
         }
-        let missing = self.content.missing
-        guard missing.isEmpty || [.incomplete, .abandoned].contains(state) else {
-            throw Self.malformed(
-                "state", "is \(state), while values are missing: \(missing.joined(separator: ", "))")
-        }
-    }
-
-    /// Whether a text is a UUID in lower case.
-    public static func isID(_ text: String) -> Bool {
-        text == text.lowercased() && UUID(uuidString: text) != nil
+        self.init(
+            id: id, state: state, content: try ContractContent(content), approvals: approvals, abandonment: abandonment)
+        if let flaw { throw Self.malformed(flaw.member, flaw.problem) }
     }
 
     fileprivate static func malformed(_ member: String, _ problem: String) -> ProviderError {
@@ -62,42 +60,70 @@ extension ContractVersion {
     }
 }
 
-extension ContractSignature {
+extension ContractApproval {
+    /// In bytes.
+    static let maximumReceipt = 256
+    private static let maximumCertificate = 8192
+    /// Of the JSON of one, at most.
+    package static let maximumSize = (bytes: 13_000, values: 24)
+
     var json: JSONValue {
-        var members: [JSONValue.Member] = [
-            .init("pdf", Self.json(pdf)), .init("evidence", Self.json(evidence)),
-            .init("evidence_signature", Self.json(evidenceSignature)),
-            .init("approved", .string(approved.formatted(.iso8601))),
-        ]
-        if let receipt { members.append(.init("receipt", .string(receipt))) }
-        return .object(members)
+        .object([
+            .init("signatory", .number("\(signatory)")), .init("approved", .string(approved.formatted(.iso8601))),
+            .init("receipts", .array(receipts.map(JSONValue.string))), .init("own_identity", .bool(isByOwnIdentity)),
+            .init("certificate", .string(certificate.base64EncodedString())), .init("pdf", Self.json(pdf)),
+            .init("evidence", Self.json(evidence)), .init("evidence_signature", Self.json(evidenceSignature)),
+        ])
     }
 
-    /// The size of a receipt, in bytes.
-    static let maximumReceipt = 256
-
-    init(json: JSONValue) throws(ProviderError) {
+    init(_ reader: MemberReader) throws(ProviderError) {
         func document(_ name: String) throws(ProviderError) -> DocumentReference {
-            guard let value = json[name], let digest = value["sha256"]?.string, let size = value["size"]?.integer,
+            let member = try reader.required(name)
+            guard let digest = member.value["sha256"]?.string, let size = member.value["size"]?.integer,
                 let document = DocumentReference(sha256: digest, size: size)
-            else { throw ContractVersion.malformed("signature.\(name)", "has no sha256 and size") }
+            else { throw member.malformed("has no sha256 and size") }
             return document
         }
-        guard let text = json["approved"]?.string, let approved = try? Date(text, strategy: .iso8601) else {
-            throw ContractVersion.malformed("signature.approved", "is not a time of RFC 3339 in UTC")
+        let time = try reader.required("approved")
+        guard let approved = try? Date(try time.string(), strategy: .iso8601) else {
+            throw time.malformed("is not a time of RFC 3339 in UTC")
         }
-        let receipt = json["receipt"]
-        guard receipt == nil || (1...Self.maximumReceipt).contains(receipt?.string?.utf8.count ?? 0) else {
-            throw ContractVersion.malformed(
-                "signature.receipt", "is not a text of at most \(Self.maximumReceipt) bytes")
+        var receipts: [String] = []
+        for receipt in try reader.elements("receipts") {
+            let text = try receipt.string()
+            guard (1...Self.maximumReceipt).contains(text.utf8.count), receipts.count < CodeChannel.allCases.count
+            else { throw receipt.malformed("is not a text of at most \(Self.maximumReceipt) bytes, or one too many") }
+            receipts.append(text)
+        }
+        let certificate = try reader.required("certificate")
+        guard let der = Data(base64Encoded: try certificate.string()), der.count <= Self.maximumCertificate,
+            (try? X509Certificate(derRepresentation: Array(der))) != nil
+        else {
+            throw certificate.malformed(
+                "is not a certificate in base64 of DER, of at most \(Self.maximumCertificate) bytes")
         }
         self.init(
-            pdf: try document("pdf"), evidence: try document("evidence"),
-            evidenceSignature: try document("evidence_signature"), approved: approved, receipt: receipt?.string)
+            signatory: try reader.required("signatory").integer(), approved: approved, receipts: receipts,
+            isByOwnIdentity: try reader.required("own_identity").flag(), certificate: der, pdf: try document("pdf"),
+            evidence: try document("evidence"), evidenceSignature: try document("evidence_signature"))
     }
 
     private static func json(_ document: DocumentReference) -> JSONValue {
         .object([.init("sha256", .string(document.sha256)), .init("size", .number("\(document.size)"))])
+    }
+}
+
+extension ContractAbandonment {
+    fileprivate var json: JSONValue {
+        .object([
+            .init("signatory", signatory.map { JSONValue.number("\($0)") } ?? .null), .init("reason", .string(reason)),
+        ])
+    }
+
+    fileprivate init(_ reader: MemberReader) throws(ProviderError) {
+        try reader.requireObject()
+        let signatory = try reader["signatory"]?.integer()
+        self.init(signatory: signatory, reason: try reader.required("reason").string())
     }
 }
 

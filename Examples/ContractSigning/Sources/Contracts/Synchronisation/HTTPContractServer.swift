@@ -88,24 +88,16 @@ public struct HTTPContractServer: ContractServing {
         }
     }
 
-    public func requestCode(for version: ContractVersion) async throws(ProviderError) {
-        let content = version.content
-        let address = content.customerFields.first { $0.key == (content.mode == .mail ? "email" : "cellPhone") }?.value
-        let body = JSONValue.object([
-            .init("mode", .number("\(content.mode.rawValue)")), .init("address", .string(address ?? "")),
-            .init("document", .string(content.pdf.document.sha256)),
-        ])
-        _ = try await response(to: .post, "/contracts/\(version.id)/code", body.bytes, expecting: [200, 204])
+    public func requestCode(_ request: CodeRequest) async throws(ProviderError) {
+        _ = try await response(
+            to: .post, "/contracts/\(request.contract)/code", request.json.bytes, expecting: [200, 204])
     }
 
-    public func confirmCode(
-        _ code: String, for version: ContractVersion
-    ) async throws(ProviderError) -> String {
-        let body = JSONValue.object([
-            .init("code", .string(code)), .init("document", .string(version.content.pdf.document.sha256)),
-        ])
+    public func confirmCode(_ code: String, for request: CodeRequest) async throws(ProviderError) -> String {
+        var body = request.json
+        body.set("code", .string(code))
         let response = try await response(
-            to: .post, "/contracts/\(version.id)/code/confirm", body.bytes, expecting: [200, 403, 410])
+            to: .post, "/contracts/\(request.contract)/code/confirm", body.bytes, expecting: [200, 403, 410])
         switch response.status {
         case 410: throw ProviderError(.expired, "The code is over; begin again for another one.")
         case 403:
@@ -120,7 +112,7 @@ public struct HTTPContractServer: ContractServing {
                 .wrongPassword, "The code is wrong; \(left == 1 ? "one try is" : "\(left) tries are") left.")
         default:
             guard let receipt = try json(response)["receipt"]?.string,
-                (1...ContractSignature.maximumReceipt).contains(receipt.utf8.count)
+                (1...ContractApproval.maximumReceipt).contains(receipt.utf8.count)
             else { throw malformed("a receipt of the code") }
             return receipt
         }

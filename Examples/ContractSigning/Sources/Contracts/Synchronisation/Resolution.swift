@@ -19,7 +19,7 @@ extension ContractQueue {
         guard let contract = try contract(id), let conflict = contract.conflict else {
             throw ProviderError(.operationNotAllowed, "The contract \(id) has no conflict.")
         }
-        if side == .mine, !conflict.canBeSent(contract.state) {
+        if side == .mine, !conflict.canBeSent(contract.version) {
             let state = conflict.server.map { "\($0.version.state)" } ?? ""
             throw ProviderError(
                 .operationNotAllowed,
@@ -38,8 +38,8 @@ extension ContractQueue {
                 current.isUnsent = true
                 return
             }
-            if let signature = current.signature, signature != server.version.signature {
-                current.superseded.append(signature)
+            if !server.version.approvals.starts(with: current.approvals) {
+                current.superseded.append(current.approvals)
             }
             (current.version, current.isUnsent) = (server.version, false)
         }

@@ -104,7 +104,7 @@ public struct Synchronisation: Sendable {
         } catch {
             guard error.code == .malformedData || error.reason == .damaged else { throw error }
             var reason = error.message
-            if let approved = contract.signature?.approved, approved > queue.now() {
+            if let approved = contract.approvals.last?.approved, approved > queue.now() {
                 reason +=
                     " It was signed when this host's clock was ahead, and can be sent from \(approved.formatted(.iso8601)) on."
             }
@@ -116,7 +116,7 @@ public struct Synchronisation: Sendable {
     private func mark(_ id: String, with other: ServerContract?) async throws(ProviderError) -> Bool {
         let documents = try await missingDocuments(of: other?.version)
         let marked = try queue.change(id, storing: documents) { current in
-            if let other, current.isSame(as: other.version) {
+            if let other, current.isContained(in: other.version) {
                 current.take(other)
             } else {
                 current.conflict = Contract.Conflict(other)
@@ -225,7 +225,9 @@ public struct Synchronisation: Sendable {
         for contract in try readable(&outcome) where contract.revision != nil && !seen.contains(contract.id) {
             // One that is signed, and not accepted by the back office, is not given up without a person: the server may stand on an old
             // backup.
-            if contract.hasUnsentSignature || contract.state == .toValidate {
+            if contract.hasUnsentSignature
+                || !contract.approvals.isEmpty && [.inProgress, .toValidate].contains(contract.state)
+            {
                 try queue.change(contract.id) { $0.conflict = Contract.Conflict(nil) }
             } else {
                 try queue.remove(contract.id)
@@ -245,10 +247,11 @@ public struct Synchronisation: Sendable {
 }
 
 extension Contract {
-    /// Whether the server has what was made here: this version, or this signature, which it may have accepted since.
-    func isSame(as server: ContractVersion) -> Bool {
+    /// Whether the server has what was made here: this version, or these approvals, which others or the back office may have followed.
+    func isContained(in server: ContractVersion) -> Bool {
         version == server
-            || signature != nil && signature == server.signature && version.content == server.content
+            || state != .abandoned && !approvals.isEmpty && version.content == server.content
+                && server.approvals.starts(with: approvals)
     }
 
     /// Notes that a version is sent.
@@ -261,13 +264,13 @@ extension Contract {
 
     /// Takes over what the server has.
     mutating func take(_ server: ServerContract) {
-        if isSame(as: server.version) {
+        if isContained(in: server.version) {
             (version, revision, isUnsent, conflict) = (server.version, server.revision, false, nil)
             offered = []
         } else if isUnsent, conflict == nil, offered.contains(server.version.digest) {
             // An earlier version of this host, whose answer was lost.
             revision = server.revision
-        } else if conflict != nil || signature != nil && signature != server.version.signature {
+        } else if conflict != nil || !server.version.approvals.starts(with: approvals) {
             // No step of a server takes a signature away: it may stand on an old backup.
             conflict = Conflict(server)
         } else if !isUnsent {

@@ -33,7 +33,7 @@ struct ListCommand: AsyncParsableCommand {
                     table.append([
                         contract.id, contract.stateText(hasServer: context.hasServer),
                         contract.received.formatted(.iso8601), content.customerNumber,
-                        content.customerName, content.pdf.name, content.missing.joined(separator: ", "),
+                        content.customer.name, content.pdf.name, content.missing.joined(separator: ", "),
                     ])
                 }
                 return table.text

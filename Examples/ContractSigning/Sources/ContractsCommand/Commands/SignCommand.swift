@@ -1,5 +1,6 @@
 public import ArgumentParser
 import CertificateProviding
+import CertprovKit
 import CertprovSigning
 public import Contracts
 import Logon
@@ -10,30 +11,63 @@ struct SignCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sign", abstract: "Look at a contract, and sign it.",
         discussion: """
-            Shows the contract and the path of its PDF, and asks. The signature is by the identity of the property file, else by that of \
-            the pairing. Contracts of the modes 1 and 3 need a connection: the server sends the signatory a code, which is typed here.
+            Shows the contract and the path of its PDF, and asks one signatory: each approves for himself. The signature is by the identity \
+            of the property file, else by that of the pairing, and says for whom it is; or by one of the person's own, such as a card. \
+            Signatories of the modes 1 and 3 need a connection, unless --identity names one of their own: the server sends each a code, in mode \
+            3 two, which are typed here. A person who declines does so with contracts abandon.
             """)
 
     @OptionGroup var options: GlobalOptions
     @OptionGroup var contract: ContractArgument
 
+    @OptionGroup var signatory: SignatoryOption
+
+    @Option(
+        help: ArgumentHelp(
+            "A property file with the identity of the person who approves: CertificateProvider, such as pkcs11 for a card.",
+            valueName: "file"), completion: .file(extensions: ["properties", "plist"]))
+    var identity: String?
+
+    func validate() throws {
+        if identity?.isEmpty == true { throw ValidationError("--identity needs the name of a property file.") }
+    }
+
     func run() async throws {
         try await Context.run(options) { context throws(ProviderError) in
-            try await Self.sign(try context.queue().find(contract.id).id, context)
+            let id = try context.queue().find(contract.id).id
+            return try await Self.sign(id, for: signatory.signatory, with: identity, context)
         }
     }
 
-    /// Signs a contract, and synchronises, if the settings or the person say so. Then the calling program is told.
-    static func sign(_ id: String, _ context: Context) async throws(ProviderError) -> ExitStatus {
+    /// Has a signatory sign a contract, and synchronises, if the settings or the person say so. After the last one the calling program is
+    /// told.
+    ///
+    /// - Parameters:
+    ///   - signatory: A number or a name; `nil` to ask, where several may approve.
+    ///   - identity: A property file with the identity of the person; `nil` for the host's.
+    static func sign(
+        _ id: String, for signatory: String? = nil, with identity: String? = nil, _ context: Context
+    ) async throws(ProviderError) -> ExitStatus {
         let queue = try context.queue()
-        try ContractSigner.requireSignable(try queue.find(id))
+        // Two updates of one document cannot be merged: what others have filled in and signed comes first.
+        if context.hasServer, try queue.find(id).content.signatories.count > 1 {
+            do throws(ProviderError) { _ = try await context.synchronised(isFull: false) } catch {
+                context.remark(
+                    "What others have signed is not known: \(error.message) If they sign at another host meanwhile, one of the signatures has to be given again."
+                )
+            }
+        }
+        let found = try queue.find(id)
+        try ContractSigner.requireSignable(found)
+        let index = try await context.signatory(signatory, of: found)
         let callbacks = try context.callbacks()
         var callback = CallbackJournal.Noted()
         do throws(ProviderError) {
-            _ = try await context.signed(id, in: queue) { contract in
+            _ = try await context.signed(id, for: index, with: identity, in: queue) { question in
                 // Before the signature: the process may be killed at any time after it, such as at the next question.
+                guard question.isLast else { return }
                 callback = callbacks.note(
-                    .success, to: CallbackURLs(of: contract.content), once: .init(id, is: .toValidate))
+                    .success, to: CallbackURLs(of: question.contract.content), once: .init(id, is: .toValidate))
             }
         } catch {
             callbacks.cancel(callback)
@@ -48,6 +82,16 @@ struct SignCommand: AsyncParsableCommand {
         if let problem = await callbacks.open(callback) { context.remark(problem) }
         return try context.show(try queue.find(id), of: queue)
     }
+}
+
+/// The signatory that a subcommand is about.
+struct SignatoryOption: ParsableArguments, Sendable {
+    @Option(
+        help: ArgumentHelp(
+            "The number or the name of the signatory: the customer, or a contractor.", valueName: "number|name"))
+    var signatory: String?
+
+    init() {}
 }
 
 struct ResolveCommand: AsyncParsableCommand {
@@ -130,15 +174,37 @@ extension ResolveCommand {
 extension ConflictSide: ExpressibleByArgument {}
 
 extension Context {
-    /// - Parameter approved: Gets the contract that a person has approved.
+    /// Returns the index of the signatory who approves: the one that is named, the only one, or the one whom a person chooses.
+    fileprivate func signatory(_ text: String?, of contract: Contract) async throws(ProviderError) -> Int {
+        let pending = contract.version.pending
+        if let text { return try contract.content.signatory(text, among: pending) }
+        guard pending.count > 1 else { return pending[0] }
+        let names = pending.map { DisplayText.claim(contract.content.signatories[$0].name) }
+        guard interaction.canAsk else {
+            throw ProviderError(
+                .interactionRequired,
+                "Who approves cannot be asked: there is no terminal. Use --signatory with one of: \(names.joined(separator: ", "))."
+            )
+        }
+        return pending[try await interaction.choose("Who approves now?", among: names)]
+    }
+
+    /// - Parameter approved: Gets the question that a person has approved.
     fileprivate func signed(
-        _ id: String, in queue: ContractQueue, approved: (Contract) -> Void
+        _ id: String, for signatory: Int, with file: String?, in queue: ContractQueue,
+        approved: (ContractQuestion) -> Void
     ) async throws(ProviderError) -> (Contract, [ContractEffect]) {
         let pairing = hasServer ? try Pairing(logon, queue) : nil
+        let own = try file.map { file throws(ProviderError) in
+            try CertprovLogon(
+                configuredBy: file, sections: [ContractsSettings.section, .signingRequests], logger: logger)
+        }
         let result: Result<(Contract, [ContractEffect]), ProviderError>
         do throws(ProviderError) {
             let identity =
-                if logon.manager.configuration.providers.isEmpty, let pairing {
+                if let own {
+                    try await own.manager.identity(interaction)
+                } else if logon.manager.configuration.providers.isEmpty, let pairing {
                     try await pairing.identity()
                 } else {
                     try await logon.manager.identity(interaction)
@@ -146,7 +212,9 @@ extension Context {
             var timeStamps = try TimeStampServer.configured(
                 by: settings, try logon.manager.environment(of: ProviderID("time-stamps_")))
             timeStamps?.proxy = .environment(SecretReader())
-            let signer = ContractSigner(queue, try Signer(identity, timeStamps: timeStamps)) {
+            let signer = ContractSigner(
+                queue, try Signer(identity, timeStamps: timeStamps), isByOwnIdentity: own != nil
+            ) {
                 () async throws(ProviderError) in
                 guard let pairing else {
                     throw ProviderError(
@@ -157,15 +225,16 @@ extension Context {
                 return try await pairing.contractServer()
             }
             result = .success(
-                try await signer.sign(id) { question throws(ProviderError) in
+                try await signer.sign(id, for: signatory) { question throws(ProviderError) in
                     let isApproved =
                         try await interaction.answer(to: "Sign this contract?", about: question.text) == "y"
-                    if isApproved { approved(question.contract) }
+                    if isApproved { approved(question) }
                     return isApproved
                 } requestCode: { prompt throws(ProviderError) in
                     try await interaction.requestText(prompt)
                 })
         } catch { result = .failure(error) }
+        await own?.manager.shutdown()
         await pairing?.shutdown()
         return try result.get()
     }

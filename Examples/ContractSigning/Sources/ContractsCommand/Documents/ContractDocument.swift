@@ -40,9 +40,14 @@ struct ContractItem: Encodable {
     let missing: [String]
     /// Paths of members that the format does not have.
     let unknown: [String]
-    let signature: Nullable<Signature>
-    /// Signatures made here that another version has taken the place of.
-    let superseded: [Signature]
+    /// Those who approve: the customer, then the contractors.
+    let signatories: [Signatory]
+    /// The earliest first.
+    let approvals: [Approval]
+    /// Why it was given up; `null` also where no reason was given.
+    let abandonment: Nullable<Abandonment>
+    /// The last approval of each version that was signed here, and that another one has taken the place of.
+    let superseded: [Approval]
 
     /// What the server has; its members are `null` if it has the contract no longer.
     struct Conflict: Encodable {
@@ -69,17 +74,34 @@ struct ContractItem: Encodable {
         let value: Nullable<String>
         let toFill: Bool
     }
-    struct Signature: Encodable {
+    struct Signatory: Encodable {
+        let number: Nullable<String>
+        let name: String
+        let mode: Int
+        /// Whether the person can approve now.
+        let pending: Bool
+    }
+    struct Abandonment: Encodable {
+        /// The index of one who declines in `signatories`; `null` for a decision of others.
+        let signatory: Nullable<Int>
+        let reason: String
+    }
+    struct Approval: Encodable {
+        /// The index in `signatories`.
+        let signatory: Int
         let approved: String
+        let ownIdentity: Bool
         let pdf: Reference
         let evidence: Reference
         let evidenceSignature: Reference
 
-        init(_ signature: ContractSignature) {
-            approved = signature.approved.formatted(.iso8601)
-            pdf = Reference(signature.pdf)
-            evidence = Reference(signature.evidence)
-            evidenceSignature = Reference(signature.evidenceSignature)
+        init(_ approval: ContractApproval) {
+            signatory = approval.signatory
+            approved = approval.approved.formatted(.iso8601)
+            ownIdentity = approval.isByOwnIdentity
+            pdf = Reference(approval.pdf)
+            evidence = Reference(approval.evidence)
+            evidenceSignature = Reference(approval.evidenceSignature)
         }
     }
     struct Reference: Encodable {
@@ -105,14 +127,24 @@ struct ContractItem: Encodable {
             })
         number = Nullable(content.contractID)
         customer = Customer(
-            number: content.customerNumber, mode: content.mode.rawValue,
-            fields: content.customerFields.map { Field(key: $0.key, value: $0.value) })
+            number: content.customerNumber, mode: content.customer.mode.rawValue,
+            fields: content.customer.fields.map { Field(key: $0.key, value: $0.value) })
         pdf = file(content.pdf)
         attachments = content.attachments.map(file)
         properties = content.properties.map { Property(key: $0.key, value: Nullable($0.value), toFill: $0.isToFill) }
         missing = content.missing
         unknown = content.unknownMembers
-        signature = Nullable(contract.signature.map { Signature($0) })
-        superseded = contract.superseded.map { Signature($0) }
+        let pending = contract.version.pending
+        signatories = content.signatories.enumerated().map { index, person in
+            Signatory(
+                number: Nullable(person.number), name: person.name, mode: person.mode.rawValue,
+                pending: pending.contains(index))
+        }
+        approvals = contract.approvals.map { Approval($0) }
+        abandonment = Nullable(
+            contract.version.abandonment.map {
+                Abandonment(signatory: Nullable($0.signatory), reason: $0.reason)
+            })
+        superseded = contract.superseded.compactMap { $0.last.map { Approval($0) } }
     }
 }

@@ -61,6 +61,44 @@ import Testing
         #expect(try folder.opened() == [])
     }
 
+    @Test(
+        "each signatory signs by name; one who declines ends the contract with the reason, and the calling program is told"
+    )
+    func signatories() async throws {
+        let people = ["Marie", "Paul"].map { name in
+            #"{"number": "\#(name)-1", "fields": [{"key": "firstname", "value": "\#(name)"}, {"key": "lastname", "value": "Curie"}]}"#
+        }.joined(separator: ", ")
+        let json = CallFile.json().replacing(#""contractors": []"#, with: #""contractors": [\#(people)]"#)
+        let file = try folder.write(json, to: "a.sellsign")
+        let id = try await contracts.open(file)
+        // Whoever is meant is asked for by name.
+        let first = try await contracts.atTerminal("\"$CONTRACTS\" sign \(id)", typing: "2\ny\n")
+        #expect(first.status == 0 && first.stdout.contains("Who approves now?"), "\(first)")
+        #expect(first.stdout.contains("signatory 2 of 3") && first.stdout.contains("signed by 1 of 3"), "\(first)")
+        let twice = try await contracts("sign", id, "--signatory", "Marie Curie")
+        #expect(twice.status == 66 && twice.stderr.contains("Paul Curie (Paul-1)"), "\(twice)")
+        let own = try await contracts.atTerminal(
+            "\"$CONTRACTS\" sign \(id) --signatory 'jean dupont' --identity \(folder["host.properties"])", typing: "y\n"
+        )
+        #expect(own.status == 0 && own.stdout.contains("by an identity of the person's own"), "\(own)")
+        #expect(try await state() == ["inProgress"])
+        #expect(try folder.opened() == [])
+
+        let other = try await contracts.open(file)
+        let last = try await contracts.atTerminal("\"$CONTRACTS\" sign \(id) --signatory Paul-1", typing: "y\n")
+        #expect(last.status == 0, "\(last)")
+        #expect(try await state() == ["toValidate", "inProgress"])
+        #expect(try folder.opened() == ["myapp://done?x=1"])
+        #expect(try await contracts("abandon", other, "--signatory", "Paul-1", "--yes").status == 64)
+        let declined = try await contracts(
+            "abandon", other, "--signatory", "Paul-1", "--reason", "Too dear", "--yes", "--json")
+        #expect(declined.status == 0, "\(declined)")
+        let contract = try #require(try declined.json()["contract"] as? [String: Any])
+        let abandonment = try #require(contract["abandonment"] as? [String: Any])
+        #expect(abandonment["signatory"] as? Int == 2 && abandonment["reason"] as? String == "Too dear")
+        #expect(try folder.opened().last?.hasSuffix("Too%20dear") == true)
+    }
+
     @Test("one that lacks something is queued without a question")
     func incomplete() async throws {
         let file = try folder.write(CallFile.json(lastName: nil), to: "a.sellsign")

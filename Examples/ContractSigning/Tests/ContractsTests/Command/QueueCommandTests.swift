@@ -21,7 +21,9 @@ import Testing
         let items = try #require(list["items"] as? [[String: Any]])
         #expect(list["kind"] as? String == "ContractList" && items.count == 1)
         #expect(items[0]["id"] as? String == id && items[0]["state"] as? String == "inProgress")
-        #expect(items[0]["revision"] is NSNull && items[0]["conflict"] is NSNull && items[0]["signature"] is NSNull)
+        #expect(
+            items[0]["revision"] is NSNull && items[0]["conflict"] is NSNull
+                && (items[0]["approvals"] as? [Any])?.isEmpty == true)
         let customer = try #require(items[0]["customer"] as? [String: Any])
         #expect(customer["number"] as? String == "C1" && customer["mode"] as? Int == 2)
         let pdf = try #require(items[0]["pdf"] as? [String: Any])

@@ -139,11 +139,69 @@ import Testing
                 == "The contract has no value firstname to fill in: nothing is missing.")
     }
 
+    private static func person(
+        _ values: KeyValuePairs<String, JSONValue?>, _ members: [JSONValue.Member] = []
+    ) -> JSONValue {
+        .object([.init("fields", fields(values))] + members)
+    }
+
+    @Test("each of the contract's people is a signatory, with a number, a mode and missing values of its own")
+    func signatories() async throws {
+        let content = try await SellSignFixture.content([
+            "contractors": .array([
+                Self.person(["firstname": .string("Marie")], [.init("contractor_id", .number("7"))]),
+                Self.person(["email": .string("p@example.org")], [.init("mode", .number("3"))]),
+            ])
+        ])
+        #expect(content.signatories.map(\.number) == ["my_customer_number", "7", nil])
+        #expect(content.signatories.map(\.mode) == [.person, .person, .mail])
+        #expect(
+            content.missing == [
+                "contractors[0].lastname", "contractors[1].firstname", "contractors[1].lastname",
+                "contractors[1].cellPhone",
+            ])
+        let some = try content.filling([
+            "contractors[0].last_name": "Curie", "contractors[1].cell_phone": "+33612345678",
+        ])
+        #expect(some.missing == ["contractors[1].firstname", "contractors[1].lastname"] && content.isFilled(in: some))
+        let all = try some.filling(["contractors[1].firstname": "Paul", "contractors[1].lastname": "Curie"])
+        #expect(all.missing.isEmpty && content.isFilled(in: all) && some.isFilled(in: all))
+        #expect(all.signatories.map(\.name) == ["Jean Dupont", "Marie Curie", "Paul Curie"])
+        #expect(all.signatories[2].codes.map(\.channel) == [.textMessage, .mail])
+        #expect(all.signatories[2].codes.map(\.address) == ["+33612345678", "p@example.org"])
+        let flawed = await failure { try some.filling(["contractors[1].lastname": "x\u{1b}"]) }
+        #expect(flawed?.message.hasPrefix("contractors[1].lastname: ") == true)
+        var other = all.json
+        other[at: "contractors[0].fields[0].value"] = .string("Marya")
+        #expect(!content.isFilled(in: try ContractContent(other)))
+        #expect(try all.signatory("7", among: [0, 1]) == 1 && all.signatory("paul curie", among: [1, 2]) == 2)
+        for (text, indexes) in [("8", [0, 1, 2]), ("Paul Curie", [0, 1])] {
+            #expect(await failure { try all.signatory(text, among: indexes) }?.code == .notFound)
+        }
+    }
+
+    @Test(
+        "what is wrong with a contractor or the order is said by its member",
+        arguments: [
+            ("contractors[0].mode", JSONValue.number("4"), "contractors[0].mode: is none of 1"),
+            ("contractors[0].number", .string(""), "contractors[0].number: has not 1 to 255"),
+            ("contractors[0].fields", .object([]), "contractors[0].fields: is no array"),
+            ("contractors", .array(Array(repeating: .object([]), count: 32)), "contractors[31]: is one signatory too"),
+            (
+                "options", .array([.object([.init("key", .string("signing_order")), .init("value", .string("x"))])]),
+                "options[0].value: is neither sequential nor any"
+            ),
+        ])
+    func flawedSignatories(path: String, value: JSONValue, message: String) async throws {
+        let error = await failure { try await SellSignFixture.content([path: value]) }
+        #expect(error?.code == .malformedData && error?.message.hasPrefix(message) == true, "\(error?.message ?? "")")
+    }
+
     @Test("fields are made where the customer has none")
     func noFields() async throws {
         let content = try await SellSignFixture.content(["customer.fields": nil as JSONValue?])
         let filled = try content.filling(["firstname": "A", "lastname": "B"])
-        #expect(filled.missing.isEmpty && filled.customerFields.map(\.value) == ["A", "B"])
+        #expect(filled.missing.isEmpty && filled.customer.fields.map(\.value) == ["A", "B"])
     }
 
     @Test(

@@ -62,7 +62,8 @@ enum SellSignFixture {
                       { "key": "firstname", "value": "Jean" }, { "key": "lastname", "value": "Dupont" },
                       { "key": "civility", "value": "MONSIEUR" }, { "key": "companyName", "value": "cal" },
                       { "key": "shoe_size", "value": 42.50 } ], "vendor": "vendor@example.com" },
-                  "contractors": [ { "number": "second", "ratio": 1e-3 } ],
+                  "contractors": [ { "number": "second", "mode": 2, "fields": [
+                      { "key": "firstname", "value": "Marie" }, { "key": "lastname", "value": "Curie" } ], "ratio": 1e-3 } ],
                   "contract": { "contract_definition_id": 1, "pdf_file_name": "my_contract.pdf", "contract_id": -1,
                       "message_title": "Votre contrat", "message_body": "Bonjour\n\u0001\u00e9\ud83d\ude00", "keep_on_move": true },
                   "contract_properties": [ { "key": "my_internal_contract_id", "value": "AF72379987", "to_fill_by_user": 0 } ],

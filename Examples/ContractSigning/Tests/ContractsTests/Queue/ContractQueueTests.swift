@@ -1,6 +1,7 @@
 import CertificateProviding
 import Contracts
 import Foundation
+import QueueWriter
 import Testing
 
 @Suite struct ContractQueueTests {
@@ -26,7 +27,7 @@ import Testing
         #expect(await failure { try host.sign(added.id) }?.code == .operationNotAllowed)
         var changed = signed
         changed.conflict = Contract.Conflict(ServerContract(revision: 7, version: filled.version))
-        if let made = signed.signature { changed.superseded = [made] }
+        changed.superseded = [signed.approvals]
         try queue.put(changed)
         #expect(try queue.contract(added.id) == changed)
         try queue.change(added.id) { $0.conflict = Contract.Conflict(nil) }
@@ -43,15 +44,15 @@ import Testing
         #expect(await failure { try queue.remove(signed.id) }?.code == .operationNotAllowed)
         #expect(await failure { try queue.put(contract) }?.code == .operationNotAllowed)
         let dropped = await failure {
-            try queue.change(signed.id) { ($0.version.signature, $0.version.state) = (nil, .abandoned) }
+            try queue.change(signed.id) { ($0.version.approvals, $0.version.state) = ([], .abandoned) }
         }
         #expect(dropped?.code == .operationNotAllowed)
         let state = await failure { try queue.change(signed.id) { $0.version.state = .abandoned } }
         #expect(state?.code == .operationNotAllowed)
         #expect(try queue.contract(signed.id) == signed)
-        let made = try #require(signed.signature)
+        let made = signed.approvals
         try queue.change(signed.id) { contract in
-            (contract.version.signature, contract.version.state) = (nil, .abandoned)
+            (contract.version.approvals, contract.version.state) = ([], .abandoned)
             contract.superseded = [made]
         }
         try queue.removeUnreferenced()
@@ -153,10 +154,8 @@ extension QueueHost {
 
     /// Signs, as far as the queue is concerned.
     func sign(_ id: String) throws -> Contract {
-        let parts = ["signed", "evidence", "signature"].map { Array("\($0) of \(id)".utf8) }
-        let documents = parts.map { DocumentReference(of: $0) }
-        let signature = ContractSignature(
-            pdf: documents[0], evidence: documents[1], evidenceSignature: documents[2], approved: Date())
-        return try queue.event(.signed, on: id, storing: parts) { $0.version.signature = signature }.0
+        let count = try queue.contract(id)?.content.signatories.count ?? 0
+        for number in 1..<max(1, count) { try queue.approve(id, "\(number)") }
+        return try queue.approve(id)
     }
 }

@@ -48,8 +48,7 @@ final class QueueHost {
                     #expect(try queue.content(of: document).count == document.size, note)
                     named.insert(document.sha256)
                 }
-                #expect(contract.state.isSigned == (contract.signature != nil), note)
-                #expect(contract.content.missing.isEmpty == (contract.state != .incomplete), note)
+                #expect(contract.version.flaw == nil, note)
             }
             let all = Set(try documents.all())
             #expect(named.isSubset(of: all), note)

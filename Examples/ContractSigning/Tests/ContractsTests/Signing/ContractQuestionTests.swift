@@ -23,7 +23,7 @@ import Testing
         let file = """
             {"customer": {"number": \(Self.json(String(text.prefix(50)))), "mode": 2, "contractor_id": -1, "fields": [
             {"key": "firstname", "value": \(Self.json(text))}, {"key": "lastname", "value": "D"}, \(fields.joined(separator: ", "))]},
-            "contractors": [{"firstname": \(Self.json(text)), "lastname": \(Self.json(text))}],
+            "contractors": [{"fields": [{"key": "firstname", "value": \(Self.json(text))}, {"key": "lastname", "value": \(Self.json(text))}]}],
             "contract": {"contract_definition_id": 1, "contract_id": -1, "message_title": \(Self.json(text)),
             "message_body": \(Self.json(text)), "pdf_file_name": \(Self.json(text)),
             "pdf_file_path": "data:application/pdf;base64,\(Data(CallFile.pdf).base64EncodedString())"},
@@ -31,13 +31,15 @@ import Testing
             """
         let contract = try host.queue.add(try await ContractFile.read(Array(file.utf8)))
         let question = ContractQuestion(
-            contract, path: { "/queue/\($0.sha256)" }, signer: try await host.signer().identity.certificate)
+            contract, for: 1, path: { "/queue/\($0.sha256)" }, signer: try await host.signer().identity.certificate,
+            isByOwnIdentity: false)
         for columns in [80, 40] {
             let lines = question.text.lines(columns: columns)
             let heading = try #require(lines.firstIndex(of: "The contract says, unverified:"))
             let facts = lines[..<heading].joined(separator: "\n")
             #expect(facts.hasPrefix("Sign a PDF of \(CallFile.pdf.count) bytes, with 1 property"), "\(facts)")
             #expect(facts.contains(contract.content.pdf.document.sha256) && facts.contains("/queue/"), "\(facts)")
+            #expect(facts.contains("signatory 2 of 2"), "\(facts)")
             #expect(facts.contains(contract.id) && !facts.contains(text.prefix(20)), "\(facts)")
             let claims = lines[(heading + 1)...]
             #expect(claims.count > 10)
@@ -58,7 +60,8 @@ import Testing
         let contract = try await host.add()
         let document = try #require(contract.content.attachments.first).document
         let lines = ContractQuestion(
-            contract, path: { "/queue/\($0.sha256)" }, signer: try await host.signer().identity.certificate
+            contract, for: 0, path: { "/queue/\($0.sha256)" }, signer: try await host.signer().identity.certificate,
+            isByOwnIdentity: false
         ).text.lines(columns: 400)
         let heading = try #require(lines.firstIndex(of: "The contract says, unverified:"))
         let fact = try #require(

@@ -19,7 +19,7 @@ import Testing
         let signer = ContractSigner(host.queue, try await host.signer(), codes: codes)
         var shown: [String] = []
         var rest = answers[...]
-        let (signed, effects) = try await signer.sign(contract.id) { question in
+        let (signed, effects) = try await signer.sign(contract.id, for: 0) { question in
             shown = question.text.lines()
             during()
             return approves
@@ -49,13 +49,14 @@ import Testing
             #expect(shown.contains(part), "the question does not have \(part)")
         }
 
-        let signature = try #require(signed.signature)
+        let signature = try #require(signed.approvals.last)
         let original = try host.queue.content(of: contract.content.pdf.document)
         let pdf = try host.queue.content(of: signature.pdf)
         #expect(pdf.starts(with: original))
         try Self.verify(host, signed)
-        let signatory = try JSONValue(parsing: host.queue.content(of: signature.evidence))["signatory"]
-        #expect(signatory?["name"]?.string == "Jean Dupont" && signatory?["code"] == .null)
+        let approval = try JSONValue(parsing: host.queue.content(of: signature.evidence))["approvals"]?.array?.first
+        #expect(approval?["name"]?.string == "Jean Dupont" && approval?["codes"] == .array([]))
+        #expect(approval?["identity"]?.string == "host" && approval?["number"]?.string == "C1")
 
         // One byte.
         var changed = pdf
@@ -77,7 +78,7 @@ import Testing
 
     /// Has pdfsig, pyHanko and OpenSSL look at the documents of a signature.
     private static func verify(_ host: SigningHost, _ contract: Contract) throws {
-        let signature = try #require(contract.signature)
+        let signature = try #require(contract.approvals.last)
         for (name, document) in [
             ("signed.pdf", signature.pdf), ("evidence.json", signature.evidence),
             ("evidence.p7s", signature.evidenceSignature),
@@ -95,20 +96,22 @@ import Testing
             #expect(verdict.contains("The signature is cryptographically sound"), "\(verdict)")
         }
         try host.run(cms)
-        try contract.version.check(evidence: try host.queue.content(of: signature.evidence))
+        for (index, approval) in contract.approvals.enumerated() {
+            try contract.version.check(evidence: try host.queue.content(of: approval.evidence), of: index)
+        }
     }
 
     @Test("evidence that does not fit the contract is found, by the member")
     func evidenceThatDoesNotFit() async throws {
         let host = try SigningHost()
         let signed = try await Self.sign(try await host.add(), at: host).contract
-        let evidence = try host.queue.content(of: try #require(signed.signature).evidence)
+        let evidence = try host.queue.content(of: try #require(signed.approvals.last).evidence)
         func finding(_ change: (String) -> String) throws -> String? {
             let text = change(String(decoding: signed.version.content.json.bytes, as: UTF8.self))
             let other = ContractVersion(
                 id: signed.id, state: .toValidate,
-                content: try ContractContent(try JSONValue(parsing: Array(text.utf8))), signature: signed.signature)
-            do throws(ProviderError) { try other.check(evidence: evidence) } catch { return error.message }
+                content: try ContractContent(try JSONValue(parsing: Array(text.utf8))), approvals: signed.approvals)
+            do throws(ProviderError) { try other.check(evidence: evidence, of: 0) } catch { return error.message }
             return nil
         }
         #expect(try finding { $0 } == nil)
@@ -117,21 +120,18 @@ import Testing
         let table: [(String, String, String)] = [
             ("2027-01-15", "2027-01-16", "properties"), ("delivery_date", "delivery_day", "properties"),
             (attachment, String(attachment.reversed()), "attachments"), ("note.txt", "mote.txt", "attachments"),
-            (pdf, String(pdf.reversed()), "original"), ("\"C1\"", "\"C2\"", "customer_number"),
-            ("\"mode\":2", "\"mode\":3", "mode"),
+            (pdf, String(pdf.reversed()), "original"), ("\"C1\"", "\"C2\"", "approvals"),
+            ("\"mode\":2", "\"mode\":3", "approvals"), ("Dupont", "Dupond", "approvals"),
         ]
         for (old, new, member) in table {
             let message = try finding { $0.replacingOccurrences(of: old, with: new) }
-            #expect(message?.contains("signature.evidence: \(member) ") == true, "\(old): \(message ?? "nothing")")
+            #expect(message?.contains("approvals[0].evidence: \(member) ") == true, "\(old): \(message ?? "nothing")")
         }
         // The certificate in it is the signature's matter, which the server verifies as well.
-        let signature = try #require(signed.signature)
         func verdict(_ evidence: [UInt8]) async throws {
-            try await EvidenceCheck().check(
-                SignedDocuments(
-                    original: try host.queue.content(of: signed.content.pdf.document),
-                    pdf: try host.queue.content(of: signature.pdf), evidence: evidence,
-                    evidenceSignature: try host.queue.content(of: signature.evidenceSignature)), of: signed.version)
+            var documents = try host.documents(of: signed)
+            documents.evidence[0].text = evidence
+            try await EvidenceCheck().check(documents, of: signed.version)
         }
         try await verdict(evidence)
         for index in stride(from: 0, to: evidence.count, by: 3) {
@@ -202,7 +202,7 @@ import Testing
         let signer = ContractSigner(host.queue, try await host.signer(), codes: codes)
         // Three wrong ones end it; then another code is right at the third try.
         let wrong = await Self.refusal {
-            _ = try await signer.sign(contract.id) { _ in
+            _ = try await signer.sign(contract.id, for: 0) { _ in
                 true
             } requestCode: { _ in
                 notices.other
@@ -210,23 +210,102 @@ import Testing
         }
         #expect(wrong?.code == .pinLocked, "\(String(describing: wrong))")
         var tries = 0
-        let (signed, _) = try await signer.sign(contract.id) { _ in
+        let (signed, _) = try await signer.sign(contract.id, for: 0) { _ in
             true
         } requestCode: { _ in
             tries += 1
             return tries < 3 ? notices.other : notices.last?.code ?? ""
         }
-        #expect(signed.state == .toValidate && tries == 3)
-        #expect(notices.last?.address == (mode == 1 ? "+33600000000" : "jean@example.com"))
+        #expect(signed.state == .toValidate && tries == (mode == 1 ? 3 : 4))
+        let approval = try #require(signed.approvals.last)
+        let evidence = try host.queue.content(of: approval.evidence)
+        let sent = try #require(try JSONValue(parsing: evidence)["approvals"]?.array?.first?["codes"]?.array)
+        #expect(sent.map { $0["by"]?.string } == (mode == 1 ? ["text message"] : ["text message", "mail"]))
+        #expect(sent.map { $0["to"]?.string } == (mode == 1 ? ["…00"] : ["…00", "j…@example.com"]))
+        #expect(sent.map { $0["receipt"]?.string } == approval.receipts && Set(approval.receipts).count == sent.count)
+        try signed.version.check(evidence: evidence, of: 0)
+        let verdicts = try await SignatureVerifier(anchors: nil).pdf(
+            SigningContent(try host.queue.content(of: signed.version.pdf)))
+        #expect(verdicts.map(\.claimedName) == ["Jean Dupont"])
+        #expect(verdicts[0].claimedReason?.contains("code sent by text message to …00") == true)
+        #expect(verdicts[0].claimedReason?.contains("sealed by CN=Alice for Jean Dupont") == true)
+    }
 
-        let signature = try #require(signed.signature)
-        let evidence = try host.queue.content(of: signature.evidence)
-        let signatory = try #require(try JSONValue(parsing: evidence)["signatory"])
-        #expect(signatory["name"]?.string == "Jean Dupont")
-        #expect(signatory["code"]?["by"]?.string == (mode == 1 ? "text message" : "mail"))
-        #expect(signatory["code"]?["to"]?.string == (mode == 1 ? "…00" : "j…@example.com"))
-        #expect(signature.receipt != nil && signatory["code"]?["receipt"]?.string == signature.receipt)
-        try signed.version.check(evidence: evidence)
+    /// Has a signatory approve at this host.
+    private static func approve(
+        _ contract: Contract, _ signatory: Int, at host: SigningHost, by identity: String? = nil,
+        codes: @escaping ContractSigner.CodeSource = noServer, answer: () -> String = { "" }
+    ) async throws -> Contract {
+        let signer = ContractSigner(
+            host.queue, try await host.signer(identity ?? "alice"), isByOwnIdentity: identity != nil, codes: codes)
+        return try await signer.sign(contract.id, for: signatory) { _ in
+            true
+        } requestCode: { _ in
+            answer()
+        }.0
+    }
+
+    @Test(
+        "each signatory signs for himself, in any order: the PDF and the evidence say for whom, and other programs verify them"
+    )
+    func signatories() async throws {
+        let host = try SigningHost()
+        var contract = try await host.add(contractors: ["Marie", "Paul"])
+        for (count, signatory) in [2, 0, 1].enumerated() {
+            contract = try await Self.approve(contract, signatory, at: host)
+            #expect(contract.state == (count == 2 ? .toValidate : .inProgress) && contract.approvals.count == count + 1)
+            let twice = await Self.refusal { _ = try await Self.approve(contract, signatory, at: host) }
+            #expect(twice?.code == .operationNotAllowed)
+            // What a kill after this signatory leaves.
+            #expect(try host.queue.contract(contract.id) == contract)
+            try await EvidenceCheck().check(try host.documents(of: contract), of: contract.version)
+        }
+        try Self.verify(host, contract)
+        let names = ["Paul Curie", "Jean Dupont", "Marie Curie"]
+        let verdicts = try await SignatureVerifier(anchors: nil).pdf(
+            SigningContent(try host.queue.content(of: contract.version.pdf)))
+        #expect(verdicts.map(\.claimedName) == names && verdicts.allSatisfy(\.isIntact))
+        let evidence = try JSONValue(parsing: host.queue.content(of: try #require(contract.approvals.last).evidence))
+        #expect(evidence["approvals"]?.array?.map { $0["name"]?.string } == names)
+        #expect(evidence["approvals"]?.array?.map { $0["number"]?.string } == ["P2", "C1", "P1"])
+        let text = try host.run(["pdftotext", "signed.pdf", "-"])
+        for name in names { #expect(text.contains(name), "\(text)") }
+    }
+
+    @Test("where the options say so, signatories approve in the order of the file")
+    func order() async throws {
+        let host = try SigningHost()
+        let contract = try await host.add(contractors: ["Marie"], isOrdered: true)
+        let early = await Self.refusal { _ = try await Self.approve(contract, 1, at: host) }
+        #expect(early?.code == .operationNotAllowed)
+        _ = try await Self.approve(contract, 0, at: host)
+        #expect(try await Self.approve(contract, 1, at: host).state == .toValidate)
+    }
+
+    @Test("an identity of the person's own needs no code and no connection; the server has to trust it instead")
+    func ownIdentity() async throws {
+        let host = try SigningHost()
+        try host.makeIdentity("marie", subject: "/CN=Marie Curie")
+        var contract = try await host.add(contractors: ["Marie"])
+        contract = try await Self.approve(contract, 0, at: host)
+        contract = try await Self.approve(contract, 1, at: host, by: "marie")
+        // In mode 2 whose it is is for the back office to judge.
+        try await EvidenceCheck().check(try host.documents(of: contract), of: contract.version)
+        let coded = try await Self.approve(try await host.add(mode: 3), 0, at: host, by: "marie")
+        #expect(coded.state == .toValidate && coded.approvals.last?.receipts == [])
+        let documents = try host.documents(of: coded)
+        let anchors = try CertificateFile.read(host.file("ca.pem").path)
+        try await EvidenceCheck(signatoryAnchors: anchors).check(documents, of: coded.version)
+        for check in [EvidenceCheck(), EvidenceCheck(signatoryAnchors: [try await host.signer().identity.certificate])]
+        {
+            await #expect(throws: Refusal.self) { try await check.check(documents, of: coded.version) }
+        }
+        // The claim that it is the person's is under the signature.
+        var claimed = coded.version
+        claimed.approvals[0].isByOwnIdentity = false
+        await #expect(throws: Refusal.self) {
+            try await EvidenceCheck(signatoryAnchors: anchors).check(documents, of: claimed)
+        }
     }
 
     /// The signatory's mail box and telephone.

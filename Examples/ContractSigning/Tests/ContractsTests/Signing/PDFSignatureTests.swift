@@ -14,18 +14,12 @@ import Testing
 
     private static func requireAccepted(_ host: SigningHost, _ signer: Signer) async throws {
         let contract = try await host.add()
-        let (signed, _) = try await ContractSigner(host.queue, signer, codes: noServer).sign(contract.id) { _ in
+        let (signed, _) = try await ContractSigner(host.queue, signer, codes: noServer).sign(contract.id, for: 0) { _ in
             true
         } requestCode: { _ in
             ""
         }
-        let signature = try #require(signed.signature)
-        let documents = [signed.content.pdf.document] + signature.documents
-        let contents = try documents.map { try host.queue.content(of: $0) }
-        try await EvidenceCheck().check(
-            SignedDocuments(
-                original: contents[0], pdf: contents[1], evidence: contents[2], evidenceSignature: contents[3]),
-            of: signed.version)
+        try await EvidenceCheck().check(try host.documents(of: signed), of: signed.version)
     }
 
     @Test(

@@ -8,6 +8,8 @@ import Logon
 import Signing
 import Testing
 
+@testable import ContractServer
+
 /// A host with a directory, a queue, and an identity in a PEM file.
 final class SigningHost {
     let directory: URL
@@ -26,14 +28,9 @@ final class SigningHost {
             ["openssl", "req", "-x509"] + key + [
                 "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/O=Example/CN=Example CA",
             ])
-        try run(
-            ["openssl", "req", "-new"] + key + ["-keyout", "alice.key", "-out", "alice.csr", "-subj", "/CN=Alice"])
         try Data("keyUsage=critical,digitalSignature\nextendedKeyUsage=clientAuth,emailProtection\n".utf8).write(
             to: file("extensions"))
-        try run([
-            "openssl", "x509", "-req", "-in", "alice.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-days", "1", "-out",
-            "alice.pem", "-extfile", "extensions",
-        ])
+        try makeIdentity("alice", subject: "/CN=Alice")
     }
 
     /// The database of pdfsig, with the CA in it.
@@ -77,11 +74,33 @@ final class SigningHost {
         return text
     }
 
-    /// The signer of the identity.
-    func signer() async throws -> Signer {
+    /// What a server gets of a contract that was signed here.
+    func documents(of contract: Contract) throws -> SignedDocuments {
+        SignedDocuments(
+            original: try queue.content(of: contract.content.pdf.document),
+            pdf: try queue.content(of: contract.version.pdf),
+            evidence: try contract.approvals.map {
+                (try queue.content(of: $0.evidence), try queue.content(of: $0.evidenceSignature))
+            })
+    }
+
+    /// Makes another identity of the CA.
+    func makeIdentity(_ name: String, subject: String) throws {
+        try run([
+            "openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-keyout",
+            "\(name).key", "-out", "\(name).csr", "-subj", subject,
+        ])
+        try run([
+            "openssl", "x509", "-req", "-in", "\(name).csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-days", "1", "-out",
+            "\(name).pem", "-extfile", "extensions",
+        ])
+    }
+
+    /// The signer of an identity.
+    func signer(_ name: String = "alice") async throws -> Signer {
         let store = IdentityStore(path: file("state").path)
         let parameters = ProviderParameters([
-            "certificate": .init(file("alice.pem").path), "key": .init(file("alice.key").path),
+            "certificate": .init(file("\(name).pem").path), "key": .init(file("\(name).key").path),
             "usage": .init("signature"),
         ])
         let manager = try LogonManager(
@@ -97,7 +116,12 @@ final class SigningHost {
     }
 
     /// Adds a contract to the queue.
-    func add(mode: Int = 2, isComplete: Bool = true) async throws -> Contract {
-        try queue.add(try await ContractFile.read(SampleFile.bytes(isComplete: isComplete, mode: mode)))
+    func add(
+        mode: Int = 2, isComplete: Bool = true, contractors: [String] = [], isOrdered: Bool = false
+    ) async throws -> Contract {
+        try queue.add(
+            try await ContractFile.read(
+                SampleFile.bytes(
+                    isComplete: isComplete, mode: mode, contractors: contractors, isOrdered: isOrdered)))
     }
 }

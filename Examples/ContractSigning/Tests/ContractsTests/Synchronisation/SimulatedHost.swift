@@ -117,8 +117,10 @@ final class BadConnection: ContractServing {
         var random: Randomness
         /// How likely a call fails.
         var badness: Double
-        /// What the server has accepted with a signature: the revisions by contract and signature.
+        /// What the server has accepted with a new signature: the revisions by contract and signature.
         var accepted: [String: Set<Int>] = [:]
+        /// All contracts and signatures that the server has accepted.
+        var had: Set<String> = []
     }
     private let state: Mutex<State>
 
@@ -131,6 +133,8 @@ final class BadConnection: ContractServing {
 
     /// The revisions at which the server has accepted each signature.
     var accepted: [String: Set<Int>] { state.withLock(\.accepted) }
+    /// The signatures that the server has accepted, by contract and signature.
+    var had: Set<String> { state.withLock(\.had) }
 
     private static let lost = ProviderError(.unavailable, "The connection is lost.")
 
@@ -158,9 +162,12 @@ final class BadConnection: ContractServing {
     func put(_ version: ContractVersion, after revision: Int?) async throws(ProviderError) -> PutOutcome {
         try await through { () async throws(ProviderError) in
             let outcome = try await server.put(version, after: revision)
-            if case .accepted(let revision) = outcome, let signature = version.signature {
-                let name = "\(version.id) \(signature.pdf.sha256)"
-                _ = state.withLock { $0.accepted[name, default: []].insert(revision) }
+            if case .accepted(let revision) = outcome, let last = version.approvals.last {
+                state.withLock { state in
+                    state.had.formUnion(version.approvals.map { "\(version.id) \($0.pdf.sha256)" })
+                    guard version.state != .abandoned else { return }
+                    state.accepted["\(version.id) \(last.pdf.sha256)", default: []].insert(revision)
+                }
             }
             return outcome
         }
@@ -170,13 +177,9 @@ final class BadConnection: ContractServing {
             try await server.changes(after: cursor, limit: limit)
         }
     }
-    func requestCode(for version: ContractVersion) async throws(ProviderError) {
-        try await server.requestCode(for: version)
-    }
-    func confirmCode(
-        _ code: String, for version: ContractVersion
-    ) async throws(ProviderError) -> String {
-        try await server.confirmCode(code, for: version)
+    func requestCode(_ request: CodeRequest) async throws(ProviderError) { try await server.requestCode(request) }
+    func confirmCode(_ code: String, for request: CodeRequest) async throws(ProviderError) -> String {
+        try await server.confirmCode(code, for: request)
     }
 }
 

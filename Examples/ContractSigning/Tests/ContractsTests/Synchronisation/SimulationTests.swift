@@ -1,6 +1,7 @@
 import CertificateProviding
 import Contracts
 import Foundation
+import QueueWriter
 import Testing
 
 @testable import ContractServer
@@ -36,7 +37,9 @@ private struct World {
     struct Made {
         let host: Int
         let contract: String
-        let signature: ContractSignature
+        /// The last one is this one.
+        let approvals: [ContractApproval]
+        var name: String { "\(contract) \(approvals.last?.pdf.sha256 ?? "")" }
         /// Whether a person has given it up, or the server had it once.
         var isSettled = false
     }
@@ -96,7 +99,9 @@ private struct World {
     private mutating func file(isComplete: Bool, isShared: Bool = true) async throws -> ContractFile {
         number += 1
         return try await ContractFile.read(
-            SampleFile.bytes(number: number, isComplete: isComplete, isShared: isShared, isSmall: true))
+            SampleFile.bytes(
+                number: number, isComplete: isComplete, isShared: isShared, isSmall: true,
+                contractors: random.chance(0.5) ? ["Marie"] : []))
     }
 
     private mutating func pick(_ host: Host, _ state: ContractState) throws -> Contract? {
@@ -115,12 +120,8 @@ private struct World {
 
     private mutating func sign(_ at: Int) throws {
         guard let contract = try pick(hosts[at], .inProgress) else { return }
-        let documents = ["pdf", "evidence", "cms"].map { Array("\($0) \(random.next())".utf8) }
-        let references = documents.map { DocumentReference(of: $0) }
-        let signature = ContractSignature(
-            pdf: references[0], evidence: references[1], evidenceSignature: references[2], approved: Date())
-        try hosts[at].queue.event(.signed, on: contract.id, storing: documents) { $0.version.signature = signature }
-        signed.append(Made(host: at, contract: contract.id, signature: signature))
+        let approvals = try hosts[at].queue.approve(contract.id, "\(random.next())").approvals
+        signed.append(Made(host: at, contract: contract.id, approvals: approvals))
     }
 
     private mutating func abandon(_ host: Host) throws {
@@ -132,7 +133,7 @@ private struct World {
         let conflicts = try hosts[at].queue.list().filter { $0.conflict != nil }
         guard let contract = conflicts.randomElement(using: &random) else { return }
         var side = side ?? (random.chance(0.5) ? .mine : .server)
-        if side == .mine, contract.conflict?.canBeSent(contract.state) == false {
+        if side == .mine, contract.conflict?.canBeSent(contract.version) == false {
             #expect(throws: ProviderError.self) { try hosts[at].queue.resolve(contract.id, keeping: .mine) }
             side = .server
         }
@@ -172,15 +173,16 @@ private struct World {
         let accepted = hosts.map(\.server.accepted)
         for index in signed.indices where !signed[index].isSettled {
             let made = signed[index]
-            let name = "\(made.contract) \(made.signature.pdf.sha256)"
-            if accepted.contains(where: { $0[name] != nil }) {
+            if hosts.contains(where: { $0.server.had.contains(made.name) }) {
                 signed[index].isSettled = true
                 continue
             }
             let contract = try hosts[made.host].queue.contract(made.contract)
-            let kept = [contract?.signature].compactMap(\.self) + (contract?.superseded ?? [])
-            try #require(kept.contains(made.signature), "\(place): the signature of \(made.contract) is lost")
-            for document in made.signature.documents {
+            let kept = [contract?.approvals ?? []] + (contract?.superseded ?? [])
+            try #require(
+                kept.contains { $0.starts(with: made.approvals) }, "\(place): the signature of \(made.contract) is lost"
+            )
+            for document in made.approvals.flatMap({ [$0.evidence, $0.evidenceSignature] }) {
                 #expect(throws: Never.self, "\(place)") { try hosts[made.host].queue.content(of: document) }
             }
         }

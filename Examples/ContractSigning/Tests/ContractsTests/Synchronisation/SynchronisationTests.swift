@@ -3,6 +3,7 @@ import CertificateProviding
 import Foundation
 import NIOHTTP1
 import ProviderTransport
+import QueueWriter
 import Synchronization
 import Testing
 
@@ -96,10 +97,8 @@ import Testing
         ) async throws(ProviderError) -> ContractChanges? {
             try await list(server, cursor, limit)
         }
-        func requestCode(for version: ContractVersion) async throws(ProviderError) {}
-        func confirmCode(
-            _ code: String, for version: ContractVersion
-        ) async throws(ProviderError) -> String { "" }
+        func requestCode(_ request: CodeRequest) async throws(ProviderError) {}
+        func confirmCode(_ code: String, for request: CodeRequest) async throws(ProviderError) -> String { "" }
     }
 
     @Test("a list that does not end is an error, and nothing is removed", arguments: ["stuck", "in turn", "empty"])
@@ -136,11 +135,7 @@ import Testing
         let contract = try queue.add(try await ContractFile.read(SampleFile.bytes(isSmall: true)))
         _ = try await Synchronisation(queue, with: server).run()
         let backup = try #require(try await server.changes(after: nil, limit: 1))
-        let documents = ["pdf", "evidence", "cms"].map { Array($0.utf8) }
-        let references = documents.map { DocumentReference(of: $0) }
-        let signature = ContractSignature(
-            pdf: references[0], evidence: references[1], evidenceSignature: references[2], approved: Date())
-        try queue.event(.signed, on: contract.id, storing: documents) { $0.version.signature = signature }
+        let approvals = try queue.approve(contract.id).approvals
         #expect(try await Synchronisation(queue, with: server).run().sent == [contract.id])
 
         let lists: [ContractChanges] = [
@@ -151,8 +146,8 @@ import Testing
             for isFull in [false, true] {
                 _ = try await Synchronisation(queue, with: restored).run(isFull: isFull)
                 let kept = try #require(try queue.contract(contract.id))
-                #expect(kept.signature == signature && kept.state == .toValidate)
-                for document in references { #expect(throws: Never.self) { try queue.content(of: document) } }
+                #expect(kept.approvals == approvals && kept.state == .toValidate)
+                for document in approvals.documents { #expect(throws: Never.self) { try queue.content(of: document) } }
             }
             #expect(try queue.contract(contract.id)?.conflict != nil)
             // A person has it sent again.
@@ -167,11 +162,7 @@ import Testing
     ) async throws -> Contract {
         let contract = try queue.add(try await ContractFile.read(SampleFile.bytes(isSmall: true)))
         _ = try await Synchronisation(queue, with: server).run()
-        let documents = ["pdf", "evidence", "cms"].map { Array($0.utf8) }
-        let references = documents.map { DocumentReference(of: $0) }
-        let signature = ContractSignature(
-            pdf: references[0], evidence: references[1], evidenceSignature: references[2], approved: approved)
-        return try queue.event(.signed, on: contract.id, storing: documents) { $0.version.signature = signature }.0
+        return try queue.approve(contract.id, approved: approved)
     }
 
     @Test("a signature that the server has accepted and validated since is no conflict, where its answer was lost")
@@ -186,7 +177,7 @@ import Testing
         let outcome = try await Synchronisation(queue, with: server).run()
         #expect(outcome.conflicts.isEmpty && outcome.sent == [signed.id], "\(outcome)")
         let kept = try #require(try queue.contract(signed.id))
-        #expect(kept.state == .validated && !kept.isUnsent && kept.signature == signed.signature)
+        #expect(kept.state == .validated && !kept.isUnsent && kept.approvals == signed.approvals)
         // Where an earlier run has marked it.
         let known = try #require(try await server.changes(after: nil, limit: 1)?.contracts.first)
         var marked = signed
@@ -221,9 +212,63 @@ import Testing
         #expect(try queue.contract(contract.id)?.isUnsent == false)
     }
 
+    @Test(
+        "signatures follow each other at two hosts, one after the other; given at once, the later one is a conflict, and kept"
+    )
+    func twoHosts() async throws {
+        let server = BookServing(try ContractBook(evidence: NoEvidenceCheck()), account: "alice@example.com")
+        let (one, other) = (Self.queue(), Self.queue())
+        func synchronise(_ queue: ContractQueue) async throws -> Synchronisation.Outcome {
+            try await Synchronisation(queue, with: server).run()
+        }
+        let id = try one.add(try await ContractFile.read(SampleFile.bytes(contractors: ["Marie", "Paul"]))).id
+        try one.approve(id, "customer")
+        for queue in [one, other] { _ = try await synchronise(queue) }
+        #expect(try other.contract(id)?.approvals.map(\.signatory) == [0] && other.contract(id)?.state == .inProgress)
+        // At once, without a connection.
+        let (first, second) = (try one.approve(id, "first").approvals, try other.approve(id, "second").approvals)
+        #expect(try await synchronise(one).sent == [id])
+        #expect(try await synchronise(other).conflicts == [id])
+        #expect(try other.contract(id)?.approvals == second)
+        #expect(await failure { try other.resolve(id, keeping: .mine) }?.code == .operationNotAllowed)
+        try other.resolve(id, keeping: .server)
+        let resolved = try #require(try other.contract(id))
+        #expect(resolved.approvals == first && resolved.superseded == [second] && resolved.version.pending == [2])
+        for document in second.documents { #expect(try other.hasContent(of: document)) }
+        // The last one, upon what the server has.
+        let last = try other.approve(id, "last")
+        #expect(last.state == .toValidate)
+        #expect(try await synchronise(other).sent == [id])
+        #expect(try await synchronise(one).received == [id])
+        #expect(try one.contract(id)?.approvals == last.approvals)
+    }
+
+    @Test("one who declines ends the contract with the reason; what others have signed before stays, everywhere")
+    func declined() async throws {
+        let server = BookServing(try ContractBook(evidence: NoEvidenceCheck()), account: "alice@example.com")
+        let (one, other) = (Self.queue(), Self.queue())
+        let id = try one.add(try await ContractFile.read(SampleFile.bytes(contractors: ["Marie"]))).id
+        let approvals = try one.approve(id).approvals
+        let abandonment = ContractAbandonment(signatory: 1, reason: "Too dear.\nNo.")
+        let flawed = await failure {
+            try one.event(.abandoned, on: id) {
+                $0.version.abandonment = ContractAbandonment(signatory: 7, reason: "x")
+            }
+        }
+        #expect(flawed?.code == .operationNotAllowed)
+        try one.event(.abandoned, on: id) { $0.version.abandonment = abandonment }
+        #expect(await failure { try one.approve(id, "late") }?.code == .operationNotAllowed)
+        for queue in [one, other] { _ = try await Synchronisation(queue, with: server).run() }
+        for queue in [one, other] {
+            let contract = try #require(try queue.contract(id))
+            #expect(contract.state == .abandoned && contract.approvals == approvals && !contract.isUnsent)
+            #expect(contract.version.abandonment == abandonment)
+        }
+    }
+
     private struct ClockCheck: EvidenceChecking {
         func check(_ documents: SignedDocuments, of version: ContractVersion) throws {
-            throw Refusal.invalid("signature.approved", "is ahead of the server's clock")
+            throw Refusal.invalid("approvals[0].approved", "is ahead of the server's clock")
         }
     }
 
@@ -310,13 +355,10 @@ import Testing
         #expect(try await Synchronisation(host.queue, with: server).run(isFull: true).received == [contract.id])
         #expect(try host.queue.contract(contract.id)?.content == contract.content)
         // The same with a signature.
-        let documents = ["pdf", "evidence", "cms"].map { Array($0.utf8) }
-        let references = documents.map { DocumentReference(of: $0) }
-        try host.queue.change(contract.id, storing: documents + Array(other.documents.values)) {
-            ($0.version.content, $0.isUnsent, $0.version.state) = (other.content, true, .toValidate)
-            $0.version.signature = ContractSignature(
-                pdf: references[0], evidence: references[1], evidenceSignature: references[2], approved: Date())
+        try host.queue.change(contract.id, storing: Array(other.documents.values)) {
+            ($0.version.content, $0.isUnsent) = (other.content, true)
         }
+        try host.queue.approve(contract.id)
         try damage(changed)
         let kept = try await Synchronisation(host.queue, with: server).run(isFull: true)
         #expect(kept.unreadable.keys.sorted() == [contract.id] && kept.received.isEmpty)
