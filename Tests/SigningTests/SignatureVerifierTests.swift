@@ -284,8 +284,10 @@ import Testing
     func pdf() async throws {
         let (alice, bob) = (try authority.issue("Alice"), try authority.issue("Bob", kind: .rsa2048))
         let once = try await Signer(alice).signedPDF(of: TestPDF.bytes, PDFSignatureDetails(reason: "I agree"))
-        let twice = try await Signer(bob).signedPDF(of: once)
+        let twice = try await Signer(bob).signedPDF(of: once, PDFSignatureDetails(name: "Zoë, for Łukasz"))
         let verdicts = try await verifier().pdf(SigningContent(twice))
+        #expect(verdicts.map(\.claimedName) == ["Alice", "Zoë, for Łukasz"])
+        #expect(verdicts.map(\.claimedReason) == ["I agree", nil])
         #expect(verdicts.map(\.certificate) == [alice.certificate, bob.certificate] && verdicts.allSatisfy(\.holds))
         #expect(verdicts.map(\.coverage?.change) == [.signatures, .nothing])
         #expect(verdicts.map(\.coverage?.signedBytes) == [once.count, twice.count])
