@@ -142,7 +142,7 @@ struct OfficeTests {
     @Test("The documents of a signature are there after it, and the contract goes with a deletion")
     func signature() async throws {
         try await Fixture.putDocuments(server.book)
-        let version = try Fixture.version(.toValidate)
+        let (version, open) = (try Fixture.version(.toValidate), try Fixture.version(.inProgress))
         try await server.test { client async throws in
             let url = "\(Self.path)/\(version.id)"
             #expect(try await client.send(.get, "\(url)/signed.pdf", seed: TestServer.seed).status == .notFound)
@@ -150,8 +150,17 @@ struct OfficeTests {
             for (index, part) in ["signed.pdf", "evidence.json", "evidence.p7s"].enumerated() {
                 let answer = try await client.send(.get, "\(url)/\(part)", seed: TestServer.seed)
                 #expect(answer.status == .ok && Array(buffer: answer.body) == Fixture.signatureDocuments[index])
+                let numbered = part.replacing("evidence", with: "evidence-1")
+                #expect(try await client.send(.get, "\(url)/\(numbered)", seed: TestServer.seed).text == answer.text)
             }
-            #expect(try await client.send(.get, "\(url)/other", seed: TestServer.seed).status == .notFound)
+            for part in [
+                "other", "evidence", "evidence-0.json", "evidence-01.json", "evidence-2.p7s", "evidence-1.pdf",
+            ] {
+                #expect(try await client.send(.get, "\(url)/\(part)", seed: TestServer.seed).status == .notFound)
+            }
+            _ = try await server.book.put(open, of: TestServer.alice, after: nil)
+            let early = try await client.send(.get, "\(Self.path)/\(open.id)/evidence.json", seed: TestServer.seed)
+            #expect(early.status == .notFound)
             #expect(try await client.send(.delete, url, seed: TestServer.seed).status == .noContent)
             for (method, path) in [
                 (HTTPRequest.Method.get, url), (.delete, url), (.post, "\(url)/validate"), (.get, "\(url)/signed.pdf"),

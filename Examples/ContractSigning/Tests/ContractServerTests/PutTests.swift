@@ -1,6 +1,7 @@
 import CertificateProviding
 import Contracts
 import Foundation
+import Synchronization
 import Testing
 
 @testable import ContractServer
@@ -226,7 +227,8 @@ struct PutTests {
         "Approvals are added one after the other, and none is taken back or changed; then the office puts in no other file"
     )
     func approvals() async throws {
-        let book = try TestServer().book
+        let check = NotingCheck()
+        let book = try TestServer(evidence: check).book
         try await Fixture.putDocuments(book)
         let larger = Fixture.signatureDocuments[0] + [2]
         _ = try await book.putDocument(larger, for: TestServer.alice)
@@ -262,6 +264,15 @@ struct PutTests {
         #expect(try await !put([first], .abandoned, abandonment))
         #expect(try await put([first, second], .abandoned, abandonment))
         #expect(try await book.contract(id).version.abandonment == abandonment)
+        #expect(check.accepted.withLock { $0 } == [0, 1, 2])
+    }
+
+    /// Notes how many approvals were taken before.
+    private final class NotingCheck: EvidenceChecking {
+        let accepted = Mutex<[Int]>([])
+        func check(_ documents: SignedDocuments, of version: ContractVersion) {
+            accepted.withLock { $0.append(documents.accepted) }
+        }
     }
 
     @Test("The identity of a paired host is no person's own")

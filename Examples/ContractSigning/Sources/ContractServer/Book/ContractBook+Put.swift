@@ -22,18 +22,20 @@ extension ContractBook {
     ) async throws -> PutAnswer {
         if let flaw = version.flaw { throw Refusal.invalid(flaw.member, flaw.problem) }
         try Self.requireReadable(version.content)
-        let first = try await database.read { database in
+        let accepted: Int
+        switch try await database.read({ database in
             try Self.verdict(version, of: account, after: revision, in: database)
+        }) {
+        case .answer(let answer): return answer
+        case .store(let row): accepted = row?.approvals.count ?? 0
         }
-        if case .answer(let answer) = first { return answer }
         try requireCodes(for: version, of: account)
-        try await requireOwnIdentities(version)
         // Outside the transaction: it reads whole documents, and verifies a signature.
         let documents = try await documents(version.content.documents, of: account)
         do throws(ProviderError) { try version.content.check { documents[$0] ?? [] } } catch {
             throw Refusal(error)
         }
-        if !version.approvals.isEmpty { try await check(version, account) }
+        if !version.approvals.isEmpty { try await check(version, account, accepted: accepted) }
         let now = now()
         return try await database.write { database in
             switch try Self.verdict(version, of: account, after: revision, in: database) {
@@ -106,23 +108,16 @@ extension ContractBook {
         }
     }
 
-    /// - Throws: ``Refusal`` for an approval whose own identity is that of a paired host.
-    private func requireOwnIdentities(_ version: ContractVersion) async throws {
-        for (index, approval) in version.approvals.enumerated() where approval.isByOwnIdentity {
-            let fingerprint = HostRegistry.fingerprint(Array(approval.certificate))
-            let isOfHost = try await database.read { database in
-                try Bool.fetchOne(
-                    database, sql: "SELECT EXISTS (SELECT 1 FROM certificate WHERE fingerprint = ?)",
-                    arguments: [fingerprint])
-            }
-            guard isOfHost != true else {
-                throw Refusal.invalid("approvals[\(index)].own_identity", "is the identity of a paired host")
-            }
-        }
-    }
-
-    private func check(_ version: ContractVersion, _ account: String) async throws {
+    private func check(_ version: ContractVersion, _ account: String, accepted: Int) async throws {
         let documents = try await database.read { database in
+            for (index, approval) in version.approvals.enumerated() where approval.isByOwnIdentity {
+                let isOfHost = try Bool.fetchOne(
+                    database, sql: "SELECT EXISTS (SELECT 1 FROM certificate WHERE fingerprint = ?)",
+                    arguments: [HostRegistry.fingerprint(Array(approval.certificate))])
+                guard isOfHost != true else {
+                    throw Refusal.invalid("approvals[\(index)].own_identity", "is the identity of a paired host")
+                }
+            }
             func content(_ reference: DocumentReference) throws -> [UInt8] {
                 try Self.document(reference.sha256, of: account, in: database) ?? []
             }
@@ -130,7 +125,7 @@ extension ContractBook {
                 original: try content(version.content.pdf.document), pdf: try content(version.pdf),
                 evidence: try version.approvals.map {
                     (try content($0.evidence), try content($0.evidenceSignature))
-                })
+                }, accepted: accepted)
         }
         try await evidence.check(documents, of: version)
     }

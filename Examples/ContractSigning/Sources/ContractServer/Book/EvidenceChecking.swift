@@ -10,6 +10,8 @@ struct SignedDocuments: Sendable {
     let pdf: [UInt8]
     /// The evidence of each approval, and its detached CMS.
     var evidence: [(text: [UInt8], signature: [UInt8])]
+    /// How many approvals, the earliest, the server has taken before: whom they are of was judged then, and certificates end.
+    var accepted = 0
 }
 
 /// Finds out whether the signatures and the evidence of approvals are those of a contract.
@@ -52,13 +54,14 @@ struct EvidenceCheck: EvidenceChecking {
                     "is not a detached CMS of the evidence by the certificate of the approval")
             }
         }
-        try await check(documents.pdf, addedTo: documents.original, of: version, verifier)
+        try await checkPDF(documents, of: version, verifier)
     }
 
     /// Signatures are added to a PDF: what was there before stays as it was (ISO 32000-2, 7.5.6), and shows the same.
-    private func check(
-        _ pdf: [UInt8], addedTo original: [UInt8], of version: ContractVersion, _ verifier: SignatureVerifier
+    private func checkPDF(
+        _ documents: SignedDocuments, of version: ContractVersion, _ verifier: SignatureVerifier
     ) async throws {
+        let (original, pdf) = (documents.original, documents.pdf)
         let last = "approvals[\(version.approvals.count - 1)].pdf"
         let addition: SignatureVerdict.Part
         var verdicts: [SignatureVerdict] = []
@@ -92,7 +95,10 @@ struct EvidenceCheck: EvidenceChecking {
                 throw Refusal.invalid(
                     member, "says another name or reason than that \(signatory.member) has approved")
             }
-            guard !approval.isByOwnIdentity || signatory.codes.isEmpty || verdict.isTrustedPerson else {
+            guard
+                !approval.isByOwnIdentity || signatory.codes.isEmpty || verdict.isTrustedPerson
+                    || index < documents.accepted
+            else {
                 throw Refusal.invalid(
                     "approvals[\(index)].certificate",
                     "is of no identity that this server accepts instead of a code (--signatory-anchors)")

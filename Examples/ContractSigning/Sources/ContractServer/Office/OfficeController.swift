@@ -183,13 +183,14 @@ struct OfficeController: Sendable {
     private func signatureDocument(_ part: String, of id: String) async throws -> Response {
         let contract = try await book.contract(id)
         let approvals = contract.version.approvals
-        let (reference, type): (DocumentReference?, String)
-        switch part {
-        case "signed.pdf": (reference, type) = (approvals.last?.pdf, "application/pdf")
-        default:
-            let (approval, end) = try Self.evidence(part, of: approvals)
+        var (reference, type) = (approvals.last?.pdf, "application/pdf")
+        if part != "signed.pdf" {
+            // Of the last approval, or evidence-1.json and so on of each.
+            guard let match = part.wholeMatch(of: /evidence(-[1-9][0-9]?)?\.(json|p7s)/) else { throw Self.noPart }
+            let number = match.1.flatMap { Int($0.dropFirst()) } ?? approvals.count
+            let approval = approvals.dropFirst(max(number - 1, 0)).first
             (reference, type) =
-                end == "json"
+                match.2 == "json"
                 ? (approval?.evidence, "application/json")
                 : (approval?.evidenceSignature, "application/pkcs7-signature")
         }
@@ -200,20 +201,6 @@ struct OfficeController: Sendable {
         return Response(
             status: .ok, headers: [.contentType: type, .xContentTypeOptions: "nosniff"],
             body: ResponseBody(byteBuffer: ByteBuffer(bytes: content)))
-    }
-
-    /// `evidence.json` and `evidence.p7s` of the last approval, or `evidence-1.json` and so on of each.
-    ///
-    /// - Returns: The approval, `nil` for one that is not there yet, and the part's ending.
-    private static func evidence(
-        _ part: String, of approvals: [ContractApproval]
-    ) throws -> (approval: ContractApproval?, end: Substring) {
-        let pieces = part.split(separator: ".", omittingEmptySubsequences: false)
-        guard pieces.count == 2, ["json", "p7s"].contains(pieces[1]) else { throw noPart }
-        if pieces[0] == "evidence" { return (approvals.last, pieces[1]) }
-        guard let number = Int(pieces[0].dropFirst("evidence-".count)), pieces[0] == "evidence-\(number)", number > 0
-        else { throw noPart }
-        return (number <= approvals.count ? approvals[number - 1] : nil, pieces[1])
     }
 
     private func summary(_ contract: ContractBook.OfficeContract) -> [JSONValue.Member] {

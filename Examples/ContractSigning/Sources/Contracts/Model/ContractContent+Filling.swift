@@ -37,13 +37,10 @@ extension ContractContent {
 
     /// The missing field of a signatory that a key means, and its key in ``missing``.
     private func field(of key: String) -> (key: String, name: String)? {
-        for signatory in signatories {
-            guard let name = signatory.missingField(of: key),
-                let key = zip(signatory.missing, signatory.missingFields).first(where: { $0.1 == name })?.0
-            else { continue }
-            return (key, name)
-        }
-        return nil
+        let begin = key.lastIndex(of: ".").map(key.index(after:)) ?? key.startIndex
+        guard let name = CustomerField.name(of: String(key[begin...])) else { return nil }
+        let whole = String(key[..<begin]) + name
+        return missingFields.contains(whole) ? (whole, name) : nil
     }
 
     /// - Parameter field: `nil` for a property.
@@ -62,7 +59,7 @@ extension ContractContent {
         json.changeSignatories { index, person in
             let signatory = signatories[index]
             var rest: [String: String] = [:]
-            for (key, name) in zip(signatory.missing, signatory.missingFields) { rest[name] = values[key] }
+            for name in signatory.missingFields { rest[name] = values[signatory.prefix + name] }
             guard !rest.isEmpty else { return }
             var fields = (person["fields"]?.array ?? []).map { field in
                 guard let key = field["key"]?.string, let name = CustomerField.name(of: key),

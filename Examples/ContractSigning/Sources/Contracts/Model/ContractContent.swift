@@ -107,7 +107,7 @@ public struct ContractContent: Equatable, Sendable {
         let names = indexes.map { signatories[$0] }.map { "\($0.name)\($0.number.map { " (\($0))" } ?? "")" }
         throw ProviderError(
             .notFound,
-            "\(DisplayText.visible(text)) is \(found.isEmpty ? "none" : "several") of those who can approve now; name one by number or name: \(DisplayText.visible(names.joined(separator: ", ")))."
+            "\(DisplayText.visible(text)) is \(found.isEmpty ? "none" : "several") of those who can approve or decline now; name one by number or name: \(names.isEmpty ? "-" : DisplayText.visible(names.joined(separator: ", ")))."
         )
     }
 

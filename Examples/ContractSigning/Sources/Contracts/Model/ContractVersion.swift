@@ -30,9 +30,12 @@ public struct ContractVersion: Equatable, Sendable {
 
     /// The indexes of the signatories who may approve next: all who have not, or the next one where the contract has an order.
     public var pending: [Int] {
-        guard state == .inProgress else { return [] }
-        let rest = content.signatories.indices.filter { index in !approvals.contains { $0.signatory == index } }
-        return content.isOrdered ? Array(rest.prefix(1)) : rest
+        state == .inProgress ? Array(remaining.prefix(content.isOrdered ? 1 : content.signatories.count)) : []
+    }
+
+    /// The indexes of the signatories who have not approved: each may decline.
+    public var remaining: [Int] {
+        content.signatories.indices.filter { index in !approvals.contains { $0.signatory == index } }
     }
 
     /// Whether a text is a UUID in lower case.
@@ -74,9 +77,7 @@ public struct ContractVersion: Equatable, Sendable {
         }
         guard let abandonment else { return nil }
         guard state == .abandoned else { return ("abandonment", "must not be there in the state \(state)") }
-        if let signatory = abandonment.signatory,
-            !content.signatories.indices.contains(signatory) || seen.contains(signatory)
-        {
+        if let signatory = abandonment.signatory, !remaining.contains(signatory) {
             return ("abandonment.signatory", "is no signatory, or one who has approved")
         }
         return ContractAbandonment.flaw(of: abandonment.reason).map { ("abandonment.reason", $0) }

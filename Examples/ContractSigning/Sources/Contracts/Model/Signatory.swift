@@ -106,18 +106,10 @@ public struct Signatory: Sendable {
     private func value(of field: String) -> String? { fields.first { $0.key == field }?.value }
 
     /// In front of a field in the keys that `complete` takes: empty for the customer.
-    private var prefix: String { member.hasPrefix(Self.listMember) ? member + "." : "" }
+    var prefix: String { member.hasPrefix(Self.listMember) ? member + "." : "" }
 
     /// ``missingFields``, by the keys that `complete` takes.
     var missing: [String] { missingFields.map { prefix + $0 } }
-
-    /// Returns the field that a key of `complete` means; `nil` if that is not one of ``missing``.
-    func missingField(of key: String) -> String? {
-        guard key.hasPrefix(prefix), let name = CustomerField.name(of: String(key.dropFirst(prefix.count))),
-            missingFields.contains(name)
-        else { return nil }
-        return name
-    }
 
     /// Whether a text means this signatory: its number, or its name.
     func isMeant(by text: String) -> Bool { text == number || text.lowercased() == name.lowercased() }

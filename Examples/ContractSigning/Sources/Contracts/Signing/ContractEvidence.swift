@@ -6,15 +6,18 @@ import FoundationEssentials
 struct ContractEvidence {
     /// Its last approval is the one that the evidence is of. What that says of its evidence is not in it.
     let version: ContractVersion
+    /// What a relying party may take it for.
+    private static let statement =
+        "The host attests the approvals. An approval is no qualified signature of the signatory, unless an identity of the signatory's own, with a qualified certificate, has signed."
 
     /// The text.
     var bytes: [UInt8] {
         let content = version.content
         var members: [JSONValue.Member] = [
-            .init("contract", .string(version.id)),
+            .init("contract", .string(version.id)), .init("statement", .string(Self.statement)),
             .init("signatories", .number("\(content.signatories.count)")),
             .init("approvals", .array(version.approvals.map(json))),
-            .init("original", Self.json(content.pdf.document)),
+            .init("original", content.pdf.document.json),
             .init("attachments", .array(content.attachments.map(Self.json))),
             .init("properties", .array(content.properties.map(Self.json))),
         ]
@@ -37,13 +40,9 @@ struct ContractEvidence {
             .init("mode", .number("\(signatory.mode.rawValue)")), .init("codes", .array(codes)),
             .init("identity", .string(approval.isByOwnIdentity ? "person" : "host")),
             .init("approved", .string(approval.approved.formatted(.iso8601))),
-            .init("signed", Self.json(approval.pdf)),
+            .init("signed", approval.pdf.json),
             .init("certificate", .string(approval.certificate.base64EncodedString())),
         ])
-    }
-
-    private static func json(_ document: DocumentReference) -> JSONValue {
-        .object([.init("sha256", .string(document.sha256)), .init("size", .number("\(document.size)"))])
     }
 
     private static func json(_ attachment: ContractContent.Attachment) -> JSONValue {

@@ -116,10 +116,11 @@ public struct ContractSigner: Sendable {
 
     // MARK: - Steps
 
-    /// In points: the place of one signature at the lower edge of the first page, and how many are side by side.
-    private static let place = (x: 24.0, y: 18.0, width: 176.0, height: 40.0, gap: 6.0, columns: 3)
+    /// In points: where signatures are shown, which is below the text of most pages, and how many are side by side.
+    private static let strip = (x: 24.0, y: 4.0, width: 546.0, height: 32.0, gap: 6.0, columns: 3)
 
-    /// The texts of the signature, and its place on the first page: none where that has no room for it.
+    /// The texts of the signature, and its place: on the first page, from the fourth on the second one, and so on. None where there is no
+    /// such page, or no room on it.
     ///
     /// - Throws: `documentNotSignable` and `malformedData` for the document.
     private func details(
@@ -128,12 +129,12 @@ public struct ContractSigner: Sendable {
         let text = ApprovalText(
             of: contract.content.signatories[signatory], isByOwnIdentity: isByOwnIdentity,
             certificate: signer.identity.certificate)
-        let (place, index) = (Self.place, signatory)
+        let (strip, columns) = (Self.strip, min(Self.strip.columns, contract.content.signatories.count))
+        let step = (strip.width + strip.gap) / Double(columns)
         var details = PDFSignatureDetails(
             visible: .init(
-                page: 1, x: place.x + Double(index % place.columns) * (place.width + place.gap),
-                y: place.y + Double(index / place.columns) * (place.height + place.gap), width: place.width,
-                height: place.height),
+                page: 1 + signatory / columns, x: strip.x + Double(signatory % columns) * step, y: strip.y,
+                width: step - strip.gap, height: strip.height),
             name: text.name, reason: text.reason)
         let content = SigningContent(document)
         do throws(ProviderError) {

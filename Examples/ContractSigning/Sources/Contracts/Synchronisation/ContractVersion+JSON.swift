@@ -71,8 +71,8 @@ extension ContractApproval {
         .object([
             .init("signatory", .number("\(signatory)")), .init("approved", .string(approved.formatted(.iso8601))),
             .init("receipts", .array(receipts.map(JSONValue.string))), .init("own_identity", .bool(isByOwnIdentity)),
-            .init("certificate", .string(certificate.base64EncodedString())), .init("pdf", Self.json(pdf)),
-            .init("evidence", Self.json(evidence)), .init("evidence_signature", Self.json(evidenceSignature)),
+            .init("certificate", .string(certificate.base64EncodedString())), .init("pdf", pdf.json),
+            .init("evidence", evidence.json), .init("evidence_signature", evidenceSignature.json),
         ])
     }
 
@@ -107,10 +107,10 @@ extension ContractApproval {
             isByOwnIdentity: try reader.required("own_identity").flag(), certificate: der, pdf: try document("pdf"),
             evidence: try document("evidence"), evidenceSignature: try document("evidence_signature"))
     }
+}
 
-    private static func json(_ document: DocumentReference) -> JSONValue {
-        .object([.init("sha256", .string(document.sha256)), .init("size", .number("\(document.size)"))])
-    }
+extension DocumentReference {
+    var json: JSONValue { .object([.init("sha256", .string(sha256)), .init("size", .number("\(size)"))]) }
 }
 
 extension ContractAbandonment {

@@ -32,9 +32,9 @@ struct AbandonCommand: AsyncParsableCommand {
     func run() async throws {
         try await Context.run(options) { context throws(ProviderError) in
             let queue = try context.queue()
-            let found = try queue.find(contract.id)
+            let found = try await context.current(contract.id, in: queue)
             let decliner = try signatory.signatory.map { text throws(ProviderError) in
-                try found.content.signatory(text, among: found.version.pending)
+                try found.content.signatory(text, among: found.version.remaining)
             }
             if found.state.after(.abandoned) != nil, !yes {
                 let question = signatory.signatory == nil ? "Abandon this contract?" : "Decline this contract?"

@@ -49,15 +49,7 @@ struct SignCommand: AsyncParsableCommand {
         _ id: String, for signatory: String? = nil, with identity: String? = nil, _ context: Context
     ) async throws(ProviderError) -> ExitStatus {
         let queue = try context.queue()
-        // Two updates of one document cannot be merged: what others have filled in and signed comes first.
-        if context.hasServer, try queue.find(id).content.signatories.count > 1 {
-            do throws(ProviderError) { _ = try await context.synchronised(isFull: false) } catch {
-                context.remark(
-                    "What others have signed is not known: \(error.message) If they sign at another host meanwhile, one of the signatures has to be given again."
-                )
-            }
-        }
-        let found = try queue.find(id)
+        let found = try await context.current(id, in: queue)
         try ContractSigner.requireSignable(found)
         let index = try await context.signatory(signatory, of: found)
         let callbacks = try context.callbacks()
@@ -174,6 +166,18 @@ extension ResolveCommand {
 extension ConflictSide: ExpressibleByArgument {}
 
 extension Context {
+    /// Returns a contract with what others have done to it, as far as the server can be asked: two updates of one document cannot be merged.
+    func current(_ id: String, in queue: ContractQueue) async throws(ProviderError) -> Contract {
+        let found = try queue.find(id)
+        guard hasServer, found.content.signatories.count > 1 else { return found }
+        do throws(ProviderError) { _ = try await synchronised(isFull: false) } catch {
+            remark(
+                "What others have signed is not known: \(error.message) If they sign at another host meanwhile, one of the signatures has to be given again."
+            )
+        }
+        return try queue.find(found.id)
+    }
+
     /// Returns the index of the signatory who approves: the one that is named, the only one, or the one whom a person chooses.
     fileprivate func signatory(_ text: String?, of contract: Contract) async throws(ProviderError) -> Int {
         let pending = contract.version.pending

@@ -28,7 +28,9 @@ final class SigningHost {
             ["openssl", "req", "-x509"] + key + [
                 "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/O=Example/CN=Example CA",
             ])
-        try Data("keyUsage=critical,digitalSignature\nextendedKeyUsage=clientAuth,emailProtection\n".utf8).write(
+        try Data(
+            "keyUsage=critical,digitalSignature,nonRepudiation\nextendedKeyUsage=clientAuth,emailProtection\n".utf8
+        ).write(
             to: file("extensions"))
         try makeIdentity("alice", subject: "/CN=Alice")
     }
@@ -117,11 +119,11 @@ final class SigningHost {
 
     /// Adds a contract to the queue.
     func add(
-        mode: Int = 2, isComplete: Bool = true, contractors: [String] = [], isOrdered: Bool = false
+        mode: Int = 2, isComplete: Bool = true, contractors: [String] = [], isOrdered: Bool = false, pages: Int = 1
     ) async throws -> Contract {
         try queue.add(
             try await ContractFile.read(
                 SampleFile.bytes(
-                    isComplete: isComplete, mode: mode, contractors: contractors, isOrdered: isOrdered)))
+                    isComplete: isComplete, mode: mode, contractors: contractors, isOrdered: isOrdered, pages: pages)))
     }
 }

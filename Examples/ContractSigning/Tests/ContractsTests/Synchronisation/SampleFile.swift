@@ -8,11 +8,12 @@ enum SampleFile {
     ///   - isShared: Whether hosts get it from the server.
     ///   - isSmall: Whether it has only what a contract needs.
     ///   - contractors: The first names of more signatories, who have the same mode.
+    ///   - pages: Of the PDF.
     static func bytes(
         number: Int = 1, isComplete: Bool = true, isShared: Bool = true, mode: Int = 2, isSmall: Bool = false,
-        contractors: [String] = [], isOrdered: Bool = false
+        contractors: [String] = [], isOrdered: Bool = false, pages: Int = 1
     ) -> [UInt8] {
-        let pdf = Data(pdf(title: "Contract \(number)")).base64EncodedString()
+        let pdf = Data(pdf(title: "Contract \(number)", pages: pages)).base64EncodedString()
         let date = isComplete ? #", "value": "2027-01-15""# : ""
         let people = contractors.enumerated().map { index, name in
             """
@@ -48,22 +49,31 @@ enum SampleFile {
         return Array(text.utf8)
     }
 
-    /// One empty page.
-    static func pdf(title: String = "Contract") -> [UInt8] {
-        let objects = [
-            "<</Type/Catalog/Pages 2 0 R>>", "<</Type/Pages/Kids[3 0 R]/Count 1>>",
-            "<</Type/Page/Parent 2 0 R/MediaBox[0 0 595 842]>>", "<</Title(\(title))>>",
-        ]
-        var text = "%PDF-1.7\n"
-        var offsets: [Int] = []
+    /// Pages of A4 with text from edge to edge, but for the last 36 points.
+    private static func pdf(title: String, pages: Int) -> [UInt8] {
+        let line = "(\(title): \(String(repeating: "both sides agree, ", count: 8))) Tj T* "
+        let text = "BT /F 10 Tf 12 TL 4 826 Td \(String(repeating: line, count: 66))ET"
+        let numbers = (0..<pages).map { 5 + 2 * $0 }
+        let kids = numbers.map { "\($0) 0 R" }.joined(separator: " ")
+        let objects =
+            [
+                "<</Type/Catalog/Pages 2 0 R>>", "<</Type/Pages/Kids[\(kids)]/Count \(pages)>>", "<</Title(\(title))>>",
+                "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+            ]
+            + numbers.flatMap { number in
+                [
+                    "<</Type/Page/Parent 2 0 R/MediaBox[0 0 595 842]/Contents \(number + 1) 0 R/Resources<</Font<</F 4 0 R>>>>>>",
+                    "<</Length \(text.utf8.count)>>\nstream\n\(text)\nendstream",
+                ]
+            }
+        var file = "%PDF-1.7\n"
+        var table = "xref\n0 \(objects.count + 1)\n0000000000 65535 f \n"
         for (index, object) in objects.enumerated() {
-            offsets.append(text.utf8.count)
-            text += "\(index + 1) 0 obj\n\(object)\nendobj\n"
+            table += String(format: "%010d 00000 n \n", file.utf8.count)
+            file += "\(index + 1) 0 obj\n\(object)\nendobj\n"
         }
-        let start = text.utf8.count
-        text += "xref\n0 5\n0000000000 65535 f \n"
-        for offset in offsets { text += String(format: "%010d 00000 n \n", offset) }
-        text += "trailer\n<</Size 5/Root 1 0 R/Info 4 0 R>>\nstartxref\n\(start)\n%%EOF\n"
-        return Array(text.utf8)
+        let trailer =
+            "trailer\n<</Size \(objects.count + 1)/Root 1 0 R/Info 3 0 R>>\nstartxref\n\(file.utf8.count)\n%%EOF\n"
+        return Array((file + table + trailer).utf8)
     }
 }
