@@ -89,6 +89,8 @@ import Testing
             "$ contract-server serve": .script("Examples/ContractSigning/run"),
             "$ curl --cacert server/ca.pem": .script("Examples/ContractSigning/run"),
             "$ cat host.properties": .script("Examples/ContractSigning/run"),
+            "$ contracts sign": .test(
+                "../../Examples/ContractSigning/Tests/ContractsTests/EndToEnd/SignatoryTests", "hosts"),
             "$ openssl cms": .script("Examples/ContractSigning/run"),
         ],
         "Examples/SplitKeySigning/README.md": [

@@ -36,6 +36,30 @@ final class ContractsProgram: Sendable {
         }
     }
 
+    /// Makes an identity in PEM files, and returns the lines of a property file for it. Its CA is `ca.pem`.
+    func identity(_ name: String) async throws -> String {
+        let script = """
+            set -eu
+            cd "$1"
+            openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout ca.key -out ca.pem -days 2 \
+            -subj '/O=Example/CN=Example CA'
+            openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout own.key -out own.csr -subj "/CN=$2"
+            printf 'keyUsage=critical,digitalSignature,nonRepudiation\\nextendedKeyUsage=clientAuth,emailProtection\\n' >extensions
+            openssl x509 -req -in own.csr -CA ca.pem -CAkey ca.key -days 1 -out own.pem -extfile extensions
+            chmod 600 own.key
+            """
+        let output = try await run(["sh", "-c", script, "sh", folder.path, name])
+        try #require(output.status == 0, "\(output)")
+        return """
+            CertificateProvider = pem
+            CertificateProvider.pem.certificate = \(folder["own.pem"])
+            CertificateProvider.pem.key = \(folder["own.key"])
+            CertificateProvider.pem.trust-bundle = \(folder["ca.pem"])
+            CertificateProvider.pem.usage = signature
+
+            """
+    }
+
     /// The path of a program that is built beside the tests.
     static func path(_ name: String = "contracts") -> String {
         let own =

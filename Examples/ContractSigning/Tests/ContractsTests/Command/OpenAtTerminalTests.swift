@@ -8,29 +8,8 @@ import Testing
 
     init() async throws {
         let made = try await ContractsProgram()
-        let script = """
-            set -eu
-            cd "$1"
-            openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout ca.key -out ca.pem -days 2 \
-            -subj '/O=Example/CN=Example CA'
-            openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout alice.key -out alice.csr -subj /CN=Alice
-            printf 'keyUsage=critical,digitalSignature\\nextendedKeyUsage=clientAuth,emailProtection\\n' >extensions
-            openssl x509 -req -in alice.csr -CA ca.pem -CAkey ca.key -days 1 -out alice.pem -extfile extensions
-            chmod 600 alice.key
-            """
-        let output = try await made.run(["sh", "-c", script, "sh", made.folder.path])
-        try #require(output.status == 0, "\(output)")
         let settings = try String(contentsOfFile: made.folder["host.properties"], encoding: .utf8)
-        let folder = made.folder
-        try folder.write(
-            settings + """
-                CertificateProvider = pem
-                CertificateProvider.pem.certificate = \(folder["alice.pem"])
-                CertificateProvider.pem.key = \(folder["alice.key"])
-                CertificateProvider.pem.trust-bundle = \(folder["ca.pem"])
-                CertificateProvider.pem.usage = signature
-
-                """, to: "host.properties")
+        try made.folder.write(settings + (try await made.identity("Alice")), to: "host.properties")
         contracts = made
     }
 

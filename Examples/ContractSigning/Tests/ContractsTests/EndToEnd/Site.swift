@@ -5,40 +5,52 @@ import Testing
 /// A running `contract-server`, and a host with the program `contracts`.
 final class Site {
     let host: ContractsProgram
-    private let server: Process
-    let url: String
+    private var server = Process()
+    private let options: [String]
+    private(set) var url = ""
 
     /// - Parameters:
     ///   - options: Of the server.
     ///   - settings: Of the host's property file.
     init(_ options: [String] = [], settings: String = "") async throws {
         host = try await ContractsProgram()
+        self.options = options
         let folder = host.folder
         try folder.write("a-seed-of-the-back-office\n", to: "seeds")
         try folder.write("alice@example.com\nbob@example.com\n", to: "accounts")
-        server = Process()
-        server.executableURL = URL(filePath: ContractsProgram.path("contract-server"))
-        server.arguments =
-            [
-                "serve", "--state", folder["server"], "--seeds", folder["seeds"], "--accounts", folder["accounts"],
-                "--port", "0", "--ports-file", folder["ports"],
-            ] + options
-        server.environment = ["PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": folder["home"]]
         try folder.write("", to: "log")
-        server.standardOutput = FileHandle.nullDevice
-        server.standardError = FileHandle(forWritingAtPath: folder["log"])
-        try server.run()
-        try await until("the server listens") { [server] in folder.exists("ports") || !server.isRunning }
-        let ports = try JSONSerialization.jsonObject(with: Data(contentsOf: URL(filePath: folder["ports"])))
-        let port = try #require((ports as? [String: Any])?["port"] as? Int)
-        url = "https://localhost:\(port)"
+        try await start()
         let file = try String(contentsOfFile: folder["host.properties"], encoding: .utf8)
         try folder.write(
             "\(file)Contracts.url = \(url)\nContracts.trust-anchors = \(folder["server/ca.pem"])\n\(settings)\n",
             to: "host.properties")
     }
 
-    deinit {
+    deinit { stop() }
+
+    /// Starts the server, again at the port that it has had.
+    func start() async throws {
+        let folder = host.folder
+        server = Process()
+        server.executableURL = URL(filePath: ContractsProgram.path("contract-server"))
+        server.arguments =
+            [
+                "serve", "--state", folder["server"], "--seeds", folder["seeds"], "--accounts", folder["accounts"],
+                "--port", url.split(separator: ":").last.map(String.init) ?? "0", "--ports-file", folder["ports"],
+            ] + options
+        server.environment = ["PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": folder["home"]]
+        server.standardOutput = FileHandle.nullDevice
+        server.standardError = FileHandle(forWritingAtPath: folder["log"])
+        try? FileManager.default.removeItem(atPath: folder["ports"])
+        try server.run()
+        try await until("the server listens") { [server] in folder.exists("ports") || !server.isRunning }
+        let ports = try JSONSerialization.jsonObject(with: Data(contentsOf: URL(filePath: folder["ports"])))
+        let port = try #require((ports as? [String: Any])?["port"] as? Int)
+        url = "https://localhost:\(port)"
+    }
+
+    /// Kills the server.
+    func stop() {
         guard server.isRunning else { return }
         kill(server.processIdentifier, SIGKILL)
         server.waitUntilExit()
@@ -71,8 +83,9 @@ final class Site {
     }
 
     /// Puts a contract in, and returns its id.
-    func putIn(number: Int = 1) async throws -> String {
-        try host.folder.write(SampleFile.bytes(number: number), to: "\(number).sellsign")
+    func putIn(number: Int = 1, mode: Int = 2, contractors: [String] = []) async throws -> String {
+        let file = SampleFile.bytes(number: number, mode: mode, contractors: contractors)
+        try host.folder.write(file, to: "\(number).sellsign")
         let answer = try await office(
             "contracts?email=alice@example.com", ["--data-binary", "@" + host.folder["\(number).sellsign"]])
         let json = try JSONSerialization.jsonObject(with: Data(answer.utf8)) as? [String: Any]
