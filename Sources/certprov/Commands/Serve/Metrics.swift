@@ -17,6 +17,7 @@ struct Metrics: AsyncParsableCommand {
     @OptionGroup var options: GlobalOptions
 
     @OptionGroup var places: HostPlaces
+    @OptionGroup var status: StatusSocketOption
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(ProviderError) in
@@ -25,10 +26,10 @@ struct Metrics: AsyncParsableCommand {
                 throw ProviderError(.usage, "Metrics are text, and no JSON; for JSON run: certprov serve status --json")
             }
             do throws(ProviderError) {
-                let answer = try StatusSocket.ask(.metrics, at: places.socket)
+                let answer = try StatusSocket.ask(.metrics, at: status.socket)
                 try Console.print(String(decoding: answer, as: UTF8.self))
             } catch {
-                guard error.code == .unavailable, places.socket == nil else { throw error }
+                guard error.code == .unavailable, status.socket == nil else { throw error }
                 try Console.print(try await stored(context))
             }
             return .done

@@ -21,13 +21,14 @@ struct Serve: AsyncParsableCommand {
     @OptionGroup var options: GlobalOptions
 
     @OptionGroup var places: HostPlaces
+    @OptionGroup var status: StatusSocketOption
 
     func run() async throws {
         try await CommandContext.run(options, executor: .threads()) { context throws(ProviderError) in
             try places.requireNoProvider(options)
             var logger = context.logger
             logger.logLevel = min(logger.logLevel, .notice)
-            let socket = try StatusSocket.listen(at: places.socket)
+            let socket = try StatusSocket.listen(at: status.socket)
             ProcessEnd.atEnd { socket.removeFile() }
             let host = try HostService(
                 context.composition(logging: logger), statusAt: socket, logger: logger
@@ -35,7 +36,7 @@ struct Serve: AsyncParsableCommand {
                 try HostConfiguration.read(file: options.config, directory: places.directory)
             }
             // On the threads for all, and not on the main one.
-            let running = Task.detached { [logger] in
+            let running = Task.detached {
                 let hangups = await UnixSignalsSequence(trapping: .sighup)
                 let rereading = Task { for await _ in hangups { host.reread() } }
                 defer { rereading.cancel() }
@@ -43,7 +44,6 @@ struct Serve: AsyncParsableCommand {
                     services: [.init(service: host)], gracefulShutdownSignals: [.sigterm, .sigint],
                     logger: Logger(label: "certprov.lifecycle") { _ in SwiftLogNoOpLogHandler() })
                 configuration.maximumGracefulShutdownDuration = .seconds(60)
-                _ = logger
                 try await ServiceGroup(configuration: configuration).run()
             }
             if case .failure(let error) = await running.result {
@@ -55,22 +55,13 @@ struct Serve: AsyncParsableCommand {
     }
 }
 
-/// The places of the property files, and of the status socket.
+/// The places of the property files.
 struct HostPlaces: ParsableArguments, Sendable {
     @Option(
         help: ArgumentHelp(
             "Read serve.properties of this directory, else all of its *.properties.", valueName: "directory"),
         completion: .directory)
     var directory: String?
-
-    @Option(
-        help: ArgumentHelp(
-            "The status socket.",
-            discussion:
-                "Default: serve.sock in $RUNTIME_DIRECTORY, as systemd sets it, else in /run/certprov for root, else in certprov in $XDG_RUNTIME_DIR.",
-            valueName: "path"),
-        completion: .file())
-    var socket: String?
 
     /// Refuses the options of a single provider.
     func requireNoProvider(_ options: GlobalOptions) throws(ProviderError) {
@@ -85,6 +76,18 @@ struct HostPlaces: ParsableArguments, Sendable {
     }
 }
 
+/// The place of the status socket.
+struct StatusSocketOption: ParsableArguments, Sendable {
+    @Option(
+        help: ArgumentHelp(
+            "The status socket of the service.",
+            discussion:
+                "Default: serve.sock in $RUNTIME_DIRECTORY, as systemd sets it, else in /run/certprov for root, else in certprov in $XDG_RUNTIME_DIR.",
+            valueName: "path"),
+        completion: .file())
+    var socket: String?
+}
+
 struct ServeStatus: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "status",
@@ -93,15 +96,11 @@ struct ServeStatus: AsyncParsableCommand {
 
     @OptionGroup var options: GlobalOptions
 
-    @Option(
-        help: ArgumentHelp(
-            "The status socket of the service.", discussion: "Default: as for certprov serve.", valueName: "path"),
-        completion: .file())
-    var socket: String?
+    @OptionGroup var status: StatusSocketOption
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(ProviderError) in
-            let document = HostStatusDocument(try StatusSocket.status(at: socket))
+            let document = HostStatusDocument(try StatusSocket.status(at: status.socket))
             try context.show(document) { document.text }
             return document.failure.map { ExitStatus($0.code) } ?? .done
         }
