@@ -86,7 +86,14 @@ let package = Package(
                 .product(name: "SystemPackage", package: "swift-system"),
             ]),
         // Unix sockets of a host, and the processes at their other ends.
-        .target(name: "HostSockets", dependencies: ["CLinux", "CertificateProviding"]),
+        .target(
+            name: "HostSockets",
+            dependencies: [
+                "CLinux", "CertificateProviding",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+            ]),
         .target(
             name: "IdentityStore",
             dependencies: [
@@ -334,10 +341,14 @@ let package = Package(
         .target(
             name: "HostService",
             dependencies: [
-                "CLinux", "CertificateProviding", "CertprovComposition", "CertprovKit", "HostSockets", "IdentityStore",
-                "Logon", "PluginHost", "Renewal",
+                "CLinux", "CertificateProviding", "CertificateTLS", "CertprovComposition", "CertprovKit", "HostSockets",
+                "IdentityFiles", "IdentityStore", "Logon", "PluginHost", "Renewal",
                 .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "NIOTLS", package: "swift-nio"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ]
         ),
@@ -345,13 +356,13 @@ let package = Package(
             name: "certprov",
             dependencies: [
                 "CArguments", "CLinux", "CertificateProviderTesting", "CertificateProviding", "CertificateTLS",
-                "CertprovComposition", "HostService", "HostSockets", "IdentityFiles", "IdentityStore", "Logon",
-                "NamedKeys",
-                "PluginHost", "PluginProtocol", "ProviderTransport", "Signing", "SigningRequests", "Terminal",
-                "certprov-plugin-launcher",
+                "CertprovComposition", "CertprovKit", "HostService", "HostSockets", "IdentityFiles", "IdentityStore",
+                "Logon", "NamedKeys", "PluginHost", "PluginProtocol", "ProviderTransport", "Signing", "SigningRequests",
+                "Terminal", "certprov-plugin-launcher",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
@@ -497,7 +508,23 @@ let package = Package(
             dependencies: ["CertificateProviding", "ProviderTransport", "SignedData", "Signing", "TestSupport"],
             exclude: ["ca.py", "tsa.py", "validate-lt.py"]),
         .testTarget(
-            name: "HostSocketsTests", dependencies: ["CertificateProviding", "HostSockets", "TestSupport"]),
+            name: "HostSocketsTests",
+            dependencies: [
+                "CertificateProviding", "HostSockets", "TestSupport",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+            ]),
+        .testTarget(
+            name: "HostServiceTests",
+            dependencies: [
+                "CertificateProviding", "CertificateTLS", "CertprovComposition", "HostService", "HostSockets", "Logon",
+                "TestSupport",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+            ], exclude: ["tunnel.py"]),
         // Has requests that wait, and is killed.
         .executableTarget(
             name: "RequestWaiter", dependencies: ["CertificateProviding", "IdentityStore", "SigningRequests"],
@@ -545,7 +572,7 @@ let package = Package(
             name: "ReadmeTests",
             dependencies: [
                 "ACMEProvider", "CertificateProviderTesting", "CertificateProviding", "CertificateTLS",
-                "CertprovComposition", "CertprovKit", "CertprovSigning", "IdentityStore",
+                "CertprovComposition", "CertprovKit", "CertprovSigning", "HostService", "IdentityStore",
                 "Logon", "OAuth", "PKCS11TokenProvider",
                 "PEMFileProvider", "PKCS12FileProvider", "PluginHost", "PluginKit", "RemoteMDMProvider",
                 "ProviderTransport", "Renewal", "SigningRequests", "Terminal", "TestSupport", "certprov",

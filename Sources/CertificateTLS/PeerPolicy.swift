@@ -23,7 +23,7 @@ public struct PeerPolicy: Sendable {
     package init(_ patterns: [PeerPattern]) { rule = .patterns(patterns) }
 
     /// Reads a list of patterns, separated by commas, as `Peers.allow` of the property file has it. One that has a comma stands in
-    /// double quotes: `"cn:Doe, John", dns:web.example`.
+    /// double quotes: `"cn:Doe, John", dns:web.example`. The word `any` alone admits every verified peer.
     ///
     /// - Throws: `configurationInvalid` for an empty list, and for a pattern that is not one.
     public init(parsing list: String) throws(ProviderError) {
@@ -34,8 +34,12 @@ public struct PeerPolicy: Sendable {
         do throws(ProviderError) { members = try AlternativeName.members(of: list) } catch {
             throw invalid(error.message)
         }
+        if members.count == 1, members[0].text == "any" {
+            self = .everyVerifiedPeer
+            return
+        }
         guard !members.isEmpty else {
-            throw invalid("it is empty, so that none would be admitted; remove it to admit every verified peer.")
+            throw invalid("it is empty, so that none would be admitted; write any to admit every verified peer.")
         }
         self.init(
             try members.map { member throws(ProviderError) in

@@ -21,11 +21,11 @@ extension PeerTrust {
 
     private enum RevocationMode: String, CaseIterable, Sendable { case strict, lenient }
 
-    private static let allowed = Parameter<PeerPolicy>(
+    package static let allowed = Parameter<PeerPolicy>(
         "Peers.allow", .list, absent: .everyVerifiedPeer, defaultValue: "every peer with a certificate of TrustAnchors",
         summary:
             "The peers that are admitted, by a name of their certificates: dns:*.clients.example, uri:spiffe://example.org/ns/prod/*, "
-            + "email:*@example.com, upn:alice@corp.example, ip:192.0.2.7, cn:backup, ou:operations. * is a label or path segment, ** the rest."
+            + "email:*@example.com, upn:alice@corp.example, ip:192.0.2.7, cn:backup, ou:operations. * is a label or path segment, ** the rest. any: every peer with a certificate of TrustAnchors."
     ) { text, _ throws(ParameterProblem) in
         do throws(ProviderError) { return try PeerPolicy(parsing: text) } catch { throw .error(error) }
     }

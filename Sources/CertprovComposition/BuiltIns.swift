@@ -23,10 +23,12 @@ package import PluginHost
 package struct BuiltIns: Sendable {
     package var providers = [PEMFileProvider.descriptor, PKCS12FileProvider.descriptor]
     package var keyStores = [SealedKeyStore.descriptor]
-    /// Sections of the property file that rooms declare. The keys of signing requests are for the command and programs that sign.
+    /// Sections of the property file that rooms declare. The keys of signing requests are for the command and programs that sign, those of
+    /// the host service for the command.
     package var sections = [
         PeerTrust.settings, IdentityExport.section,
         SettingsSection(title: "Signing requests", namespaces: ["Signing."], []),
+        SettingsSection(title: "Host service", namespaces: ["Serve."], []),
     ]
     /// URI schemes that plugins must not have, also where this build does not have their key stores.
     package var reservedSchemes: Set = ["store"]

@@ -1,6 +1,6 @@
 import CLinux
 package import CertificateProviding
-import Glibc
+package import Glibc
 
 /// A Unix socket at which connections arrive. Made here, or passed by the service manager.
 package final class ListeningSocket: Sendable {
@@ -26,14 +26,18 @@ package final class ListeningSocket: Sendable {
         _ = certprov_set_nonblocking(descriptor)
     }
 
-    /// Makes a socket, with mode 0600 from its first moment. The file of a process that has ended is replaced.
+    /// Makes a socket, which has its mode and group before the first connection. The file of a process that has ended is replaced.
     ///
     /// - Parameters:
     ///   - file: Its path.
     ///   - setting: The option or property that names another path, for messages: `--socket`.
+    ///   - mode: Who may connect, by the write permission.
+    ///   - group: Its group; `nil` for that of the process.
     /// - Throws: `alreadyExists` if another process listens there, or the file is not a socket of this user;
     ///   `configurationInvalid`, `operationNotAllowed`, `storeWriteFailed`.
-    package init(at file: String, setting: String) throws(ProviderError) {
+    package init(
+        at file: String, setting: String, mode: mode_t = 0o600, group: gid_t? = nil
+    ) throws(ProviderError) {
         let name = file.withVisibleControls
         func failed(_ code: Int32) -> ProviderError {
             ProviderError(
@@ -63,6 +67,16 @@ package final class ListeningSocket: Sendable {
             code = UnixSocket.withAddress(file, { bind(descriptor, $0, $1) == 0 ? 0 : errno }) ?? EINVAL
         }
         guard code == 0 else { throw failed(code) }
+        // The umask has taken its bits. Until listen(2) no connection is made, and a link in the place of the file is not followed.
+        if mode != 0o600 || group != nil {
+            guard lchown(file, .max, group ?? .max) == 0,
+                fchmodat(AT_FDCWD, file, mode, Int32(AT_SYMLINK_NOFOLLOW)) == 0
+            else {
+                code = errno
+                unlink(file)
+                throw failed(code)
+            }
+        }
         // The kernel bounds the number by net.core.somaxconn.
         guard listen(descriptor, 4096) == 0 else { throw failed(errno) }
         (self.descriptor, self.file) = (descriptor, File(file))

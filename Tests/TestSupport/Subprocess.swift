@@ -159,6 +159,12 @@ public final class Subprocess: Sendable {
         }
     }
 
+    /// Writes a line to standard input. Returns whether the program still reads.
+    public func writeLine(_ line: String) -> Bool {
+        let bytes = Array("\(line)\n".utf8)
+        return Glibc.send(state.withLock(\.input), bytes, bytes.count, Int32(MSG_NOSIGNAL)) == bytes.count
+    }
+
     public func closeInput() {
         state.withLock { state in
             close(state.input)

@@ -1,0 +1,71 @@
+import CertificateProviding
+package import Glibc
+
+/// A condition of a grant for a caller.
+package enum Selector: Sendable, Hashable {
+    case user(uid_t)
+    /// The primary group, or a supplementary one.
+    case group(gid_t)
+    /// A unit of the service manager.
+    case unit(String)
+    /// A control group, or one below it.
+    case cgroup(String)
+
+    /// Returns why it does not match: a clause; `nil` if it matches.
+    func mismatch(_ caller: Caller) -> String? {
+        switch (self, caller.place) {
+        case (.user(let user), _): caller.user == user ? nil : "its user is \(caller.user)"
+        case (.group(let group), _):
+            caller.group == group || caller.groups.contains(group) ? nil : "it is not in group \(group)"
+        case (_, .failure(let obstacle)): obstacle.reason
+        case (.unit(let unit), .success(let place)):
+            place.unit.utf8.elementsEqual(unit.utf8) ? nil : "its unit is \(place.unit.withVisibleControls)"
+        case (.cgroup(let path), .success(let place)):
+            place.isWithin(path) ? nil : "its control group is \(place.path.withVisibleControls)"
+        }
+    }
+
+    /// Whether it says where a process runs, which a number of a user does not.
+    package var isOfPlace: Bool {
+        switch self {
+        case .unit, .cgroup: true
+        case .user, .group: false
+        }
+    }
+}
+
+/// Which callers may use an identity. Without a grant there is none.
+package struct Grants: Sendable, Equatable {
+    /// Selectors that must all match.
+    package struct Grant: Sendable, Equatable {
+        /// The setting that it is from, for messages.
+        package let name: String
+        package let selectors: Set<Selector>
+        /// As they are configured.
+        package let text: String
+
+        package init(name: String, _ selectors: Set<Selector>, text: String) {
+            (self.name, self.selectors, self.text) = (name, selectors, text)
+        }
+
+        /// Returns why the caller does not have it, and nothing for a caller who has it.
+        package func mismatches(_ caller: Caller) -> [String] {
+            var reasons = selectors.compactMap { $0.mismatch(caller) }
+            if !selectors.contains(where: \.isOfPlace), let isolation = caller.isolation { reasons.append(isolation) }
+            if selectors.isEmpty { reasons.append("it has no selector") }
+            return Array(Set(reasons)).sorted()
+        }
+    }
+
+    package var grants: [Grant]
+
+    package init(_ grants: [Grant] = []) { self.grants = grants }
+
+    /// Returns why a caller is refused: a clause for each grant. `nil` if one of them matches.
+    package func refusal(of caller: Caller) -> String? {
+        let found = grants.map { ($0, $0.mismatches(caller)) }
+        if found.contains(where: { $0.1.isEmpty }) { return nil }
+        if found.isEmpty { return "there is no grant" }
+        return found.map { "\($0.0.name) (\($0.0.text)): \($0.1.joined(separator: ", "))" }.joined(separator: "; ")
+    }
+}

@@ -1,0 +1,71 @@
+package import CertificateProviding
+import Glibc
+package import Logging
+package import NIOCore
+import NIOPosix
+
+/// Takes the connections of any user at a Unix socket: many at a time, bounded in total and for each user.
+package final class HostListener: Sendable {
+    package struct Limits: Sendable {
+        package var total: Int, perUser: Int
+
+        package init(total: Int, perUser: Int) { (self.total, self.perUser) = (total, perUser) }
+    }
+
+    /// Sets up a connection, which reads nothing by itself (`autoRead`) and may be half-closed. Called on its event loop. A connection
+    /// whose future fails is closed.
+    package typealias Setup = @Sendable (any Channel, SocketPeer) -> EventLoopFuture<Void>
+
+    private struct NotTaken: Error {}
+
+    private let channel: any Channel
+    private let socket: ListeningSocket
+
+    /// Starts to take connections.
+    ///
+    /// - Parameters:
+    ///   - bindsProcess: `false` to do without descriptors of processes, as on kernels before Linux 6.5. For tests.
+    ///   - logger: Gets a line a minute about each user with too many connections.
+    /// - Throws: `unavailable` if the system cannot wait for connections.
+    package init(
+        _ socket: ListeningSocket, _ limits: Limits, on group: any EventLoopGroup, bindsProcess: Bool = true,
+        logger: Logger, setup: @escaping Setup
+    ) async throws(ProviderError) {
+        // SwiftNIO closes the one that it gets.
+        let copy = fcntl(socket.descriptor, F_DUPFD_CLOEXEC, 3)
+        let places = Places<uid_t>(total: limits.total, each: limits.perUser)
+        let lines = RepeatedLines()
+        do {
+            guard copy >= 0 else { throw IOError(errnoCode: errno, reason: "dup") }
+            channel = try await ServerBootstrap(group: group)
+                .childChannelOption(.autoRead, value: false)
+                .childChannelOption(.allowRemoteHalfClosure, value: true)
+                .childChannelInitializer { channel in
+                    let peer = try? channel.pipeline.syncOperations.withUnsafeTransportIfAvailable(of: CInt.self) {
+                        SocketPeer(of: $0, bindsProcess: bindsProcess)
+                    }
+                    guard let peer = peer ?? nil else { return channel.eventLoop.makeFailedFuture(NotTaken()) }
+                    guard let place = places.take(peer.user) else {
+                        if let count = lines.note("\(peer.user)") {
+                            logger.warning(
+                                "a connection is one too many",
+                                metadata: ["user": "\(peer.user)", "process": "\(peer.process)", "count": "\(count)"])
+                        }
+                        return channel.eventLoop.makeFailedFuture(NotTaken())
+                    }
+                    channel.closeFuture.whenComplete { _ in withExtendedLifetime(place) {} }
+                    return setup(channel, peer)
+                }
+                .withBoundSocket(copy).get()
+        } catch {
+            throw ProviderError(.unavailable, "The socket cannot be waited for: \(error).", underlying: error)
+        }
+        self.socket = socket
+    }
+
+    /// Takes no more connections, and removes the socket's file if it was made here. Those that are open go on.
+    package func stop() async {
+        try? await channel.close()
+        socket.removeFile()
+    }
+}
