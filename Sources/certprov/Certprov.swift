@@ -19,6 +19,7 @@ struct Certprov: AsyncParsableCommand {
                     List.self, Fetch.self, Renew.self, Delete.self, Explain.self, Connect.self, Check.self,
                     Providers.self, StoreCommand.self,
                 ]),
+            CommandGroup(name: "Other programs", subcommands: [TunnelCommand.self]),
             CommandGroup(
                 name: "Key", subcommands: [Keygen.self, StoreCertificate.self, KeysCommand.self]),
             CommandGroup(

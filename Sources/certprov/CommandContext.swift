@@ -3,6 +3,7 @@ import CertificateProviding
 import CertprovComposition
 import FoundationEssentials
 import Glibc
+import HostService
 import IdentityFiles
 import IdentityStore
 import Logging
@@ -39,7 +40,7 @@ struct CommandContext: Sendable {
                 builtIns = .withoutTokensAndEnrolment(pluginsIn: String(cString: directory))
             }
         #endif
-        builtIns.sections.append(.signingRequests)
+        builtIns.sections += [.signingRequests, ServeSection.settings]
         return builtIns
     }()
 

@@ -76,7 +76,7 @@ enum RootCommand {
     }
 
     /// The options that may be given more than once.
-    private static let repeatable: Set = ["--set", "--san", "--alpn", "--header"]
+    private static let repeatable: Set = ["--set", "--san", "--alpn", "--header", "--allow"]
 
     /// Returns the first option with a value that is given twice: ArgumentParser would drop the first value without a word.
     static func repeatedOption(_ arguments: [String]) -> String? {

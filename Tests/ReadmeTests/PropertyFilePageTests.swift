@@ -2,6 +2,7 @@ import ACMEProvider
 import CertificateProviding
 import CertprovComposition
 import Foundation
+import HostService
 import IdentityStore
 import Logon
 import PEMFileProvider
@@ -27,10 +28,11 @@ import Testing
             "A section for each group, provider and key store.")
     }
 
-    @Test("A service, which reads no signing requests, takes the keys of their section in the same file")
+    @Test("A service, which has no signing requests and tunnels, takes their keys in the same file")
     func eachNamespaceIsKnownToServices() {
         #expect(
-            Set(SettingsSection.signingRequests.namespaces).isSubset(of: BuiltIns.all.sections.flatMap(\.namespaces)))
+            Set(SettingsSection.signingRequests.namespaces + ServeSection.settings.namespaces)
+                .isSubset(of: BuiltIns.all.sections.flatMap(\.namespaces)))
     }
 
     @Test func eachKindOfValueIsExplained() throws {
@@ -85,7 +87,7 @@ import Testing
             PEMFileProvider.descriptor, ACMEProvider.descriptor,
         ]
         let keyStores = [SealedKeyStore.descriptor, TokenKeyStore.descriptor]
-        let sections = LogonConfiguration.sections + BuiltIns.all.sections + [.signingRequests]
+        let sections = LogonConfiguration.sections + BuiltIns.all.sections + [.signingRequests, ServeSection.settings]
         return sections.filter { !$0.settings.isEmpty }.map { Table($0.title, $0.settings, heading: "key") }
             + providers.map { Table("Provider \($0.id)", $0.configurableParameters) }
             + keyStores.map { Table("Key store \($0.scheme)", $0.parameters) }

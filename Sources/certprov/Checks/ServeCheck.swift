@@ -1,0 +1,55 @@
+import CertificateProviding
+import HostService
+import HostSockets
+import Logon
+
+/// Checks the section `Serve.` of the property file.
+struct ServeCheck {
+    private static let what = "host service"
+    let configuration: LogonConfiguration
+
+    func run() -> [Finding] {
+        do throws(ProviderError) {
+            try TunnelSettings.validate(configuration: configuration)
+            let tunnels = try ServeSection.tunnels(configuration.settings)
+            let grants = try ServeSection.grants(configuration.settings).grants
+            guard !tunnels.isEmpty || !grants.isEmpty else { return [] }
+            var findings: [Finding] = [
+                .ok(
+                    Self.what,
+                    "tunnels: \(tunnels.map { "\($0.listen)" }.joined(separator: ", ")); grants: \(grants.count)")
+            ]
+            findings += tunnels.filter { $0.mode == .client && !$0.listen.isUnix }.map {
+                .warning(
+                    Self.what,
+                    "Every user of this host can use the identity at \($0.listen), and every container with its network; use unix:PATH with grants."
+                )
+            }
+            findings += grants.filter(Self.isOfManyUsers).map {
+                .warning(
+                    Self.what,
+                    "\($0.name) (\($0.text)) is a grant to every user that the unit runs programs for; add user:NAME, or another unit."
+                )
+            }
+            return findings
+        } catch { return [.error(Self.what, error)] }
+    }
+
+    /// Units that start programs of their users.
+    private static let manyUsers = [
+        "cron", "crond", "atd", "ssh", "sshd", "docker", "containerd", "podman", "crio", "apache2", "httpd", "fcgiwrap",
+    ]
+
+    private static func isOfManyUsers(_ grant: Grants.Grant) -> Bool {
+        var (isUnit, hasUser) = (false, false)
+        for selector in grant.selectors {
+            switch selector {
+            // A unit of a template: ssh@1.service.
+            case .unit(let unit): isUnit = manyUsers.contains(String(unit.prefix { $0 != "." && $0 != "@" }))
+            case .user: hasUser = true
+            case .group, .cgroup: break
+            }
+        }
+        return isUnit && !hasUser
+    }
+}

@@ -1,0 +1,249 @@
+import ArgumentParser
+import CertificateProviding
+import CertprovKit
+import HostService
+import HostSockets
+import Logging
+import Logon
+import NIOCore
+import NIOPosix
+import ServiceLifecycle
+import SigningRequests
+import Terminal
+import UnixSignals
+
+struct TunnelCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "tunnel", abstract: "Mutual TLS for programs that have none.",
+        subcommands: [TunnelServer.self, TunnelClient.self])
+}
+
+struct TunnelServer: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "server",
+        abstract:
+            "Take mutual TLS with the identity of a property file, and pass the bytes to a local program, until SIGTERM.",
+        discussion: """
+            The property file says who is admitted, by TrustAnchors and Peers.allow. SIGHUP reads it again. Identity, trust and \
+            peers that change count for new connections.
+            """)
+
+    @OptionGroup var options: GlobalOptions
+    @OptionGroup var tunnel: TunnelOptions
+
+    @Option(
+        help: ArgumentHelp(
+            "v2: tell the target, a Unix socket, who the peer is (PROXY protocol).", valueName: "version"))
+    var proxyProtocol: String?
+
+    func run() async throws {
+        try await tunnel.run(options, .server, [(TunnelSettings.proxyProtocol.descriptor, proxyProtocol)], allow: [])
+    }
+}
+
+struct TunnelClient: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "client",
+        abstract:
+            "Pass the bytes of granted local programs to a server by mutual TLS, with the identity of a property file, until SIGTERM.",
+        discussion: """
+            Callers of the Unix socket need a grant: --allow, or Serve.allow.1 in the property file. SIGHUP reads that again.
+            """)
+
+    @OptionGroup var options: GlobalOptions
+    @OptionGroup var tunnel: TunnelOptions
+
+    @Option(
+        parsing: .singleValue,
+        help: ArgumentHelp(
+            "A grant, such as 'user:postgres' or 'unit:web.service'; may be repeated. In place of those of the property file.",
+            valueName: "selectors"))
+    var allow: [String] = []
+
+    @Option(help: ArgumentHelp("The name that the server's certificate must be valid for.", valueName: "name"))
+    var serverName: String?
+
+    @Option(help: ArgumentHelp("Mode of the Unix socket: 0666, the default, 0660 or 0600.", valueName: "mode"))
+    var socketMode: String?
+
+    @Option(help: ArgumentHelp("Group of the Unix socket.", valueName: "group"))
+    var socketGroup: String?
+
+    @Flag(help: "Listen at a TCP port of loopback, which every user of this host can use.")
+    var anyLocalUser = false
+
+    func run() async throws {
+        let settings = [
+            (TunnelSettings.serverName.descriptor, serverName), (TunnelSettings.socketMode.descriptor, socketMode),
+            (TunnelSettings.socketGroup.descriptor, socketGroup),
+            (TunnelSettings.anyLocalUser.descriptor, anyLocalUser ? "true" : nil),
+        ]
+        try await tunnel.run(options, .client, settings, allow: allow)
+    }
+}
+
+/// The options of both kinds of tunnel.
+struct TunnelOptions: ParsableArguments {
+    @Option(help: ArgumentHelp("The address to listen at: HOST:PORT or unix:PATH.", valueName: "address"))
+    var listen: String
+
+    @Option(
+        help: ArgumentHelp("The address to connect to: HOST:PORT or unix:PATH.", valueName: "address"))
+    var target: String
+
+    @Option(help: ArgumentHelp("Close connections at this age, such as 8h.", valueName: "time"))
+    var maxAge: SpanOfTime?
+
+    @Option(
+        help: ArgumentHelp(
+            "The time for a handshake, and for the connection to the target. Default: 10s.", valueName: "time"))
+    var connectTimeout: SpanOfTime?
+
+    @Option(help: ArgumentHelp("The number of connections at one time. Default: 10000.", valueName: "number"))
+    var maxConnections: String?
+
+    @Option(
+        help: ArgumentHelp("How long open connections may go on after SIGTERM. Default: 60s.", valueName: "time"))
+    var shutdownTimeout: SpanOfTime?
+
+    init() {}
+
+    /// The number of the tunnel in messages, and in the log.
+    private static let number = 1
+
+    fileprivate func run(
+        _ options: GlobalOptions, _ mode: TunnelSettings.Mode, _ more: [(ParameterDescriptor, String?)], allow: [String]
+    ) async throws {
+        func seconds(_ span: SpanOfTime?) -> String? { span.map { "\($0.duration.components.seconds)" } }
+        let given =
+            more + [
+                (TunnelSettings.mode.descriptor, mode.rawValue), (TunnelSettings.listen.descriptor, listen),
+                (TunnelSettings.target.descriptor, target), (TunnelSettings.maximumAge.descriptor, seconds(maxAge)),
+                (TunnelSettings.connectTimeout.descriptor, seconds(connectTimeout)),
+                (TunnelSettings.maximumConnections.descriptor, maxConnections),
+            ]
+        let grace = shutdownTimeout?.duration ?? .seconds(60)
+        try await CommandContext.run(options, executor: .threads()) { context throws(ProviderError) in
+            guard options.drivenProvider == nil else {
+                throw ProviderError(
+                    .usage, "A tunnel has the identity of a property file; name that with --config, without --provider."
+                )
+            }
+            let configuration = try context.configuration()
+            let settings = try Self.settings(given, allow)
+            let tunnel = try TunnelSettings(Self.number, settings)
+            /// Returns the grants, after the check of what the tunnel needs of a property file.
+            @Sendable func check(_ configuration: LogonConfiguration) throws(ProviderError) -> Grants {
+                let grants = try ServeSection.grants(allow.isEmpty ? configuration.settings : settings)
+                try tunnel.check(configuration, grants, settings)
+                return grants
+            }
+            let grants = try check(configuration)
+            var logger = context.logger
+            logger.logLevel = min(logger.logLevel, .notice)
+            let logon = try CertprovLogon(
+                configuredBy: configuration.path ?? "", sections: [ServeSection.settings, .signingRequests],
+                logger: logger, secrets: context.secrets, store: nil, vaults: nil)
+            let run = TunnelRun(logon: logon, context: context, logger: logger, check: check)
+            try await run.run(tunnel, grants, grace)
+            return .done
+        }
+    }
+
+    /// Returns the options as the settings that a property file would have.
+    private static func settings(
+        _ given: [(ParameterDescriptor, String?)], _ allow: [String]
+    ) throws(ProviderError) -> Parameters {
+        var texts = ProviderParameters()
+        let declared = ServeSection.settings.settings
+        let grants = declared.filter { $0.name.hasPrefix("Serve.allow.") }
+        let members =
+            given.map { ($0.0.of(number), $0.1) }
+            + allow.enumerated().flatMap { offset, text in grants.map { ($0.of(offset + 1), text) } }
+        for (descriptor, text) in members {
+            guard let text else { continue }
+            let option = descriptor.name.split(separator: ".").last.map { "--\($0)" } ?? ""
+            texts[descriptor.name] = .init(text, origin: descriptor.name.hasPrefix("Serve.allow.") ? "--allow" : option)
+        }
+        let all = declared.filter { !$0.name.hasPrefix("Serve.allow.") }.map { $0.of(number) }
+        return try Parameters(
+            texts, of: all + allow.indices.flatMap { index in grants.map { $0.of(index + 1) } }, .propertyFile,
+            keyStores: .none)
+    }
+}
+
+/// A tunnel in the foreground, until SIGTERM.
+private struct TunnelRun: Sendable {
+    let logon: CertprovLogon
+    let context: CommandContext
+    let logger: Logger
+    let check: @Sendable (LogonConfiguration) throws(ProviderError) -> Grants
+
+    func run(_ settings: TunnelSettings, _ grants: Grants, _ grace: Duration) async throws(ProviderError) {
+        let tls = try await logon.tls()
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: System.coreCount)
+        let tunnel = Tunnel(settings, grants: grants, tls: { tls }, on: group, logger: logger)
+        // Before the first one can arrive.
+        let signals = await UnixSignalsSequence(trapping: .sighup, .sigint, .sigterm)
+        let renewal = Task { try await logon.renewal.run() }
+        let ended = await result { () async throws(ProviderError) in
+            try await tunnel.start()
+            ServiceManager.reportReadiness()
+            try await untilEnd(of: tunnel, signals, grace)
+        }
+        renewal.cancel()
+        _ = await renewal.result
+        try ended.get()
+    }
+
+    /// Handles signals: SIGHUP reads the property file again; another one ends the tunnel, and a second one its open connections.
+    private func untilEnd(
+        of tunnel: Tunnel, _ signals: UnixSignalsSequence, _ grace: Duration
+    ) async throws(ProviderError) {
+        let (results, end) = AsyncStream<Result<Void, ProviderError>>.makeStream()
+        let handling = Task {
+            var isStopping = false
+            for await signal in signals {
+                if signal == .sighup {
+                    if case .failure(let error) = await result({ () async throws(ProviderError) in
+                        try await reload(tunnel)
+                    }) {
+                        end.yield(.failure(error))
+                    }
+                } else if isStopping {
+                    await tunnel.stop(grace: .zero)
+                } else {
+                    isStopping = true
+                    Task {
+                        await tunnel.stop(grace: grace)
+                        end.yield(.success(()))
+                    }
+                }
+            }
+        }
+        defer { handling.cancel() }
+        for await result in results { return try result.get() }
+    }
+
+    private func result(_ body: () async throws(ProviderError) -> Void) async -> Result<Void, ProviderError> {
+        do throws(ProviderError) { return .success(try await body()) } catch { return .failure(error) }
+    }
+
+    /// Reads the property file again. A wrong one leaves everything as it is.
+    ///
+    /// - Throws: The error of a file that is wrong only in force: it was changed in between.
+    private func reload(_ tunnel: Tunnel) async throws(ProviderError) {
+        do throws(ProviderError) {
+            // A tunnel must not be open to more peers for a moment.
+            _ = try check(try context.configurationWithoutRemarks())
+            try await logon.reload()
+        } catch {
+            logger.error(
+                "the property file was not reloaded, the configuration in force stays",
+                metadata: ["code": "\(error.code)", "reason": "\(error)"])
+            return
+        }
+        tunnel.update(tunnel.settings, grants: try check(logon.manager.configuration))
+        logger.notice("the property file was reloaded")
+    }
+}
