@@ -8,6 +8,8 @@ package import HostSockets
 import IdentityStore
 package import Logging
 import Logon
+import NIOCore
+import NIOPosix
 import PluginHost
 import ServiceLifecycle
 import Synchronization
@@ -31,6 +33,20 @@ package final class HostService: Service {
         var conflicts: [String: String] = [:]
     }
     private let state: Mutex<State>
+    private let loops = EventLoops()
+
+    /// The event loops of all tunnels: one for each core, from the first tunnel on.
+    private final class EventLoops: Sendable {
+        private let made = Mutex<MultiThreadedEventLoopGroup?>(nil)
+        var group: MultiThreadedEventLoopGroup {
+            made.withLock { made in
+                let group = made ?? MultiThreadedEventLoopGroup(numberOfThreads: System.coreCount)
+                made = group
+                return group
+            }
+        }
+        deinit { made.withLock { $0?.shutdownGracefully { _ in } } }
+    }
 
     /// Reads the property files' places. Nothing runs yet.
     ///
@@ -70,8 +86,9 @@ package final class HostService: Service {
         try await withThrowingTaskGroup(of: Void.self) { tasks in
             tasks.addTask { try await self.answer() }
             tasks.addTask { await self.tell() }
+            tasks.addTask { await self.collect() }
             await waitForFirstAttempts()
-            ServiceManager.notify("READY=1", statusLine)
+            ServiceManager.notify("READY=1", await statusLine())
             await withTaskCancellationHandler {
                 for await _ in hangups.stream.cancelOnGracefulShutdown() { await takeFiles() }
             } onCancel: {
@@ -95,7 +112,7 @@ package final class HostService: Service {
         for file in files {
             // Threads of its own: a device that hangs holds those of no other identity.
             let executor = BlockingExecutor.threads(maximum: 8)
-            let identity = HostedIdentity(file, logger: logger, sleep: sleep) {
+            let identity = HostedIdentity(file, logger: logger, on: { [loops] in loops.group }, sleep: sleep) {
                 [self] () async throws(ProviderError) in
                 try await executor.run { [self] () throws(ProviderError) in try logon(of: file, executor) }
             } check: { [self] () throws(ProviderError) in
@@ -117,7 +134,10 @@ package final class HostService: Service {
         return try CertprovLogon(
             configuredBy: file.path, composition, metrics: metrics.of(identity: file.name), sleep: sleep,
             onRead: { [weak self] entry in self?.note(entry, of: file.name) },
-            validate: { _ throws(ProviderError) in try HostConfiguration.requireTrusted(file.path) })
+            validate: { configuration throws(ProviderError) in
+                try HostConfiguration.requireTrusted(file.path)
+                try TunnelSettings.validate(configuration: configuration)
+            })
     }
 
     /// Two identities with one entry of the store would renew each other.
@@ -147,7 +167,11 @@ package final class HostService: Service {
     /// Takes the property files that there are now: new ones begin, those that are gone end, and all others are read again.
     private func takeFiles() async {
         ServiceManager.notify("RELOADING=1", "MONOTONIC_USEC=\(Self.uptime)")
-        defer { ServiceManager.notify("READY=1", statusLine) }
+        await changeFiles()
+        ServiceManager.notify("READY=1", await statusLine())
+    }
+
+    private func changeFiles() async {
         let configuration: HostConfiguration
         do throws(ProviderError) { configuration = try await composition.executor.run(read) } catch {
             return logger.error(
@@ -172,7 +196,6 @@ package final class HostService: Service {
             logger.notice(
                 "the property file is gone, its identity ends", metadata: ["identity": "\(one.identity.file.name)"])
             one.task.cancel()
-            await one.task.value
             forgetEntries(of: one.identity.file.name)
             metrics.remove(identity: one.identity.file.name)
         }
@@ -190,12 +213,14 @@ package final class HostService: Service {
 
     // MARK: - Status
 
-    private var identities: [HostStatus.Identity] {
-        state.withLock(\.identities).map(\.identity.status).sorted { $0.name < $1.name }
+    private func identities() async -> [HostStatus.Identity] {
+        var all: [HostStatus.Identity] = []
+        for one in state.withLock(\.identities) { all.append(await one.identity.status()) }
+        return all.sorted { $0.name < $1.name }
     }
 
-    private var statusLine: String {
-        let all = identities
+    private func statusLine() async -> String {
+        let all = await identities()
         let count = all.count { $0.state == .ready }
         let failing = all.count { !$0.errors.isEmpty }
         return "STATUS=\(count) of \(all.count) identities ready" + (failing == 0 ? "" : ", \(failing) with errors")
@@ -209,17 +234,23 @@ package final class HostService: Service {
         }
     }
 
-    /// Tells the service manager and the collector of metrics, from time to time.
+    private static let interval = Duration.seconds(15)
+
+    /// Tells the service manager, from time to time, that the service lives, and how it is.
     private func tell() async {
         let watchdog = ServiceManager.watchdog
-        let interval = min(watchdog.map { $0 / 3 } ?? .seconds(15), .seconds(15))
+        while !Task.isCancelled {
+            let status = await statusLine()
+            if watchdog == nil { ServiceManager.notify(status) } else { ServiceManager.notify("WATCHDOG=1", status) }
+            let interval = min(watchdog.map { $0 / 3 } ?? Self.interval, Self.interval)
+            do { try await Task.sleep(for: interval) } catch { return }
+        }
+    }
+
+    /// Writes the file of metrics, from time to time.
+    private func collect() async {
         var failure: String?
         while !Task.isCancelled {
-            if watchdog != nil {
-                ServiceManager.notify("WATCHDOG=1", statusLine)
-            } else {
-                ServiceManager.notify(statusLine)
-            }
             do throws(ProviderError) {
                 try await writeMetrics()
                 failure = nil
@@ -229,7 +260,7 @@ package final class HostService: Service {
                 }
                 failure = error.message
             }
-            do { try await Task.sleep(for: interval) } catch { return }
+            do { try await Task.sleep(for: Self.interval) } catch { return }
         }
     }
 
@@ -237,14 +268,14 @@ package final class HostService: Service {
         guard let path = state.withLock(\.configuration.metricsFile), let end = path.lastIndex(of: "/"),
             let file = PublishedFile(path: path)
         else { return }
-        let text = metricsText
+        let text = await metricsText()
         try await composition.executor.run { () throws(ProviderError) in
             try file.write(Array(text.utf8), below: String(path[..<end]))
         }
     }
 
-    private var metricsText: String {
-        for identity in identities {
+    private func metricsText() async -> String {
+        for identity in await identities() {
             Gauge(label: "certprov_identity_ready", factory: metrics.of(identity: identity.name))
                 .record(identity.state == .ready ? 1 : 0)
             Gauge(label: "certprov_identity_errors", factory: metrics.of(identity: identity.name))
@@ -253,17 +284,32 @@ package final class HostService: Service {
         return metrics.text
     }
 
+    /// `nil` for a process that there is not.
+    private func explanation(of process: pid_t) -> HostStatus.Explanation? {
+        guard let caller = Caller(process: process) else { return nil }
+        let identities = state.withLock(\.identities).map { one in
+            HostStatus.Explanation.Identity(
+                name: one.identity.file.name,
+                grants: one.identity.grants?.grants.map { grant in
+                    .init(name: grant.name, text: grant.text, mismatches: grant.mismatches(caller))
+                } ?? [])
+        }
+        return .init(caller: "\(caller)", identities: identities.sorted { $0.name < $1.name })
+    }
+
     /// Answers the questions at the status socket.
     private func answer() async throws {
         var limits = RequestListener.Limits(largest: 64)
         limits.admitsRoot = true
         let listener = RequestListener(socket, limits, logger: logger) { [self] question, _, _ in
-            switch String(decoding: question, as: UTF8.self) {
-            case StatusSocket.Question.status.rawValue:
-                let status = HostStatus(process: getpid(), identities: identities)
-                return (try? JSONEncoder().encode(status)).map { String(decoding: $0, as: UTF8.self) } ?? ""
-            case StatusSocket.Question.metrics.rawValue: return metricsText
-            default: return ""
+            func json(_ value: some Encodable) -> String {
+                (try? JSONEncoder().encode(value)).map { String(decoding: $0, as: UTF8.self) } ?? ""
+            }
+            switch StatusSocket.Question(String(decoding: question, as: UTF8.self)) {
+            case .status: return json(HostStatus(process: getpid(), identities: await identities()))
+            case .metrics: return await metricsText()
+            case .explain(let process): return json(explanation(of: process))
+            case nil: return ""
             }
         }
         try await listener.run()

@@ -29,6 +29,14 @@ package struct HostStatus: Codable, Sendable {
         }
     }
 
+    package struct Tunnel: Codable, Sendable {
+        package let mode: String
+        package let listen: String
+        package let target: String
+        /// The number of connections that are open.
+        package let connections: Int
+    }
+
     package struct Identity: Codable, Sendable {
         package let name: String
         package let file: String
@@ -37,10 +45,32 @@ package struct HostStatus: Codable, Sendable {
         package var subject: String?
         package var expires: Date?
         package var nextAttempt: Date?
-        /// The last error of the identity, and that of its files, if they are not as they should be.
+        package var tunnels: [Tunnel] = []
+        /// The last error of the identity, and those of its files and its tunnels, if these are not as they should be.
         package var errors: [Failure] = []
 
         init(name: String, file: String) { (self.name, self.file) = (name, file) }
+    }
+
+    /// Which identities a process may use, and why not the others.
+    package struct Explanation: Codable, Sendable {
+        package struct Grant: Codable, Sendable {
+            /// The setting, such as `Serve.allow.1`, and its value.
+            package let name: String
+            package let text: String
+            /// The selectors that do not match, as clauses; none for a grant that the process has.
+            package let mismatches: [String]
+        }
+
+        package struct Identity: Codable, Sendable {
+            package let name: String
+            package let grants: [Grant]
+            package var isGranted: Bool { grants.contains { $0.mismatches.isEmpty } }
+        }
+
+        /// The process, its user, groups and unit.
+        package let caller: String
+        package let identities: [Identity]
     }
 
     package let process: Int32

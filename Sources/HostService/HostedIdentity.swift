@@ -1,7 +1,9 @@
 import CertificateProviding
 import CertprovKit
 import FoundationEssentials
+import HostSockets
 import Logging
+import NIOCore
 import Renewal
 import ServiceLifecycle
 import Synchronization
@@ -19,7 +21,7 @@ final class HostedIdentity: Sendable {
         case begins
         /// The first attempt has failed, and the next one is at this time.
         case waits(until: Date, pause: Task<Void, Never>?)
-        case runs(CertprovLogon, RenewingIdentity)
+        case runs(CertprovLogon, RenewingIdentity, IdentityTunnels)
         case ended
     }
     private struct State {
@@ -28,18 +30,21 @@ final class HostedIdentity: Sendable {
         var failure: ProviderError?
     }
     private let state = Mutex(State())
+    /// Gets an element when the tunnels are to be as the property file in force has them.
+    private let configured = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
+    private let group: @Sendable () -> any EventLoopGroup
     private let rereads = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
 
     /// - Parameters:
     ///   - make: Reads the property file.
     ///   - check: Refuses an identity by its entry of the store, before it is in use.
     init(
-        _ file: HostConfiguration.File, logger: Logger,
+        _ file: HostConfiguration.File, logger: Logger, on group: @escaping @Sendable () -> any EventLoopGroup,
         sleep: @escaping @Sendable (Duration) async throws -> Void,
         make: @escaping @Sendable () async throws(ProviderError) -> CertprovLogon,
         check: @escaping @Sendable () throws(ProviderError) -> Void
     ) {
-        self.file = file
+        (self.file, self.group) = (file, group)
         self.make = make
         self.check = check
         self.sleep = sleep
@@ -77,15 +82,34 @@ final class HostedIdentity: Sendable {
                     await logon.manager.shutdown()
                     throw error
                 }
-                state.withLock { $0 = State(phase: .runs(logon, renewal)) }
+                let tunnels = IdentityTunnels(
+                    tls: { () throws(ProviderError) in try await logon.tls() }, on: group, logger: logger)
+                state.withLock { $0 = State(phase: .runs(logon, renewal, tunnels)) }
                 logger.notice("the identity is ready", metadata: ["subject": "\(renewal.current.certificate.subject)"])
-                try? await logon.renewal.run()
-                return
+                return await run(logon, tunnels)
             } catch {
                 failures += 1
                 await pause(after: error, failures: failures)
             }
         }
+    }
+
+    /// Renews the identity until the tunnels that use it have ended.
+    private func run(_ logon: CertprovLogon, _ tunnels: IdentityTunnels) async {
+        let quiet = Logger(label: "certprov.lifecycle") { _ in SwiftLogNoOpLogHandler() }
+        let renewal = ServiceGroup(services: [logon.renewal], logger: quiet)
+        // Apart from the shutdown of this task.
+        let renewing = Task.detached { try? await renewal.run() }
+        configured.continuation.yield()
+        for await _ in configured.stream.cancelOnGracefulShutdown() {
+            if await tunnels.apply(logon.manager.configuration) { continue }
+            Task { [sleep, configured] in
+                if (try? await sleep(.seconds(5))) != nil { configured.continuation.yield() }
+            }
+        }
+        await tunnels.stop()
+        if Task.isCancelled { renewing.cancel() } else { await renewal.triggerGracefulShutdown() }
+        await renewing.value
     }
 
     /// Waits as a renewal does that has failed.
@@ -117,9 +141,12 @@ final class HostedIdentity: Sendable {
             case .ended: return
             case .waits(_, let pause): return pause?.cancel() ?? ()
             case .begins: break
-            case .runs(let logon, _):
+            case .runs(let logon, _, _):
                 do throws(ProviderError) {
-                    if try await logon.reload() { logger.notice("the property file was read again") }
+                    if try await logon.reload() {
+                        logger.notice("the property file was read again")
+                        configured.continuation.yield()
+                    }
                     return state.withLock { $0.failure = nil }
                 } catch {
                     guard error.reason == .busy else {
@@ -135,8 +162,14 @@ final class HostedIdentity: Sendable {
         }
     }
 
+    /// The grants of the property file in force; `nil` before there is one.
+    var grants: Grants? {
+        guard case .runs(let logon, _, _) = state.withLock(\.phase) else { return nil }
+        return try? ServeSection.grants(logon.manager.configuration.settings)
+    }
+
     /// How the identity is now.
-    var status: HostStatus.Identity {
+    func status() async -> HostStatus.Identity {
         let (phase, failure) = state.withLock { ($0.phase, $0.failure) }
         var status = HostStatus.Identity(name: file.name, file: file.path)
         var errors = [failure].compactMap(\.self)
@@ -144,14 +177,15 @@ final class HostedIdentity: Sendable {
         case .begins: break
         case .waits(let next, _): (status.state, status.nextAttempt) = (.waits, next)
         case .ended: status.state = .ended
-        case .runs(let logon, let renewal):
+        case .runs(let logon, let renewal, let tunnels):
             let identity = renewal.current
             status.state = .ready
             status.provider = identity.provenance.provider.rawValue
             status.subject = identity.certificate.subject
             status.expires = identity.expiry
             status.nextAttempt = renewal.nextAttempt
-            errors += logon.failures
+            status.tunnels = await tunnels.status
+            errors += logon.failures + (await tunnels.failures)
         }
         status.errors = errors.map(HostStatus.Failure.init)
         return status

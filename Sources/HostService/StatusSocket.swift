@@ -1,12 +1,38 @@
 import CLinux
 package import CertificateProviding
 import FoundationEssentials
-import Glibc
+package import Glibc
 package import HostSockets
 
 /// The socket at which the service says how it is: for its own user, and for root.
 package enum StatusSocket {
-    package enum Question: String, Sendable { case status, metrics }
+    package enum Question: Sendable {
+        case status, metrics
+        /// Which identities a process may use.
+        case explain(pid_t)
+
+        private static let beginning = "explain "
+
+        init?(_ text: String) {
+            switch text {
+            case "status": self = .status
+            case "metrics": self = .metrics
+            default:
+                guard text.hasPrefix(Self.beginning), let process = pid_t(text.dropFirst(Self.beginning.count)) else {
+                    return nil
+                }
+                self = .explain(process)
+            }
+        }
+
+        var text: String {
+            switch self {
+            case .status: "status"
+            case .metrics: "metrics"
+            case .explain(let process): "\(Self.beginning)\(process)"
+            }
+        }
+    }
 
     /// The option that names another path.
     private static let setting = "--socket"
@@ -64,7 +90,7 @@ package enum StatusSocket {
             throw ProviderError(
                 .rejected, "The service at \(name) is a process of another user; name another socket with \(setting).")
         }
-        let bytes = Array(question.rawValue.utf8)
+        let bytes = Array(question.text.utf8)
         guard send(descriptor, bytes, bytes.count, Int32(MSG_NOSIGNAL)) == bytes.count else { throw failed(errno) }
         shutdown(descriptor, Int32(SHUT_WR))
         var answer: [UInt8] = []
@@ -87,8 +113,22 @@ package enum StatusSocket {
     ///
     /// - Throws: As ``ask(_:at:)``; `protocolError` for an answer of another version.
     package static func status(at path: String?) throws(ProviderError) -> HostStatus {
-        let answer = try ask(.status, at: path)
-        do { return try JSONDecoder().decode(HostStatus.self, from: Data(answer)) } catch {
+        try answer(to: .status, at: path)
+    }
+
+    /// Asks the service which identities a process may use.
+    ///
+    /// - Returns: `nil` if there is no such process.
+    /// - Throws: As ``status(at:)``.
+    package static func explanation(
+        of process: pid_t, at path: String?
+    ) throws(ProviderError) -> HostStatus.Explanation? {
+        try answer(to: .explain(process), at: path)
+    }
+
+    private static func answer<T: Decodable>(to question: Question, at path: String?) throws(ProviderError) -> T {
+        let answer = try ask(question, at: path)
+        do { return try JSONDecoder().decode(T.self, from: Data(answer)) } catch {
             throw ProviderError(
                 .protocolError, "The service is of another version: its answer cannot be read. Restart it.",
                 underlying: error)

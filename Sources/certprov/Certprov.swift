@@ -19,7 +19,6 @@ struct Certprov: AsyncParsableCommand {
                     List.self, Fetch.self, Renew.self, Delete.self, Explain.self, Connect.self, Check.self,
                     Providers.self, StoreCommand.self,
                 ]),
-            CommandGroup(name: "Other programs", subcommands: [TunnelCommand.self]),
             CommandGroup(
                 name: "Key", subcommands: [Keygen.self, StoreCertificate.self, KeysCommand.self]),
             CommandGroup(
@@ -30,7 +29,7 @@ struct Certprov: AsyncParsableCommand {
                     Register.self, Unregister.self, Status.self, Update.self, Unlock.self, Lock.self, Passcode.self,
                     Password.self, VaultCommand.self, Request.self, AccessTokenCommand.self,
                 ]),
-            CommandGroup(name: "Host", subcommands: [Serve.self, Metrics.self]),
+            CommandGroup(name: "Host", subcommands: [Serve.self, TunnelCommand.self, Metrics.self]),
             CommandGroup(name: "Plugin", subcommands: [PluginCommand.self]),
         ])
 }

@@ -145,7 +145,7 @@ import Testing
         try configure("web", as: "shared")
         chmod(directory + "/shared.properties", 0o664)
         symlink("web.properties", directory + "/zweb.properties")
-        try configure("web", as: "typo", "Serv.identities = none", "Files.directori = /x")
+        try configure("web", as: "typo", "Files.directori = /x")
         let service = try serve()
         try service.waitUntil {
             try states() == [
@@ -155,7 +155,7 @@ import Testing
         }
         try certprov("serve", "status").expect(
             78, stdout: "rename the file", "chmod go-w", "is the same file",
-            "typo.properties:5: The key 'Files.directori' is unknown")
+            "typo.properties:4: The key 'Files.directori' is unknown")
         #expect(end(service).status == 0)
         unlink(directory + "/web.properties")
         unlink(directory + "/zweb.properties")
@@ -265,5 +265,106 @@ import Testing
         ]).expect()
         #expect(try states() == ["web": "ready"])
         #expect(end(service).status == 0)
+    }
+
+    /// Issues a pair by a CA of the test's own, `ca.pem`.
+    private func issueByCA(_ name: String) throws {
+        try sandbox.shell(
+            """
+            cd "$1" && key="-newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc" &&
+            { [ -f ca.pem ] || openssl req -x509 $key -days 30 -subj /CN=CA -keyout ca.key -out ca.pem 2>/dev/null; } &&
+            openssl req $key -subj "/CN=$2" -addext "subjectAltName=DNS:$2" -keyout $2.key -out $2.csr 2>/dev/null &&
+            openssl x509 -req -in $2.csr -copy_extensions copy -CA ca.pem -CAkey ca.key -days 20 -out $2.crt 2>/dev/null &&
+            chmod 600 $2.key
+            """, sandbox.path, name
+        ).require()
+    }
+
+    private func ask(_ socket: String) throws -> String {
+        try sandbox.run(["curl", "--silent", "--max-time", "60", "--unix-socket", socket, "http://web/answer"]).stdout
+    }
+
+    @Test("Tunnels of several identities follow their property files; one whose address is taken is tried again")
+    func tunnels() throws {
+        for name in ["web", "caller"] { try issueByCA(name) }
+        try sandbox.write("the answer", to: "answer")
+        let program = try Subprocess([
+            "/usr/bin/python3", "-c",
+            """
+            import http.server, os, socket
+            os.chdir("\(sandbox.path)")
+            class Server(http.server.ThreadingHTTPServer):
+                address_family = socket.AF_UNIX
+                def server_bind(self): self.socket.bind(self.server_address)
+            class Handler(http.server.SimpleHTTPRequestHandler):
+                def address_string(self): return "peer"
+                def log_message(self, *rest): pass
+            server = Server("\(sandbox.path)/program.sock", Handler)
+            print("listens", flush=True)
+            server.serve_forever()
+            """,
+        ])
+        try #require(program.readLine() == "listens")
+        // A port that is taken: the kernel chooses one for a socket that is kept for now.
+        let taken = try Subprocess([
+            "/usr/bin/python3", "-c",
+            """
+            import socket, sys
+            listener = socket.socket()
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            print(listener.getsockname()[1], flush=True)
+            sys.stdin.read()
+            """,
+        ])
+        let port = try #require(taken.readLine())
+        func configureAll(_ peers: String) throws {
+            try configure(
+                "web", "TrustAnchors = \(sandbox.path)/ca.pem", "Peers.allow = \(peers)",
+                "Serve.tunnel.1.mode = server",
+                "Serve.tunnel.1.listen = 127.0.0.1:\(port)", "Serve.tunnel.1.target = unix:\(sandbox.path)/program.sock"
+            )
+        }
+        try configureAll("dns:caller")
+        try configure(
+            "caller", "TrustAnchors = \(sandbox.path)/ca.pem", "Serve.allow.1 = uid:\(geteuid())",
+            "Serve.tunnel.1.mode = client", "Serve.tunnel.1.listen = unix:\(sandbox.path)/run/web.sock",
+            "Serve.tunnel.1.target = 127.0.0.1:\(port)", "Serve.tunnel.1.server-name = web")
+        let service = try serve()
+        try service.waitUntil { try states() == ["caller": "ready", "web": "ready unavailable"] }
+        #expect(logged.contains("a tunnel does not listen; the service tries again"), "\(logged)")
+        taken.stop()
+        try service.waitUntil { try states() == ["caller": "ready", "web": "ready"] }
+        let socket = sandbox.path + "/run/web.sock"
+        #expect(try ask(socket) == "the answer")
+        try certprov("serve", "status").expect(
+            stdout: "web: server tunnel 127.0.0.1:\(port) to unix:\(sandbox.path)/program.sock",
+            "caller: client tunnel unix:\(socket)")
+        // By its own process, which it knows.
+        try certprov("serve", "explain", "\(getpid())").expect(
+            stdout: "process \(getpid()) user \(geteuid())",
+            "caller: granted\n    Serve.allow.1 (uid:\(geteuid())): matches",
+            "web: not granted\n    it has no grant")
+        let unknown = try certprov("serve", "explain", "--json", "1").document("Caller")
+        #expect(unknown["items"][1]["granted"].bool == false)
+        try certprov("serve", "explain", "4194305").expect(66, stderr: "no process 4194305")
+        // A renewal, and another peer.
+        try issueByCA("caller")
+        try service.waitUntil { logged.contains("identity renewed") }
+        #expect(try ask(socket) == "the answer")
+        try configureAll("dns:other")
+        service.send(SIGHUP)
+        try service.waitUntil { try ask(socket).isEmpty }
+        try configureAll("dns:caller")
+        let web = try String(contentsOfFile: directory + "/web.properties", encoding: .utf8)
+        try sandbox.write(web.replacing("Peers.allow = dns:caller\n", with: ""), to: "etc/web.properties")
+        service.send(SIGHUP)
+        try service.waitUntil { try states()["web"] == "ready configurationInvalid" }
+        #expect(try certprov("serve", "status").stdout.contains("which needs Peers.allow"))
+        try sandbox.write(web, to: "etc/web.properties")
+        service.send(SIGHUP)
+        try service.waitUntil { try states()["web"] == "ready" && ask(socket) == "the answer" }
+        #expect(end(service).status == 0)
+        #expect(!FileManager.default.fileExists(atPath: socket))
     }
 }

@@ -1,5 +1,5 @@
 import CertificateProviding
-import Glibc
+import NIOCore
 
 /// An address that a tunnel listens at, or connects to: `HOST:PORT`, `[IPv6]:PORT`, or `unix:PATH`.
 package enum TunnelAddress: Sendable, Equatable, CustomStringConvertible {
@@ -44,11 +44,8 @@ package enum TunnelAddress: Sendable, Equatable, CustomStringConvertible {
         case .unix: return true
         case .tcp(let name, _):
             let host = Self.address(of: name)
-            var four = in_addr()
-            if inet_pton(AF_INET, host, &four) == 1 { return four.s_addr & 0xff == 127 }
-            var six = in6_addr()
-            let loopback: [UInt8] = Array(repeating: 0, count: 15) + [1]
-            return inet_pton(AF_INET6, host, &six) == 1 && withUnsafeBytes(of: six) { $0.elementsEqual(loopback) }
+            guard let octets = try? SocketAddress(ipAddress: host, port: 0).octets else { return false }
+            return octets.count == 4 ? octets[0] == 127 : octets == Array(repeating: 0, count: 15) + [1]
         }
     }
 

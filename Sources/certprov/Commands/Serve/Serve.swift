@@ -16,7 +16,7 @@ struct Serve: AsyncParsableCommand {
             *.properties of /etc/certprov. An identity that cannot be had is tried again, and keeps no other one waiting. SIGHUP \
             reads everything again; a wrong file leaves the last good state.
             """,
-        subcommands: [ServeStatus.self])
+        subcommands: [ServeStatus.self, ServeExplain.self])
 
     @OptionGroup var options: GlobalOptions
 
@@ -120,6 +120,8 @@ private struct HostStatusDocument: CommandDocument {
         let subject: Nullable<String>
         let expires: Nullable<String>
         let nextAttempt: Nullable<String>
+        /// With the number of connections that are open.
+        let tunnels: [HostStatus.Tunnel]
         let errors: [Enveloped<ErrorDocument>]
     }
 
@@ -137,7 +139,7 @@ private struct HostStatusDocument: CommandDocument {
             Item(
                 name: one.name, file: one.file, state: one.state.rawValue, provider: Nullable(one.provider),
                 subject: Nullable(one.subject), expires: Nullable(one.expires?.rfc3339),
-                nextAttempt: Nullable(one.nextAttempt?.rfc3339),
+                nextAttempt: Nullable(one.nextAttempt?.rfc3339), tunnels: one.tunnels,
                 errors: one.errors.map { Enveloped(ErrorDocument($0.error)) })
         }
         failures = status.identities.flatMap { one in one.errors.map { (one.name, $0.error) } }
@@ -152,6 +154,12 @@ private struct HostStatusDocument: CommandDocument {
                 item.expires.value ?? "-", item.nextAttempt.value ?? "-",
             ])
         }
-        return table.text + failures.map { "\($0.identity.withVisibleControls): \($0.error)\n" }.joined()
+        let tunnels = items.flatMap { item in
+            item.tunnels.map { tunnel in
+                "\(item.name.withVisibleControls): \(tunnel.mode) tunnel \(tunnel.listen) to \(tunnel.target), connections: \(tunnel.connections)\n"
+            }
+        }
+        return table.text + tunnels.joined()
+            + failures.map { "\($0.identity.withVisibleControls): \($0.error)\n" }.joined()
     }
 }

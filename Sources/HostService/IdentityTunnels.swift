@@ -1,0 +1,101 @@
+import CertificateProviding
+import CertificateTLS
+import HostSockets
+import Logging
+import Logon
+import NIOCore
+
+/// The tunnels of one identity, as its property file in force has them.
+actor IdentityTunnels {
+    private let tls: Tunnel.TLSSource
+    private let group: @Sendable () -> any EventLoopGroup
+    private let logger: Logger
+    private var tunnels: [Tunnel] = []
+    /// The errors of those that cannot listen.
+    private(set) var failures: [ProviderError] = []
+    private var isStopped = false
+
+    /// How long connections go on when the service ends.
+    private static let grace = Duration.seconds(30)
+    /// How long they go on when their tunnel is no longer in the property file.
+    private static let removalGrace = Duration.seconds(3600)
+
+    /// - Parameter group: The event loops of all tunnels of the process; is called for the first one.
+    init(tls: @escaping Tunnel.TLSSource, on group: @escaping @Sendable () -> any EventLoopGroup, logger: Logger) {
+        (self.tls, self.group, self.logger) = (tls, group, logger)
+    }
+
+    var status: [HostStatus.Tunnel] {
+        tunnels.map { tunnel in
+            let settings = tunnel.settings
+            return .init(
+                mode: settings.mode.rawValue, listen: "\(settings.listen)", target: "\(settings.target)",
+                connections: tunnel.connections)
+        }
+    }
+
+    /// Brings the tunnels to what a configuration has: those at the same address go on with new settings, others end or begin.
+    ///
+    /// - Returns: Whether all of them listen.
+    func apply(_ configuration: LogonConfiguration) async -> Bool {
+        var new: [(TunnelSettings, Grants)] = []
+        var (kept, ending): ([Tunnel], [Tunnel]) = ([], tunnels)
+        var failures: [ProviderError] = []
+        do throws(ProviderError) {
+            let grants = try ServeSection.grants(configuration.settings)
+            for settings in try ServeSection.tunnels(configuration.settings) {
+                if let index = ending.firstIndex(where: { $0.continues(as: settings) }) {
+                    let tunnel = ending.remove(at: index)
+                    tunnel.update(settings, grants: grants)
+                    kept.append(tunnel)
+                } else {
+                    new.append((settings, grants))
+                }
+            }
+        } catch {
+            // A user of a grant is gone, say: what was checked when the file was read may have changed.
+            (kept, ending, failures) = (tunnels, [], [error])
+        }
+        tunnels = kept
+        for tunnel in ending {
+            // Its open connections are nobody's mistake.
+            Task { await tunnel.stop(grace: Self.removalGrace) }
+        }
+        for (settings, grants) in new {
+            let tunnel = Tunnel(settings, grants: grants, tls: tls, on: group(), logger: logger)
+            do throws(ProviderError) {
+                try await tunnel.start()
+                tunnels.append(tunnel)
+            } catch {
+                failures.append(error)
+            }
+        }
+        for error in failures where !self.failures.contains(where: { $0.message == error.message }) {
+            logger.error(
+                "a tunnel does not listen; the service tries again",
+                metadata: ["code": "\(error.code)", "reason": "\(error)"])
+        }
+        self.failures = failures
+        if isStopped { await stop() }
+        return failures.isEmpty
+    }
+
+    /// Takes no more connections, and gives those that are open some time.
+    func stop() async {
+        isStopped = true
+        let ending = tunnels
+        tunnels = []
+        await withTaskGroup { tasks in
+            for tunnel in ending { tasks.addTask { await tunnel.stop(grace: Self.grace) } }
+        }
+    }
+}
+
+extension Tunnel {
+    /// Whether it needs no other socket for other settings.
+    fileprivate func continues(as other: TunnelSettings) -> Bool {
+        let own = settings
+        return own.number == other.number && own.listen == other.listen && own.mode == other.mode
+            && own.socketMode == other.socketMode && own.socketGroup == other.socketGroup
+    }
+}
