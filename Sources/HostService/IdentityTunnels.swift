@@ -53,12 +53,12 @@ actor IdentityTunnels {
                 }
             }
         } catch {
-            // A user of a grant is gone, say: what was checked when the file was read may have changed.
+            // The user of a grant may be gone since the file was read.
             (kept, ending, failures) = (tunnels, [], [error])
         }
         tunnels = kept
         for tunnel in ending {
-            // Its open connections are nobody's mistake.
+            // Its open connections go on.
             Task { await tunnel.stop(grace: Self.removalGrace) }
         }
         for (settings, grants) in new {

@@ -40,7 +40,7 @@ import Testing
             "# systemd-run": .script("Tests/Systemd/run"),
             "# certprov unregister": .notRun("Scripts/deb-test purges, and a registration needs its server"),
         ],
-        "Documentation/ServingOtherPrograms.md": ["# systemctl enable": .notRun(root)],
+        "Documentation/ServingOtherPrograms.md": ["# systemctl enable": .script("Tests/Systemd/run")],
         "Documentation/Tokens.md": ["$ softhsm2-util": .test("BookTests", "theTokenPageIsTrue")],
         "Documentation/Signing.md": [
             "$ certprov keys create": .test("BookTests", "theSigningPageIsTrue"),

@@ -305,7 +305,7 @@ import Testing
             """,
         ])
         try #require(program.readLine() == "listens")
-        // A port that is taken: the kernel chooses one for a socket that is kept for now.
+        // The kernel chooses the port of a socket that is open for now.
         let taken = try Subprocess([
             "/usr/bin/python3", "-c",
             """
