@@ -5,6 +5,7 @@ import CoreMetrics
 import FoundationEssentials
 import Glibc
 package import HostSockets
+import IdentityFiles
 import IdentityStore
 package import Logging
 import Logon
@@ -134,8 +135,9 @@ package final class HostService: Service {
         return try CertprovLogon(
             configuredBy: file.path, composition, metrics: metrics.of(identity: file.name), sleep: sleep,
             onRead: { [weak self] entry in self?.note(entry, of: file.name) },
-            validate: { configuration throws(ProviderError) in
+            validate: { [secrets = composition.secrets] configuration throws(ProviderError) in
                 try HostConfiguration.requireTrusted(file.path)
+                _ = try IdentityExport(configuration.settings, secrets: secrets)
                 try TunnelSettings.validate(configuration: configuration)
             })
     }

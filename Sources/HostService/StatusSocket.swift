@@ -70,6 +70,9 @@ package enum StatusSocket {
         let name = place.withVisibleControls
         func failed(_ code: Int32) -> ProviderError {
             if code == EAGAIN { return ProviderError(.timedOut, "The service at \(name) does not answer.") }
+            if code == EACCES {
+                return ProviderError(.rejected, "The socket \(name) is for the user of the service, and root.")
+            }
             return ProviderError(
                 .unavailable,
                 "No service answers at \(name): \(errorText(code)). Start it with: systemctl start certprov-serve; or name its socket "

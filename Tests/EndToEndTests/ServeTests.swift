@@ -166,6 +166,22 @@ import Testing
         try certprov("serve", "--config", "x", "--directory", "y").expect(64, stderr: "exclude each other")
     }
 
+    @Test("Of two identities with one entry of the store, the second is refused, and gets it when the first is gone")
+    func oneEntry() throws {
+        mkdir(sandbox.path + "/etc", 0o700)
+        for name in ["one", "two"] { _ = try sandbox.configure(to: "etc/\(name).properties") }
+        let service = try serve()
+        try service.waitUntil {
+            try Set(states().values) == ["ready", "waits configurationInvalid"]
+        }
+        let status = try certprov("serve", "status").expect(78, stdout: "has the same entry in the store")
+        let first = try #require(try states().first { $0.value == "ready" }?.key)
+        unlink("\(directory)/\(first).properties")
+        service.send(SIGHUP)
+        try service.waitUntil { try states() == [first == "one" ? "two" : "one": "ready"] }
+        #expect(end(service).status == 0, "\(status)")
+    }
+
     @Test("The service's own file names the property files and the file of metrics, and nothing else")
     func ownFile() throws {
         try issue("web")
@@ -249,7 +265,7 @@ import Testing
             try sandbox.run(
                 ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", BuiltCommand.path, "serve", "status"],
                 with: variables
-            ).expect(69, stderr: "Permission denied")
+            ).expect(77, stderr: "for the user of the service, and root")
         }
         try sandbox.run([
             "/usr/bin/python3", "-c",

@@ -28,8 +28,8 @@ import Testing
                 title: "A Swift program that signs", says: "CertprovSigning", color: user,
                 modules: ["CertprovSigning"]),
             Box(
-                title: "An administrator", says: "the command certprov", color: user,
-                modules: ["certprov", "Terminal", "CArguments"]),
+                title: "An administrator", says: "the command certprov, and its service", color: user,
+                modules: ["certprov", "HostService", "Terminal", "CArguments"]),
             Box(
                 title: "An author of a plugin", says: "PluginKit, or any language", color: user, modules: ["PluginKit"]),
         ],
