@@ -16,7 +16,7 @@ package struct Caller: Sendable {
 
     /// Looks at the process that has connected. Blocks on `/proc`.
     package init(_ peer: SocketPeer) {
-        self.init(peer.process, peer.user, peer.group, peer.groups, peer.descriptor)
+        self.init(peer.process, peer.user, peer.group, peer.groups, peer.descriptor, hasEnded: peer.hasEnded)
     }
 
     /// Looks at a process; `nil` if there is none. For an explanation only: the next process may have its number.
@@ -27,7 +27,10 @@ package struct Caller: Sendable {
         self.init(process, status.user, status.group, status.groups, descriptor >= 0 ? descriptor : nil)
     }
 
-    private init(_ process: pid_t, _ user: uid_t, _ group: gid_t, _ groups: Set<gid_t>, _ descriptor: Int32?) {
+    private init(
+        _ process: pid_t, _ user: uid_t, _ group: gid_t, _ groups: Set<gid_t>, _ descriptor: Int32?,
+        hasEnded: Bool = false
+    ) {
         (self.process, self.user, self.group, self.groups) = (process, user, group, groups)
         let start = ProcessStatus.startTime(process)
         let isolation = Self.isolation(of: process)
@@ -38,7 +41,7 @@ package struct Caller: Sendable {
             return try ControlGroup(content)
         }
         // All of it must be of the process that has connected, and not of a later one with its number.
-        var doubt: String?
+        var doubt = hasEnded ? "the process has ended" : nil
         if let descriptor {
             var event = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
             if process <= 0 || poll(&event, 1, 0) != 0 { doubt = "the process has ended" }

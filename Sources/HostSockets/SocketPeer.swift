@@ -11,6 +11,8 @@ package final class SocketPeer: Sendable {
     /// A descriptor of the process (pidfd_open(2)): unlike its number it is never another process. Closed with this object. `nil` where
     /// the kernel has none for a connection (before Linux 6.5), or the process is gone.
     package let descriptor: Int32?
+    /// Whether the process is known to be gone.
+    let hasEnded: Bool
 
     /// SO_PEERPIDFD and SO_PEERGROUPS, which the headers of older kernels lack.
     private static let processDescriptor: Int32 = 77, groupList: Int32 = 59
@@ -24,6 +26,7 @@ package final class SocketPeer: Sendable {
         (self.process, self.user, self.group) = (process, user, group)
         groups = Self.groups(of: connection)
         descriptor = bindsProcess ? UnixSocket.option(Self.processDescriptor, of: connection) : nil
+        hasEnded = bindsProcess && descriptor == nil && errno != ENOPROTOOPT
     }
 
     private static func groups(of connection: Int32) -> Set<gid_t> {

@@ -250,9 +250,8 @@ import Testing
         .enabled(if: geteuid() == 0))
     func clientTunnel() async throws {
         let (target, address) = try target("echo")
-        let server = try await start(
-            try settings(.server, "127.0.0.1:0", address),
-            try await tls(try authority.issue("server"), [authority.root]))
+        let peers = try await tls(try authority.issue("server"), [authority.root])
+        let server = try await start(try settings(.server, "127.0.0.1:0", address), peers)
         try #require(chmod(directory.path, 0o755) == 0)
         let path = directory["client.sock"]
         let grants = Grants([.init(name: "Serve.allow.1", [.user(12345)], text: "uid:12345")])
@@ -281,6 +280,12 @@ import Testing
         for _ in 0..<3 { #expect(try await exchange(as: 12346) != "100000") }
         let lines = log.warnings.filter { $0.contains("12346") }
         #expect(lines.count == 1 && lines[0].contains("Serve.allow.1"), "\(log.text)")
+        // The server refuses the certificate when the client's handshake is complete.
+        try await peers.update(
+            trusting: PeerTrust(anchors: .certificates([authority.root]), peers: try PeerPolicy(parsing: "cn:other")))
+        #expect(try await exchange(as: 12345) != "100000")
+        #expect(log.text.contains("\(remote) refused the certificate"), "\(log.text)")
+        try await peers.update(trusting: PeerTrust(anchors: .certificates([authority.root])))
         // The grants of a file that was read again count from then on.
         tunnel.update(
             tunnel.settings, grants: Grants([.init(name: "Serve.allow.1", [.user(12346)], text: "uid:12346")]))

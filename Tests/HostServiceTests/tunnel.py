@@ -1,7 +1,7 @@
 """The other sides of a tunnel: a program without TLS behind it, and clients before it.
 
-    tunnel.py target ADDRESS WHAT     echo, late (all of it after the end), first (half-closes, then counts), flood
-    tunnel.py clients PORT CA         commands on stdin: open COUNT CERTIFICATE, ping, close
+    tunnel.py target ADDRESS WHAT     echo, late (all of it after the end), first (half-closes, then counts), header, flood
+    tunnel.py clients PORT CA         commands on stdin: open COUNT CERTIFICATE, ping
     tunnel.py half PORT CA CERTIFICATE first|late
     tunnel.py stuck PORT CA CERTIFICATE
 """

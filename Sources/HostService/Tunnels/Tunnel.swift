@@ -2,6 +2,7 @@ package import CertificateProviding
 package import CertificateTLS
 import Glibc
 package import HostSockets
+import IdentityStore
 package import Logging
 package import NIOCore
 import NIOPosix
@@ -97,6 +98,10 @@ package final class Tunnel: Sendable {
                 self?.take(channel, of: peer) ?? channel.eventLoop.makeFailedFuture(Refused.stopped)
             }
             state.withLock { $0.stop = { await listener.stop() } }
+            if !Capability.trace.isEffective {
+                logger.warning(
+                    "grants by user or group match only this service's own user, since it does not have CAP_SYS_PTRACE")
+            }
         case .tcp(let host, let port):
             let listener: any Channel
             do {
@@ -117,19 +122,11 @@ package final class Tunnel: Sendable {
                 state.address = listener.localAddress
             }
         }
-        logger.notice(
-            "the tunnel listens",
-            metadata: [
-                "address": "\(address.flatMap { try? Self.text($0) } ?? "\(settings.listen)")",
-                "target": "\(settings.target)",
-            ])
+        let listen = address.map { TunnelAddress.tcp(host: $0.ipAddress ?? "", port: $0.port ?? 0) } ?? settings.listen
+        logger.notice("the tunnel listens", metadata: ["address": "\(listen)", "target": "\(settings.target)"])
         if settings.mode == .client, !settings.listen.isUnix {
             logger.warning("every user of this host can use the identity at this port, as any-local-user says")
         }
-    }
-
-    private static func text(_ address: SocketAddress) throws -> String {
-        hostAndPort(address.ipAddress ?? "", UInt16(truncatingIfNeeded: address.port ?? 0))
     }
 
     private static func cannotListen(at address: TunnelAddress, _ setting: String, _ error: any Error) -> ProviderError
@@ -176,11 +173,9 @@ extension Tunnel {
     private enum Refused: Error { case stopped, tooMany, handshakes, caller, identity }
 
     /// Logs why connections are closed: the same reason once a minute.
-    private func note(
-        _ reason: String, _ text: Logger.Message = "a connection was closed", _ more: Logger.Metadata = [:]
-    ) {
+    private func note(_ reason: String) {
         guard let count = lines.note(reason) else { return }
-        logger.warning(text, metadata: more.merging(["reason": "\(reason)", "count": "\(count)"]) { $1 })
+        logger.warning("a connection was closed", metadata: ["reason": "\(reason)", "count": "\(count)"])
     }
 
     /// Sets up a connection that was taken.
@@ -270,31 +265,36 @@ extension Tunnel {
             return channel.eventLoop.makeFailedFuture(Refused.handshakes)
         }
         return maker(\.server, on: channel.eventLoop) { tls throws(ProviderError) in try tls.server() }
-            .flatMapThrowing { [weak self] server in
+            .flatMapThrowing { [self] server in
                 let pipeline = channel.pipeline.syncOperations
-                try pipeline.addHandler(EarlyEnd())
+                try pipeline.addHandler(WireEnd())
                 try pipeline.addHandler(server.makeHandler(for: channel))
-                var place: Places<[UInt8]>.Place? = place
                 try pipeline.addHandler(
                     TunnelEnd(
-                        .init(limit: TimeAmount(settings.connectTimeout)) { end, context in
-                            place = nil
-                            self?.connect(end, context, settings)
-                        } hasFailed: { _ in
-                            // RotatingTLS logs whom it refuses; scanners would fill the log.
-                            withExtendedLifetime(place) {}
+                        .init(limit: TimeAmount(settings.connectTimeout), place: place) { [self] end, context in
+                            connect(end, context, settings)
+                        } hasFailed: { [logger] error in
+                            // RotatingTLS logs the peers that it refuses, and scanners would fill the log.
+                            logger.debug("no handshake", metadata: ["reason": "\(Self.describe(error))"])
                         }))
             }
     }
 
     private func connect(_ end: TunnelEnd, _ context: ChannelHandlerContext, _ settings: TunnelSettings) {
-        let channel = context.channel
         var header: ByteBuffer?
         if settings.hasProxyHeader {
+            let channel = context.channel
             guard let peer = try? context.pipeline.syncOperations.tlsPeer() else { return end.finish() }
             header = ProxyHeader.bytes(of: peer, from: channel.remoteAddress, to: channel.localAddress)
         }
-        let bootstrap = bootstrap(on: context.eventLoop, settings)
+        connect(end, of: context.channel, header, settings, until: .now() + TimeAmount(settings.connectTimeout))
+    }
+
+    private func connect(
+        _ end: TunnelEnd, of channel: any Channel, _ header: ByteBuffer?, _ settings: TunnelSettings,
+        until deadline: NIODeadline
+    ) {
+        let bootstrap = bootstrap(on: channel.eventLoop, settings)
         let connected: EventLoopFuture<any Channel>
         switch settings.target {
         case .tcp(let host, let port): connected = bootstrap.connect(host: TunnelAddress.address(of: host), port: port)
@@ -312,6 +312,11 @@ extension Tunnel {
                 try target.pipeline.syncOperations.addHandler(other)
                 TunnelEnd.join(end, other, header: header)
                 bound(end, of: channel, settings)
+            } catch let error as IOError where error.errnoCode == EAGAIN && .now() < deadline {
+                // The backlog of a Unix socket is full; TCP would try again by itself.
+                channel.eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(20)) { [self] in
+                    connect(end, of: channel, header, settings, until: deadline)
+                }
             } catch {
                 note("the target \(settings.target) cannot be reached: \(Self.describe(error))")
                 end.finish()
@@ -368,7 +373,8 @@ extension Tunnel {
                 TunnelEnd.join(end, other)
                 bound(end, of: channel, settings)
             } hasFailed: { [self] error in
-                note("no TLS with \(settings.target): \(Self.describe(error))")
+                let tlsError = ProviderError(tlsError: error, from: "\(settings.target)", with: nil)
+                note(tlsError?.message ?? "no TLS with \(settings.target): \(Self.describe(error))")
                 end.finish()
             })
         bootstrap(on: channel.eventLoop, settings).connect(host: TunnelAddress.address(of: host), port: port)
@@ -377,7 +383,7 @@ extension Tunnel {
                 do {
                     let target = try result.get()
                     Self.keepAlive(target)
-                    try target.pipeline.syncOperations.addHandlers([EarlyEnd(), handler, other])
+                    try target.pipeline.syncOperations.addHandlers([WireEnd(), handler, other])
                 } catch {
                     note("the target \(settings.target) cannot be reached: \(Self.describe(error))")
                     end.finish()

@@ -16,8 +16,10 @@ final class TunnelEnd: ChannelInboundHandler {
     struct Handshake {
         /// The time limit, from when the handler is added.
         var limit: TimeAmount
+        /// Its place among the handshakes in progress, which is free when it is over.
+        var place: AnyObject?
         var isComplete: (TunnelEnd, ChannelHandlerContext) -> Void
-        /// Called at most once, and not after ``isComplete``.
+        /// Called at most once. After ``isComplete`` only for an error of TLS: with TLS 1.3, a server refuses a client then.
         var hasFailed: (any Error) -> Void
     }
 
@@ -26,6 +28,7 @@ final class TunnelEnd: ChannelInboundHandler {
 
     private var context: ChannelHandlerContext?
     private var handshake: Handshake?
+    private var hasFailed: ((any Error) -> Void)?
     private var timer: Scheduled<Void>?
     private var other: TunnelEnd?
     /// Bytes that were read before there was another end.
@@ -107,7 +110,8 @@ final class TunnelEnd: ChannelInboundHandler {
         if case .some(.handshakeCompleted) = event as? TLSUserEvent, let handshake {
             timer?.cancel()
             self.handshake = nil
-            context.triggerUserOutboundEvent(EarlyEnd.HandshakeIsComplete(), promise: nil)
+            hasFailed = handshake.hasFailed
+            context.triggerUserOutboundEvent(WireEnd.HandshakeIsComplete(), promise: nil)
             handshake.isComplete(self, context)
         } else if case .some(.inputClosed) = event as? ChannelEvent {
             isInputClosed = true
@@ -118,7 +122,14 @@ final class TunnelEnd: ChannelInboundHandler {
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         failure = failure ?? error
+        if error is BoringSSLError { fail(error) }
         context.close(promise: nil)
+    }
+
+    private func fail(_ error: any Error) {
+        let hasFailed = handshake?.hasFailed ?? hasFailed
+        (handshake, self.hasFailed) = (nil, nil)
+        hasFailed?(error)
     }
 
     func channelInactive(context: ChannelHandlerContext) {
@@ -161,10 +172,8 @@ final class TunnelEnd: ChannelInboundHandler {
     /// The connection has ended.
     private func leave() {
         timer?.cancel()
-        if let handshake {
-            self.handshake = nil
-            handshake.hasFailed(failure ?? ChannelError.eof)
-        }
+        if handshake != nil { fail(failure ?? ChannelError.eof) }
+        hasFailed = nil
         closing = .all
         held = []
         let other = other

@@ -7,6 +7,8 @@ package enum Capability: UInt64 {
     case changeOwner = 0
     /// CAP_NET_BIND_SERVICE: opens ports below 1024.
     case bindReservedPorts = 10
+    /// CAP_SYS_PTRACE: looks at processes of other users.
+    case trace = 19
 
     /// Whether this process has it. Root has all of them where `/proc` does not tell.
     package var isEffective: Bool {

@@ -236,7 +236,7 @@ private struct TunnelRun: Sendable {
         do throws(ProviderError) {
             // A tunnel must not be open to more peers for a moment.
             _ = try check(try context.configurationWithoutRemarks())
-            try await logon.reload()
+            try await reloadWhenFree()
         } catch {
             logger.error(
                 "the property file was not reloaded, the configuration in force stays",
@@ -245,5 +245,19 @@ private struct TunnelRun: Sendable {
         }
         tunnel.update(tunnel.settings, grants: try check(logon.manager.configuration))
         logger.notice("the property file was reloaded")
+    }
+
+    /// Reloads when a renewal that is in progress has ended: a signal is sent once.
+    private func reloadWhenFree() async throws(ProviderError) {
+        while true {
+            do throws(ProviderError) {
+                try await logon.reload()
+                return
+            } catch {
+                guard error.reason == .busy, (try? await Task.sleep(for: .milliseconds(500))) != nil else {
+                    throw error
+                }
+            }
+        }
     }
 }
