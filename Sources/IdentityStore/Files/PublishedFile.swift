@@ -28,7 +28,8 @@ public struct PublishedFile: Sendable {
         self.init(in: String(path[..<slash]), named: String(path[path.index(after: slash)...]))
     }
 
-    /// Writes the file with the mode 0644, in place of one of that name. It is not flushed to disk.
+    /// Writes the file with the mode 0644, in place of one of that name: readers find either one whole, and a full disk leaves the old one.
+    /// It is not flushed to disk.
     ///
     /// - Parameter root: A directory that must exist. Missing directories below it are created with the mode 0755.
     /// - Throws: `storeWriteFailed`.
@@ -66,11 +67,16 @@ public struct PublishedFile: Sendable {
         guard let place = try ReachedDirectory.open(directory) else {
             throw SafeDirectory.Refusal(reason: "\(directory) does not exist; create it")
         }
-        // A link there leads elsewhere; a file is of an earlier run.
-        unlinkat(place.descriptor, name, 0)
-        let descriptor = openat(place.descriptor, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o644)
+        // A link there leads elsewhere; a file is of a run that was killed.
+        let new = ".\(name).new"
+        unlinkat(place.descriptor, new, 0)
+        let descriptor = openat(place.descriptor, new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o644)
         guard descriptor >= 0 else { throw failed("created") }
-        defer { close(descriptor) }
+        var isDone = false
+        defer {
+            close(descriptor)
+            if !isDone { unlinkat(place.descriptor, new, 0) }
+        }
         // Other users read it, whatever the file mode creation mask of this process.
         guard fchmod(descriptor, 0o644) == 0 else { throw failed("given its mode") }
         var bytes = content[...]
@@ -80,6 +86,8 @@ public struct PublishedFile: Sendable {
             guard count > 0 else { throw failed("written") }
             bytes = bytes.dropFirst(count)
         }
+        guard renameat(place.descriptor, new, place.descriptor, name) == 0 else { throw failed("replaced") }
+        isDone = true
     }
 
     private func failed(_ what: String) -> SafeDirectory.Refusal {
