@@ -103,6 +103,13 @@ package final class RevocationList: Sendable {
         return isValid
     }
 
+    /// Whether the list is signed with SHA-1 or weaker, which ``isSigned(by:)`` accepts.
+    package var isSignedWeakly: Bool {
+        var digest = NID_undef
+        OBJ_find_sigid_algs(X509_CRL_get_signature_nid(pointer), &digest, nil)
+        return [NID_md5, NID_sha1].contains(digest)
+    }
+
     private func verify(_ issuer: X509Certificate) -> Bool {
         guard let certificate = try? CertificateHandle(issuer.derRepresentation, in: library) else { return false }
         OpenSSLError.clear()

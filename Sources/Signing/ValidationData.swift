@@ -62,9 +62,15 @@ struct ValidationData: Sendable {
         of leaf: X509Certificate, among known: [X509Certificate], upTo anchors: [X509Certificate]
     ) async throws(ProviderError) {
         var certificate = leaf
+        let start = certificates.count
         for _ in 0..<Self.maximumChain {
-            // The chains of the signer and of the stamp may meet.
-            guard !certificates.contains(certificate.derRepresentation) else { return }
+            // The chains of the signer and of the stamp may meet. One that meets itself has no end.
+            if let known = certificates.firstIndex(of: certificate.derRepresentation) {
+                if known < start { return }
+                throw ProviderError(
+                    .certificateNotUsable,
+                    "The chain of '\(leaf.subject)' comes back to '\(certificate.subject)', and has no root.")
+            }
             let isLast = certificate.isRoot || anchors.contains(certificate)
             guard !isLast else { return certificates.append(certificate.derRepresentation) }
             let issuer = try await issuer(of: certificate, among: known)
@@ -169,6 +175,7 @@ struct ValidationData: Sendable {
         guard CanonicalName(derEncoded: list.issuerDER) == issuer.subjectName, list.isSigned(by: issuer) else {
             throw refusal("it is not signed by '\(issuer.subject)'")
         }
+        guard !list.isSignedWeakly else { throw refusal("it is signed with SHA-1 or weaker") }
         guard !list.revokes(certificate.serialNumber) else { throw revoked(" by it") }
         guard list.coverage(of: certificate) == .whole else {
             throw refusal("it covers only \(list.limit ?? "others")")

@@ -140,6 +140,7 @@ private final class AuthorityServers: Sendable {
         ("cut", .protocolError, "damaged"), ("sha1", .protocolError, "SHA-1"), ("large", .protocolError, "65536"),
         ("unauthorized", .protocolError, "unauthorized"), ("root-list", .protocolError, "not signed by 'CN=ca'"),
         ("overdue-list", .protocolError, "overdue"), ("early-list", .protocolError, "begins later"),
+        ("sha1-list", .protocolError, "SHA-1"), ("loop", .certificateNotUsable, "comes back to 'CN=loop-a'"),
         ("pem-list", .protocolError, "not a list in DER"), ("gone", .unavailable, "127.0.0.1:1"),
         ("redirected-away", .protocolError, "redirects to 'http://localhost:1/ocsp'"),
         ("unchecked", .protocolError, "not known whether its signer is revoked"),

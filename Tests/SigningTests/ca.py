@@ -48,6 +48,7 @@ LEAVES = {
     "overdue-list": ([], ["overdue.crl"], False),
     "early-list": ([], ["early.crl"], False),
     "pem-list": ([], ["ca.crl.pem"], False),
+    "sha1-list": ([], ["sha1.crl"], False),
 }
 
 
@@ -74,8 +75,8 @@ def certificate(name, serial, extensions, issuer=None):
     openssl("x509", "-in", name + ".pem", "-outform", "DER", "-out", name + ".der")
 
 
-def revocation_list(issuer, name, *times):
-    write(issuer + ".cnf", "[ca]\ndefault_ca=d\n[d]\ndatabase=%s.index\ndefault_md=sha256\ncrl_extensions=e\n[e]\nauthorityKeyIdentifier=keyid\n" % issuer)
+def revocation_list(issuer, name, *times, digest="sha256"):
+    write(issuer + ".cnf", "[ca]\ndefault_ca=d\n[d]\ndatabase=%s.index\ndefault_md=%s\ncrl_extensions=e\n[e]\nauthorityKeyIdentifier=keyid\n" % (issuer, digest))
     openssl("ca", "-gencrl", "-config", issuer + ".cnf", "-cert", issuer + ".pem", "-keyfile", issuer + ".key", "-out",
             name + ".pem", *times)
     openssl("crl", "-in", name + ".pem", "-outform", "DER", "-out", name)
@@ -120,11 +121,22 @@ def make(origin):
     lists = "crlDistributionPoints=URI:%s/" % origin
     certificate("private-ca", 10, authority + lists + "root.crl\n", "root")
     certificate("private", 11, "keyUsage=critical,digitalSignature\n" + lists + "private-ca.crl\n", "private-ca")
+    # Two that have issued each other.
+    for number, (name, other) in enumerate([("loop-a", "loop-b"), ("loop-b", "loop-a")], 12):
+        write(name + ".index", "")
+        certificate(name, number, authority + urls(other + ".der", [], [other + ".crl"]), number == 13 and other)
+    openssl("x509", "-req", "-in", "loop-a.csr", "-extfile", "loop-a.ext", "-set_serial", "14", "-days", "30", "-CA", "loop-b.pem",
+            "-CAkey", "loop-b.key", "-out", "loop-a.pem")
+    openssl("x509", "-in", "loop-a.pem", "-outform", "DER", "-out", "loop-a.der")
+    certificate("loop", 15, "keyUsage=critical,digitalSignature\n" + urls("loop-a.der", [], ["loop-a.crl"]), "loop-a")
+    for name in ("loop-a", "loop-b"):
+        revocation_list(name, name + ".crl", "-crldays", "2")
     write("private-ca.index", "")
     write("ca.index", index)
     write("root.index", "V\t401231235959Z\t\t02\tunknown\t/CN=ca\n")
     revocation_list("root", "root.crl", "-crldays", "2")
     revocation_list("ca", "ca.crl", "-crldays", "2")
+    revocation_list("ca", "sha1.crl", "-crldays", "2", digest="sha1")
     revocation_list("private-ca", "private-ca.crl", "-crldays", "2")
     revocation_list("ca", "early.crl", "-crl_lastupdate", "20400101000000Z", "-crl_nextupdate", "20400201000000Z")
     revocation_list("ca", "overdue.crl", "-crl_lastupdate", "20200101000000Z", "-crl_nextupdate", "20200201000000Z")
