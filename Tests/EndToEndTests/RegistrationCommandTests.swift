@@ -149,7 +149,8 @@ import Testing
         #expect(moved["body"].string == "")
         try run("request", "GET", "/closed", config: file).expect(77, stdout: "", stderr: "[rejected]")
         for wrong in [
-            ["get", "/"], ["GET", "service"], ["GET", "/a b"], ["GET", "/", "-H", "Host: x"], ["GET", "/", "-H", "x"],
+            ["get", "/"], ["GET", "service"], ["GET", "/a b"], ["GET", "/", "-H", "Host: x"],
+            ["GET", "/", "-H", "X-SUP-SC: x"], ["GET", "/", "-H", "x"],
         ] {
             #expect(try sandbox.certprov(["request"] + wrong + ["--config", file]).status == 64, "\(wrong)")
         }

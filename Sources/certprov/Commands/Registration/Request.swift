@@ -15,8 +15,8 @@ struct Request: AsyncParsableCommand {
             "Send one request to the platform server as the registered application, and write the body of the response.",
         discussion: """
             With the client certificate or the password of the registration, and the field X-SMP-APPCID. POST, PUT and PATCH have the \
-            body that stdin has, of at most 32 MiB. Any status but 401 and 403 is a success, unless --fail says otherwise, and a \
-            redirection is not followed, as curl does it.
+            body that stdin has. Bodies have at most 32 MiB. Any status but 401 and 403 is a success, unless --fail says otherwise, and \
+            a redirection is not followed, as curl does it.
             """)
 
     @OptionGroup var options: GlobalOptions
@@ -40,7 +40,8 @@ struct Request: AsyncParsableCommand {
 
     /// Those that the connection adds.
     private static let ownFields: Set = [
-        "host", "content-length", "transfer-encoding", "connection", "authorization", "x-smp-appcid",
+        "host", "content-length", "transfer-encoding", "connection", "authorization", "x-smp-appcid", "x-sup-sc",
+        "x-sup-domain",
     ]
     private static let largestBody = 32 << 20
 
@@ -76,6 +77,7 @@ struct Request: AsyncParsableCommand {
             // One request: a script decides what it repeats.
             var request = HTTPRequest(method: .init(rawValue: method), target: target)
             request.followsRedirections = false
+            request.maximumResponse = Self.largestBody
             for field in fields {
                 let parts = field.split(separator: ":", maxSplits: 1)
                 request.headers.add(name: String(parts[0]), value: String(parts[1]).trimmed)
