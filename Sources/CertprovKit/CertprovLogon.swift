@@ -40,6 +40,7 @@ public final class CertprovLogon: Sendable {
     private let isShared: Bool
     private let onRead: (@Sendable (String) -> Void)?
     private let validate: Validation
+    private let accept: @Sendable () throws(ProviderError) -> Void
     /// How the file was when it was read for ``manager``.
     private let stamp: Mutex<FileStamp?>
 
@@ -121,15 +122,17 @@ public final class CertprovLogon: Sendable {
     ///   - isShared: Whether its plugins stay when this identity ends.
     ///   - onRead: Gets the path of each entry of the store, outside of the vault, that the providers ask for.
     ///   - validate: Is asked about each configuration that is read, the first one and those of ``reload()``.
+    ///   - accept: Is asked by ``reload()`` when the providers of the new configuration have been asked for an identity.
     package init(
         configuredBy path: String, _ composition: Composition, isShared: Bool = true,
         metrics: any MetricsFactory = MetricsSystem.factory,
         sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
         looking: (@Sendable (Duration) async throws -> Void)? = nil, onRead: (@Sendable (String) -> Void)? = nil,
-        validate: @escaping Validation = { _ in }
+        validate: @escaping Validation = { _ in },
+        accept: @escaping @Sendable () throws(ProviderError) -> Void = {}
     ) throws(ProviderError) {
         (self.composition, self.isShared, self.metrics) = (composition, isShared, metrics)
-        (self.onRead, self.validate) = (onRead, validate)
+        (self.onRead, self.validate, self.accept) = (onRead, validate, accept)
         let stamp = FileStamp(of: path)
         let configuration = try LogonConfiguration.load(path: path, registry: composition.registry)
         try validate(configuration)
@@ -443,6 +446,7 @@ extension CertprovLogon {
                 continue
             }
             let identity = try await new.firstIdentity(NoUserInteraction()) { usable($0) != nil }
+            try accept()
             let trust = try await readTrust(of: new, for: identity)
             let isSameProvider = new.hasSameProvider(of: identity, as: old)
             if isSameProvider, identity.isSame(as: started.renewal.current) {

@@ -28,6 +28,10 @@ package final class HostService: Service {
     private struct State {
         var configuration: HostConfiguration
         var identities: [(identity: HostedIdentity, task: Task<Void, Never>)] = []
+        /// The ends of identities whose property files are gone, by the names.
+        var ends: [String: Task<Void, Never>] = [:]
+        /// Why the property files were not read again, and why the file of metrics is not written.
+        var failures: (reading: ProviderError?, metrics: ProviderError?)
         /// The name of the identity that leads to an entry of the store.
         var entries: [String: String] = [:]
         /// The other one of two identities that lead to the same entry, by the name of the second.
@@ -96,7 +100,7 @@ package final class HostService: Service {
                 for one in state.withLock(\.identities) { one.task.cancel() }
             }
             ServiceManager.notify("STOPPING=1")
-            for one in state.withLock(\.identities) { await one.task.value }
+            await waitForIdentities()
             tasks.cancelAll()
             while let result = await tasks.nextResult() {
                 if case .failure(let error) = result, !(error is CancellationError), !Task.isShuttingDownGracefully {
@@ -105,6 +109,20 @@ package final class HostService: Service {
             }
         }
         await composition.plugins.shutdown()
+    }
+
+    /// Waits for the ends of all identities, or for a cancellation: an attempt at a server that hangs does not heed one.
+    private func waitForIdentities() async {
+        let tasks = state.withLock { $0.identities.map(\.task) + $0.ends.values }
+        let (ended, end) = AsyncStream<Void>.makeStream()
+        Task {
+            for task in tasks { await task.value }
+            end.finish()
+        }
+        for await _ in ended {}
+        if Task.isCancelled {
+            logger.warning("the service ends with an attempt in progress; the next start goes on with it")
+        }
     }
 
     // MARK: - Identities
@@ -119,8 +137,15 @@ package final class HostService: Service {
             } check: { [self] () throws(ProviderError) in
                 if let error = conflict(of: file) { throw error }
             }
-            let task = Task { await identity.run() }
-            state.withLock { $0.identities.append((identity, task)) }
+            state.withLock { state in
+                // The file may have been gone for a while.
+                let before = state.ends[file.name]
+                let task = Task {
+                    await before?.value
+                    await identity.run()
+                }
+                state.identities.append((identity, task))
+            }
         }
     }
 
@@ -135,10 +160,14 @@ package final class HostService: Service {
         return try CertprovLogon(
             configuredBy: file.path, composition, metrics: metrics.of(identity: file.name), sleep: sleep,
             onRead: { [weak self] entry in self?.note(entry, of: file.name) },
-            validate: { [secrets = composition.secrets] configuration throws(ProviderError) in
+            validate: { [weak self, secrets = composition.secrets] configuration throws(ProviderError) in
                 try HostConfiguration.requireTrusted(file.path)
                 _ = try IdentityExport(configuration.settings, secrets: secrets)
                 try TunnelSettings.validate(configuration: configuration)
+                self?.state.withLock { $0.conflicts[file.name] = nil }
+            },
+            accept: { [weak self] () throws(ProviderError) in
+                if let error = self?.conflict(of: file) { throw error }
             })
     }
 
@@ -175,7 +204,11 @@ package final class HostService: Service {
 
     private func changeFiles() async {
         let configuration: HostConfiguration
-        do throws(ProviderError) { configuration = try await composition.executor.run(read) } catch {
+        do throws(ProviderError) {
+            configuration = try await composition.executor.run(read)
+            state.withLock { $0.failures.reading = nil }
+        } catch {
+            state.withLock { $0.failures.reading = error }
             return logger.error(
                 "the property files are not read again, the last good state stays",
                 metadata: ["code": "\(error.code)", "reason": "\(error)"])
@@ -198,8 +231,17 @@ package final class HostService: Service {
             logger.notice(
                 "the property file is gone, its identity ends", metadata: ["identity": "\(one.identity.file.name)"])
             one.task.cancel()
-            forgetEntries(of: one.identity.file.name)
-            metrics.remove(identity: one.identity.file.name)
+            // An attempt at a server that hangs keeps no other identity waiting.
+            let name = one.identity.file.name
+            state.withLock { state in
+                let before = state.ends[name]
+                state.ends[name] = Task {
+                    await before?.value
+                    await one.task.value
+                    self.forgetEntries(of: name)
+                    self.metrics.remove(identity: name)
+                }
+            }
         }
         let kept = present.filter { isPresent($0.identity) }
         state.withLock { $0.identities = kept }
@@ -221,11 +263,18 @@ package final class HostService: Service {
         return all.sorted { $0.name < $1.name }
     }
 
+    /// The errors of the service that last, and that no identity has.
+    private var failures: [ProviderError] {
+        let failures = state.withLock(\.failures)
+        return [failures.reading, failures.metrics].compactMap(\.self)
+    }
+
     private func statusLine() async -> String {
         let all = await identities()
         let count = all.count { $0.state == .ready }
         let failing = all.count { !$0.errors.isEmpty }
         return "STATUS=\(count) of \(all.count) identities ready" + (failing == 0 ? "" : ", \(failing) with errors")
+            + (failures.isEmpty ? "" : ", and the service has errors")
     }
 
     /// Gives each identity a short time to be there before programs that wait for the service start.
@@ -251,16 +300,18 @@ package final class HostService: Service {
 
     /// Writes the file of metrics, from time to time.
     private func collect() async {
-        var failure: String?
         while !Task.isCancelled {
             do throws(ProviderError) {
                 try await writeMetrics()
-                failure = nil
+                state.withLock { $0.failures.metrics = nil }
             } catch {
-                if failure != error.message {
+                let last = state.withLock { state in
+                    defer { state.failures.metrics = error }
+                    return state.failures.metrics
+                }
+                if last?.message != error.message {
                     logger.error("the file of metrics is not written", metadata: ["reason": "\(error)"])
                 }
-                failure = error.message
             }
             do { try await Task.sleep(for: Self.interval) } catch { return }
         }
@@ -308,7 +359,11 @@ package final class HostService: Service {
                 (try? JSONEncoder().encode(value)).map { String(decoding: $0, as: UTF8.self) } ?? ""
             }
             switch StatusSocket.Question(String(decoding: question, as: UTF8.self)) {
-            case .status: return json(HostStatus(process: getpid(), identities: await identities()))
+            case .status:
+                return json(
+                    HostStatus(
+                        process: getpid(), identities: await identities(),
+                        errors: failures.map(HostStatus.Failure.init)))
             case .metrics: return await metricsText()
             case .explain(let process): return json(explanation(of: process))
             case nil: return ""

@@ -75,4 +75,6 @@ package struct HostStatus: Codable, Sendable {
 
     package let process: Int32
     package let identities: [Identity]
+    /// Of the service, such as of its own file.
+    package let errors: [Failure]
 }

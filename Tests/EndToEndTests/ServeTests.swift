@@ -130,11 +130,71 @@ import Testing
         service.send(SIGHUP)
         try service.waitUntil { logged.contains("\(directory) has no property file") }
         #expect(try states() == ["web": "ready configurationInvalid", "late": "ready"])
+        try certprov("serve", "status").expect(78, stdout: "the service: \(directory) has no property file")
         for name in ["web", "late"] { rename("\(sandbox.path)/\(name)", "\(directory)/\(name).properties") }
         chmod(directory + "/web.properties", 0o600)
         service.send(SIGHUP)
         try service.waitUntil { try states() == ["web": "ready", "late": "ready"] }
+        try certprov("serve", "status").expect(0)
         #expect(end(service, SIGINT).status == 0)
+    }
+
+    @Test("SIGHUP ends an identity whose server hangs, and keeps no other one waiting")
+    func hangingIdentityIsGone() throws {
+        let server = try Subprocess([
+            "/usr/bin/python3", "-c",
+            """
+            import signal, socket
+            listener = socket.create_server(("127.0.0.1", 0))
+            print(listener.getsockname()[1], flush=True)
+            connection = listener.accept()
+            print("asked", flush=True)
+            signal.pause()
+            """,
+        ])
+        let port = try #require(server.readLine())
+        for name in ["web", "late"] { try issue(name) }
+        try configure("web")
+        try sandbox.write("x", to: "password")
+        let slow = [
+            "CertificateProvider = mdm", "CertificateProvider.mdm.protocol = est",
+            "CertificateProvider.mdm.url = https://127.0.0.1:\(port)/",
+            "CertificateProvider.mdm.trust-anchors = \(sandbox.path)/web.crt",
+            "CertificateProvider.mdm.subject = CN=slow", "CertificateProvider.mdm.username = u",
+            "CertificateProvider.mdm.password-source = file:\(sandbox.path)/password",
+        ]
+        try sandbox.write(slow.joined(separator: "\n"), to: "etc/slow.properties")
+        chmod(sandbox.path + "/password", 0o600)
+        let service = try serve()
+        try service.waitUntil { try states() == ["web": "ready", "slow": "begins"] }
+        try #require(server.readLine() == "asked")
+        unlink(directory + "/slow.properties")
+        try configure("late")
+        service.send(SIGHUP)
+        // The server has not answered, and the limit of time is a minute.
+        try service.waitUntil { try states() == ["web": "ready", "late": "ready"] }
+        #expect(!logged.contains("timedOut"), "\(logged)")
+        server.kill()
+        #expect(end(service).status == 0)
+    }
+
+    @Test("A reload takes no entry of the store that another identity has")
+    func entryOfAnother() throws {
+        _ = try sandbox.configure(to: "etc/one.properties")
+        _ = try sandbox.configure(pkcs12: Fixtures.path("rsa.p12"), to: "etc/two.properties")
+        let service = try serve()
+        try service.waitUntil { try states() == ["one": "ready", "two": "ready"] }
+        let before = try JSON(parsing: certprov("serve", "status", "--json").stdout)["items"][1]["subject"].string
+        _ = try sandbox.configure(to: "etc/two.properties")
+        service.send(SIGHUP)
+        try service.waitUntil { try states() == ["one": "ready", "two": "ready configurationInvalid"] }
+        let status = try certprov("serve", "status", "--json").expect(78)
+        #expect(status.stdout.contains("'one' has the same entry"), "\(status)")
+        #expect(try JSON(parsing: status.stdout)["items"][1]["subject"].string == before)
+        _ = try sandbox.configure(pkcs12: Fixtures.path("rsa.p12"), to: "etc/two.properties")
+        service.send(SIGHUP)
+        try service.waitUntil { try states() == ["one": "ready", "two": "ready"] }
+        #expect(end(service).status == 0)
     }
 
     @Test("Files that must not be read are refused, each by itself")
@@ -190,7 +250,7 @@ import Testing
         try configure("mail")
         let own = "Serve.identities = \(directory)/web.properties\nServe.metrics-file = \(sandbox.path)/certprov.prom\n"
         try sandbox.write(own, to: "etc/serve.properties")
-        let service = try serve()
+        let service = try serve(with: ["WATCHDOG_USEC": "300000"])
         try service.waitUntil { FileManager.default.fileExists(atPath: sandbox.path + "/certprov.prom") }
         try service.waitUntil { try states() == ["web": "ready"] }
         #expect(mode(sandbox.path + "/certprov.prom") == 0o644)
@@ -198,6 +258,12 @@ import Testing
         #expect(metrics.contains(#"certprov_certificate_expiration_timestamp_seconds{identity="web",provider="pem"} "#))
         #expect(metrics.contains("# TYPE certprov_identity_ready gauge\ncertprov_identity_ready{identity=\"web\"} 1\n"))
         try certprov("metrics", "--json").expect(64, stderr: "serve status --json")
+        // The file is replaced whole, or stays.
+        let written = try String(contentsOfFile: sandbox.path + "/certprov.prom", encoding: .utf8)
+        mkdir(sandbox.path + "/.certprov.prom.new", 0o755)
+        try service.waitUntil { try certprov("serve", "status").stdout.contains("certprov.prom cannot be created") }
+        #expect(try String(contentsOfFile: sandbox.path + "/certprov.prom", encoding: .utf8) == written)
+        rmdir(sandbox.path + "/.certprov.prom.new")
         // A mistake in it leaves all as it is.
         try sandbox.write(own + "Files.directory = /x\n", to: "etc/serve.properties")
         service.send(SIGHUP)

@@ -129,9 +129,10 @@ private struct HostStatusDocument: CommandDocument {
     let items: [Item]
     /// The first of all errors.
     let failure: ProviderError?
-    private let failures: [(identity: String, error: ProviderError)]
+    let errors: [Enveloped<ErrorDocument>]
+    private let failures: [(place: String, error: ProviderError)]
 
-    private enum CodingKeys: String, CodingKey { case process, items }
+    private enum CodingKeys: String, CodingKey { case process, items, errors }
 
     init(_ status: HostStatus) {
         process = status.process
@@ -142,7 +143,10 @@ private struct HostStatusDocument: CommandDocument {
                 nextAttempt: Nullable(one.nextAttempt?.rfc3339), tunnels: one.tunnels,
                 errors: one.errors.map { Enveloped(ErrorDocument($0.error)) })
         }
-        failures = status.identities.flatMap { one in one.errors.map { (one.name, $0.error) } }
+        errors = status.errors.map { Enveloped(ErrorDocument($0.error)) }
+        failures =
+            status.errors.map { ("the service", $0.error) }
+            + status.identities.flatMap { one in one.errors.map { (one.name, $0.error) } }
         failure = failures.first?.error
     }
 
@@ -160,6 +164,6 @@ private struct HostStatusDocument: CommandDocument {
             }
         }
         return table.text + tunnels.joined()
-            + failures.map { "\($0.identity.withVisibleControls): \($0.error)\n" }.joined()
+            + failures.map { "\($0.place.withVisibleControls): \($0.error)\n" }.joined()
     }
 }
