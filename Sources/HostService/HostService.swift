@@ -182,7 +182,8 @@ package final class HostService: Service {
     private func forgetEntries(of name: String) {
         state.withLock { state in
             state.entries = state.entries.filter { $0.value != name }
-            state.conflicts = state.conflicts.filter { $0.key != name && $0.value != name }
+            // Others that met this one find out at their next attempt: they may be about to begin.
+            state.conflicts[name] = nil
         }
     }
 
@@ -222,17 +223,14 @@ package final class HostService: Service {
                 $0.path == identity.file.path && ($0.problem == nil) == (identity.file.problem == nil)
             }
         }
-        for one in present {
-            guard !isPresent(one.identity) else {
-                one.identity.reread()
-                continue
-            }
+        for one in present where !isPresent(one.identity) {
             // Its files stay, as they do at the end of the service.
             logger.notice(
                 "the property file is gone, its identity ends", metadata: ["identity": "\(one.identity.file.name)"])
             one.task.cancel()
             // An attempt at a server that hangs keeps no other identity waiting.
             let name = one.identity.file.name
+            forgetEntries(of: name)
             state.withLock { state in
                 let before = state.ends[name]
                 state.ends[name] = Task {
@@ -245,6 +243,8 @@ package final class HostService: Service {
         }
         let kept = present.filter { isPresent($0.identity) }
         state.withLock { $0.identities = kept }
+        // Now: the entries of those that are gone are free.
+        for one in kept { one.identity.reread() }
         start(configuration.files.filter { file in !kept.contains { $0.identity.file.path == file.path } })
     }
 

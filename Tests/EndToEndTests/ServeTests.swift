@@ -194,6 +194,13 @@ import Testing
         _ = try sandbox.configure(pkcs12: Fixtures.path("rsa.p12"), to: "etc/two.properties")
         service.send(SIGHUP)
         try service.waitUntil { try states() == ["one": "ready", "two": "ready"] }
+        // A new one gets it when the other is gone.
+        _ = try sandbox.configure(to: "etc/zero.properties")
+        service.send(SIGHUP)
+        try service.waitUntil { try states()["zero"] == "waits configurationInvalid" }
+        unlink(directory + "/one.properties")
+        service.send(SIGHUP)
+        try service.waitUntil { try states() == ["two": "ready", "zero": "ready"] }
         #expect(end(service).status == 0)
     }
 
