@@ -1,5 +1,6 @@
 import ArgumentParser
 import CertificateProviding
+import Glibc
 import HostService
 import HostSockets
 import Logging
@@ -24,6 +25,8 @@ struct Serve: AsyncParsableCommand {
     @OptionGroup var status: StatusSocketOption
 
     func run() async throws {
+        // A reload that comes before the service can heed it is about files that are still to be read.
+        signal(SIGHUP, SIG_IGN)
         try await CommandContext.run(options, executor: .threads()) { context throws(ProviderError) in
             try places.requireNoProvider(options)
             var logger = context.logger
