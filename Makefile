@@ -46,7 +46,7 @@ DEB_PACKAGES := $(INSTALL_PACKAGES) dpkg-dev lintian
 DEB_TEST_PACKAGES := $(DEB_PACKAGES) openssl debootstrap mount util-linux
 # The booted root has its own.
 SYSTEMD_TEST_PACKAGES := $(INSTALL_PACKAGES) dpkg-dev debootstrap mount procps python3-openssl systemd-container util-linux
-BENCH_PACKAGES := $(BUILD_PACKAGES) $(SERVER_PACKAGES) curl openssl python3 time softhsm2 opensc gnutls-bin gcc libc6-dev lego pebble $(ENROLMENT_PACKAGES)
+BENCH_PACKAGES := $(BUILD_PACKAGES) $(SERVER_PACKAGES) curl openssl python3 time softhsm2 opensc gnutls-bin gcc libc6-dev lego pebble haproxy stunnel4 libengine-pkcs11-openssl util-linux $(ENROLMENT_PACKAGES)
 
 # Statically linked Swift and C++ runtimes: one file to install, and less to do at each start. The linker takes the first
 # library it finds, and in this directory there is only the static one.
