@@ -199,9 +199,14 @@ extension Tunnel {
             }
             for promise in waiting { promise.succeed() }
         }
+        try? channel.syncOptions?.setOption(.maxMessagesPerRead, value: 1)
+        try? channel.syncOptions?.setOption(.recvAllocator, value: Self.allocator)
         if !settings.listen.isUnix { Self.keepAlive(channel) }
         return settings.mode == .server ? serve(channel, settings) : call(channel, peer, settings)
     }
+
+    /// A connection keeps the buffers of its largest reading.
+    private static let allocator = AdaptiveRecvByteBufferAllocator(minimum: 1024, initial: 2048, maximum: 32_768)
 
     /// Peers that vanish are noticed within two minutes.
     private static func keepAlive(_ channel: any Channel) {
@@ -236,6 +241,7 @@ extension Tunnel {
     private func bootstrap(on loop: any EventLoop, _ settings: TunnelSettings) -> ClientBootstrap {
         ClientBootstrap(group: loop).connectTimeout(TimeAmount(settings.connectTimeout))
             .channelOption(.autoRead, value: false).channelOption(.allowRemoteHalfClosure, value: true)
+            .channelOption(.maxMessagesPerRead, value: 1).channelOption(.recvAllocator, value: Self.allocator)
     }
 
     /// Closes the connection at its maximum age.

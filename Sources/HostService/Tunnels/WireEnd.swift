@@ -1,9 +1,11 @@
 import NIOCore
 
-/// Stands between the socket and the TLS handler, for two moments that SwiftNIO SSL takes too early.
+/// Stands between the socket and the TLS handler, for three moments that SwiftNIO SSL takes too early.
 ///
 /// - A peer may send its last handshake message, all of its bytes and the end at once. The end, which arrives while the peer's certificate is
 ///   verified, would be a failed handshake: it is held back until that is over.
+/// - SwiftNIO SSL reads on while the peer's certificate is verified, and keeps what comes: a peer that is not admitted could fill the memory.
+///   Beyond what a handshake needs, reading waits until that is over.
 /// - A close would drop a close_notify that the socket has not taken yet, and the peer would take its bytes for cut off: the close waits.
 final class WireEnd: ChannelDuplexHandler {
     typealias InboundIn = ByteBuffer
@@ -18,7 +20,20 @@ final class WireEnd: ChannelDuplexHandler {
 
     private var isComplete = false
     private var isHeld = false
+    /// The bytes that were read before the handshake was complete, and whether reading waits for that.
+    private var size = 0, isReadHeld = false
+    /// A chain of certificates has at most 100 KiB in BoringSSL.
+    static let largestHandshake = 256 << 10
     private var closed: EventLoopPromise<Void>?
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        if !isComplete { size += unwrapInboundIn(data).readableBytes }
+        context.fireChannelRead(data)
+    }
+
+    func read(context: ChannelHandlerContext) {
+        if isComplete || size < Self.largestHandshake { context.read() } else { isReadHeld = true }
+    }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
         if !isComplete, case .some(.inputClosed) = event as? ChannelEvent {
@@ -32,6 +47,7 @@ final class WireEnd: ChannelDuplexHandler {
         guard event is HandshakeIsComplete else { return context.triggerUserOutboundEvent(event, promise: promise) }
         isComplete = true
         promise?.succeed()
+        if isReadHeld { context.read() }
         guard isHeld else { return }
         // After the TLS handler has decoded all that came before it.
         let held = NIOLoopBound(context, eventLoop: context.eventLoop)
