@@ -6,17 +6,22 @@ package import Glibc
 package final class ListeningSocket: Sendable {
     package let descriptor: Int32
     /// The file of the socket that was made here.
-    private let file: File?
+    private let file: (path: String, identity: File)?
 
-    private struct File {
-        let path: String
+    private struct File: Equatable {
         let device: dev_t
         let number: ino_t
 
         init?(_ path: String) {
             var status = stat()
             guard lstat(path, &status) == 0 else { return nil }
-            (self.path, device, number) = (path, status.st_dev, status.st_ino)
+            (device, number) = (status.st_dev, status.st_ino)
+        }
+
+        init?(descriptor: Int32) {
+            var status = stat()
+            guard fstat(descriptor, &status) == 0 else { return nil }
+            (device, number) = (status.st_dev, status.st_ino)
         }
     }
 
@@ -50,21 +55,25 @@ package final class ListeningSocket: Sendable {
         defer { if !isDone { close(descriptor) } }
         // The file gets the mode of the descriptor, so that others cannot connect at any moment.
         guard certprov_set_nonblocking(descriptor) == 0, fchmod(descriptor, 0o600) == 0 else { throw failed(errno) }
-        // Of two processes that find the file of one that has ended, the second would remove the socket of the first.
-        let end = file.lastIndex(of: "/")
-        let directory = open(end.map { String(file[...$0]) } ?? ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard directory >= 0 else { throw failed(errno) }
-        defer { close(directory) }
-        guard flock(directory, LOCK_EX | LOCK_NB) == 0 else {
+        guard UnixSocket.withAddress(file, { _, _ in }) != nil else {
+            throw UnixSocket.isNoAddress(file, setting: setting)
+        }
+        // Of two processes that find the file of one that has ended, the second would remove the socket of the first. The lock is of a file
+        // that no other user can open: each user that can read a directory can lock it, and would keep this process from its start.
+        let lock = file + ".lock"
+        let holder = open(lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0o600)
+        guard holder >= 0 else { throw failed(errno) }
+        defer { close(holder) }
+        // The process before has removed its file: a lock of that is none.
+        guard flock(holder, LOCK_EX | LOCK_NB) == 0, File(lock) == File(descriptor: holder) else {
             throw ProviderError(
                 .operationNotAllowed, "Another process is about to make a socket at \(name); try again.", reason: .busy)
         }
-        guard var code = UnixSocket.withAddress(file, { bind(descriptor, $0, $1) == 0 ? 0 : errno }) else {
-            throw UnixSocket.isNoAddress(file, setting: setting)
-        }
+        defer { unlink(lock) }
+        var code = Self.bind(descriptor, to: file)
         if code == EADDRINUSE {
             try Self.removeRemains(file, setting)
-            code = UnixSocket.withAddress(file, { bind(descriptor, $0, $1) == 0 ? 0 : errno }) ?? EINVAL
+            code = Self.bind(descriptor, to: file)
         }
         guard code == 0 else { throw failed(code) }
         // The umask has taken its bits. Until listen(2) no connection is made, and a link in the place of the file is not followed.
@@ -79,7 +88,7 @@ package final class ListeningSocket: Sendable {
         }
         // The kernel bounds the number by net.core.somaxconn.
         guard listen(descriptor, 4096) == 0 else { throw failed(errno) }
-        (self.descriptor, self.file) = (descriptor, File(file))
+        (self.descriptor, self.file) = (descriptor, File(file).map { (file, $0) })
         isDone = true
     }
 
@@ -91,8 +100,13 @@ package final class ListeningSocket: Sendable {
     /// Removes the file of a socket that was made here, if it still is that one. For the end of the process.
     package func removeFile() {
         // While the descriptor is open, no other process takes the file for one of a process that has ended.
-        guard let file, let now = File(file.path), now.device == file.device, now.number == file.number else { return }
+        guard let file, File(file.path) == file.identity else { return }
         unlink(file.path)
+    }
+
+    /// Returns the error's number, or 0.
+    private static func bind(_ descriptor: Int32, to path: String) -> Int32 {
+        UnixSocket.withAddress(path) { Glibc.bind(descriptor, $0, $1) == 0 ? 0 : errno } ?? EINVAL
     }
 
     /// Removes the file of a socket whose process has ended.

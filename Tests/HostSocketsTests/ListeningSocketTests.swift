@@ -51,6 +51,30 @@ import Testing
         #expect(FileStatus(path) == nil)
     }
 
+    @Test(
+        "Who locks the directory, as any reader of it can, keeps no socket from being made; a process that makes one does"
+    )
+    func locks() throws {
+        func lock(_ path: String, _ flags: Int32) -> Int32 {
+            let descriptor = open(path, flags | O_CLOEXEC, 0o600)
+            #expect(flock(descriptor, LOCK_EX | LOCK_NB) == 0)
+            return descriptor
+        }
+        let reader = lock(directory.path, O_RDONLY | O_DIRECTORY)
+        defer { close(reader) }
+        let socket = try ListeningSocket(at: path, setting: "--socket")
+        socket.removeFile()
+        #expect(FileStatus(path + ".lock") == nil)
+        let maker = lock(path + ".lock", O_RDWR | O_CREAT)
+        let error = try #require(throws: ProviderError.self) { try ListeningSocket(at: path, setting: "--socket") }
+        #expect(error.reason == .busy && FileStatus(path) == nil, "\(error)")
+        close(maker)
+        // A killed process leaves the file, and no lock.
+        let second = try ListeningSocket(at: path, setting: "--socket")
+        #expect(FileStatus(path + ".lock") == nil)
+        withExtendedLifetime(second) {}
+    }
+
     @Test("A path that cannot be a socket's is refused")
     func refusedPaths() throws {
         for (path, code) in [
