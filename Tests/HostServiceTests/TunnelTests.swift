@@ -246,6 +246,33 @@ import Testing
     }
 
     @Test(
+        "Handshakes are counted for each IPv4 address, also at a socket that takes both, and for each network of IPv6",
+        arguments: [
+            ("192.0.2.1", "::ffff:192.0.2.1", true), ("::ffff:192.0.2.1", "::ffff:192.0.2.2", false),
+            ("2001:db8::1", "2001:db8::2", true), ("2001:db8::1", "2001:db8:0:1::1", false),
+            ("::1", "127.0.0.1", false),
+        ])
+    func origins(one: String, other: String, areSame: Bool) throws {
+        let octets = try [one, other].map { try #require(SocketAddress(ipAddress: $0, port: 1).octets) }
+        #expect((Tunnel.origin(octets[0]) == Tunnel.origin(octets[1])) == areSame)
+    }
+
+    @Test("Peers that have not shown a certificate take no place of those who have")
+    func unfinishedHandshakes() async throws {
+        let (target, address) = try target("echo")
+        let tls = try await tls(try authority.issue("server"), [authority.root])
+        let tunnel = try await start(try settings(.server, "127.0.0.1:0", address, ["max-connections": "1"]), tls)
+        let silent = try (0..<3).map { _ in try silentClient(of: tunnel) }
+        while tunnel.connections < 3 { try await Task.sleep(for: .milliseconds(2)) }
+        let clients = try clients(tunnel)
+        #expect(try await ask(clients, "open 2 \(directory["client.pem"])").first == "1")
+        #expect(log.warnings.contains { $0.contains("max-connections") })
+        for process in silent + [clients] { process.stop() }
+        await tunnel.stop(grace: .zero)
+        target.stop()
+    }
+
+    @Test(
         "A client tunnel passes the bytes of granted callers to a server with the right name; others are refused with the reason",
         .enabled(if: geteuid() == 0))
     func clientTunnel() async throws {

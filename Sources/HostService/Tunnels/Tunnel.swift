@@ -27,6 +27,8 @@ package final class Tunnel: Sendable {
         var stop: (@Sendable () async -> Void)?
         var address: SocketAddress?
         var open: [ObjectIdentifier: any Channel] = [:]
+        /// Those of `open` that max-connections counts.
+        var counted: Set<ObjectIdentifier> = []
         /// Those who wait until no connection is open.
         var waiting: [EventLoopPromise<Void>] = []
         var isStopped = false
@@ -183,18 +185,15 @@ extension Tunnel {
     /// - Parameter peer: The caller at a Unix socket.
     private func take(_ channel: any Channel, of peer: SocketPeer?) -> EventLoopFuture<Void> {
         let id = ObjectIdentifier(channel)
-        let (settings, isTaken) = state.withLock { state in
-            let isTaken = !state.isStopped && state.open.count < state.settings.maximumConnections
-            if isTaken { state.open[id] = channel }
-            return (state.settings, isTaken)
+        let (settings, isStopped) = state.withLock { state in
+            if !state.isStopped { state.open[id] = channel }
+            return (state.settings, state.isStopped)
         }
-        guard isTaken else {
-            note("\(settings.maximumConnections) connections are open, the number of max-connections")
-            return channel.eventLoop.makeFailedFuture(Refused.tooMany)
-        }
+        guard !isStopped else { return channel.eventLoop.makeFailedFuture(Refused.stopped) }
         channel.closeFuture.whenComplete { _ in
             let waiting = self.state.withLock { state in
                 state.open[id] = nil
+                state.counted.remove(id)
                 return state.open.isEmpty ? state.takeWaiting() : []
             }
             for promise in waiting { promise.succeed() }
@@ -202,7 +201,21 @@ extension Tunnel {
         try? channel.syncOptions?.setOption(.maxMessagesPerRead, value: 1)
         try? channel.syncOptions?.setOption(.recvAllocator, value: Self.allocator)
         if !settings.listen.isUnix { Self.keepAlive(channel) }
-        return settings.mode == .server ? serve(channel, settings) : call(channel, peer, settings)
+        if settings.mode == .server { return serve(channel, settings) }
+        return count(channel) ? call(channel, peer, settings) : channel.eventLoop.makeFailedFuture(Refused.tooMany)
+    }
+
+    /// Whether one more may be open. Of a server tunnel after the handshake, which has bounds of its own: a peer without a certificate
+    /// cannot take the places of those who have one.
+    private func count(_ channel: any Channel) -> Bool {
+        let (maximum, isCounted) = state.withLock { state in
+            let maximum = state.settings.maximumConnections
+            let isCounted = state.counted.count < maximum
+            if isCounted { state.counted.insert(ObjectIdentifier(channel)) }
+            return (maximum, isCounted)
+        }
+        if !isCounted { note("\(maximum) connections are open, the number of max-connections") }
+        return isCounted
     }
 
     /// A connection keeps the buffers of its largest reading.
@@ -262,11 +275,7 @@ extension Tunnel {
     // MARK: - Server tunnels
 
     private func serve(_ channel: any Channel, _ settings: TunnelSettings) -> EventLoopFuture<Void> {
-        guard
-            let place = handshakes.take(
-                // Of IPv6 the network, since a host has one to itself.
-                (channel.remoteAddress?.octets).map { $0.count == 16 ? Array($0.prefix(8)) : $0 } ?? [])
-        else {
+        guard let place = handshakes.take(Self.origin(channel.remoteAddress?.octets ?? [])) else {
             note("too many handshakes are in progress, of one address or in total")
             return channel.eventLoop.makeFailedFuture(Refused.handshakes)
         }
@@ -286,7 +295,15 @@ extension Tunnel {
             }
     }
 
+    /// Of IPv6 the network, since a host has one to itself; and of IPv4 the address, also at a socket that takes both (::ffff:0:0/96).
+    static func origin(_ octets: [UInt8]) -> [UInt8] {
+        guard octets.count == 16 else { return octets }
+        let isIPv4 = octets.starts(with: Array(repeating: 0, count: 10) + [0xff, 0xff])
+        return Array(isIPv4 ? octets.suffix(4) : octets.prefix(8))
+    }
+
     private func connect(_ end: TunnelEnd, _ context: ChannelHandlerContext, _ settings: TunnelSettings) {
+        guard count(context.channel) else { return end.finish() }
         var header: ByteBuffer?
         if settings.hasProxyHeader {
             let channel = context.channel
