@@ -257,6 +257,25 @@ import Testing
         #expect((Tunnel.origin(octets[0]) == Tunnel.origin(octets[1])) == areSame)
     }
 
+    @Test(
+        "A limit of descriptors leaves some to the rest of the process",
+        arguments: [(65_536, 32_640), (1024, 384), (64, 16)])
+    func descriptors(limit: rlim_t, connections: Int) { #expect(Tunnel.connections(limit) == connections) }
+
+    @Test("A connection that the limit of descriptors does not permit is closed with the reason")
+    func descriptorBound() async throws {
+        let tls = try await tls(try authority.issue("server"), [authority.root])
+        let tunnel = Tunnel(
+            try settings(.server, "127.0.0.1:0", "127.0.0.1:9"), grants: Grants(), tls: { tls },
+            on: MultiThreadedEventLoopGroup.singleton, logger: log.logger, places: Places(total: 1, each: .max))
+        try await tunnel.start()
+        let silent = try (0..<2).map { _ in try silentClient(of: tunnel) }
+        while !silent.contains(where: \.hasEnded) { try await Task.sleep(for: .milliseconds(2)) }
+        #expect(silent.count(where: \.hasEnded) == 1 && log.warnings.contains { $0.contains("LimitNOFILE") })
+        for process in silent { process.stop() }
+        await tunnel.stop(grace: .zero)
+    }
+
     @Test("Peers that have not shown a certificate take no place of those who have")
     func unfinishedHandshakes() async throws {
         let (target, address) = try target("echo")

@@ -46,11 +46,23 @@ package final class Tunnel: Sendable {
     private let lines = RepeatedLines()
     /// Handshakes in progress, by the peers' addresses.
     private let handshakes: Places<[UInt8]>
+    /// Connections of all tunnels, by the descriptors that the process may have.
+    private let places: Places<Int>
     /// Looks at callers, which blocks on `/proc`.
     private let looking = BlockingExecutor.threads(maximum: 2)
 
     /// The bounds of handshakes in progress. One address may be that of many hosts.
     package static let handshakes = (total: 4096, perAddress: 512)
+    package static let places = Places<Int>(
+        total: {
+            var limit = rlimit()
+            return getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0
+                ? connections(limit.rlim_cur) : 1000
+        }(), each: .max)
+
+    /// The connections that a limit of descriptors permits. libdispatch ends a process that has no descriptor left: each connection has two,
+    /// and the other parts of the process keep 256.
+    static func connections(_ limit: rlim_t) -> Int { max(16, Int(clamping: limit) / 2 - 128) }
 
     /// - Parameters:
     ///   - grants: The callers of a client tunnel's Unix socket.
@@ -58,13 +70,15 @@ package final class Tunnel: Sendable {
     ///   - bindsProcess: As of ``HostSockets/HostListener``.
     package init(
         _ settings: TunnelSettings, grants: Grants, tls: @escaping TLSSource, on group: any EventLoopGroup,
-        logger: Logger, bindsProcess: Bool = true, handshakes: (total: Int, perAddress: Int) = handshakes
+        logger: Logger, bindsProcess: Bool = true, handshakes: (total: Int, perAddress: Int) = handshakes,
+        places: Places<Int> = places
     ) {
         state = Mutex(State(settings: settings, grants: grants))
         var logger = logger
         logger[metadataKey: "tunnel"] = "\(settings.number)"
         (self.tls, self.group, self.logger, self.bindsProcess) = (tls, group, logger, bindsProcess)
         self.handshakes = Places(total: handshakes.total, each: handshakes.perAddress)
+        self.places = places
     }
 
     /// The number of connections that are open.
@@ -184,6 +198,11 @@ extension Tunnel {
     ///
     /// - Parameter peer: The caller at a Unix socket.
     private func take(_ channel: any Channel, of peer: SocketPeer?) -> EventLoopFuture<Void> {
+        guard let place = places.take(0) else {
+            note("the limit of descriptors permits no more connections; raise LimitNOFILE= of the unit, or ulimit -n")
+            return channel.eventLoop.makeFailedFuture(Refused.tooMany)
+        }
+        channel.closeFuture.whenComplete { _ in withExtendedLifetime(place) {} }
         let id = ObjectIdentifier(channel)
         let (settings, isStopped) = state.withLock { state in
             if !state.isStopped { state.open[id] = channel }
