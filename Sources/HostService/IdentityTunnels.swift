@@ -11,6 +11,8 @@ actor IdentityTunnels {
     private let group: @Sendable () -> any EventLoopGroup
     private let logger: Logger
     private var tunnels: [Tunnel] = []
+    /// Those that are no longer in the property file, while their open connections go on.
+    private var leaving: [Tunnel] = []
     /// The errors of those that cannot listen.
     private(set) var failures: [ProviderError] = []
     private var isStopped = false
@@ -57,9 +59,14 @@ actor IdentityTunnels {
             (kept, ending, failures) = (tunnels, [], [error])
         }
         tunnels = kept
+        leaving += ending
         for tunnel in ending {
-            // Its open connections go on.
-            Task { await tunnel.stop(grace: Self.removalGrace) }
+            // A new one may have its address.
+            await tunnel.stopListening()
+            Task {
+                await tunnel.stop(grace: Self.removalGrace)
+                leaving.removeAll { $0 === tunnel }
+            }
         }
         for (settings, grants) in new {
             let tunnel = Tunnel(settings, grants: grants, tls: tls, on: group(), logger: logger)
@@ -83,7 +90,7 @@ actor IdentityTunnels {
     /// Takes no more connections, and gives those that are open some time.
     func stop() async {
         isStopped = true
-        let ending = tunnels
+        let ending = tunnels + leaving
         tunnels = []
         await withTaskGroup { tasks in
             for tunnel in ending { tasks.addTask { await tunnel.stop(grace: Self.grace) } }

@@ -453,6 +453,11 @@ import Testing
         try sandbox.write(web, to: "etc/web.properties")
         service.send(SIGHUP)
         try service.waitUntil { try states()["web"] == "ready" && ask(socket) == "the answer" }
+        // Another tunnel at the same address waits for no second attempt.
+        try sandbox.write(web.replacing("tunnel.1.", with: "tunnel.2."), to: "etc/web.properties")
+        service.send(SIGHUP)
+        try service.waitUntil { try logged.contains("tunnel=2") && ask(socket) == "the answer" }
+        #expect(logged.split(separator: "a tunnel does not listen").count == 2, "\(logged)")
         #expect(end(service).status == 0)
         #expect(!FileManager.default.fileExists(atPath: socket))
     }

@@ -160,14 +160,19 @@ package final class Tunnel: Sendable {
             underlying: error)
     }
 
-    /// Takes no more connections, and lets those that are open go on for a while. Then they are closed.
-    package func stop(grace: Duration) async {
+    /// Takes no more connections. Those that are open go on.
+    func stopListening() async {
         let stop = state.withLock { state in
             state.isStopped = true
             defer { state.stop = nil }
             return state.stop
         }
         await stop?()
+    }
+
+    /// Takes no more connections, and lets those that are open go on for a while. Then they are closed.
+    package func stop(grace: Duration) async {
+        await stopListening()
         let loop = group.next()
         let empty = loop.makePromise(of: Void.self)
         let timer = loop.scheduleTask(in: TimeAmount(grace)) {
