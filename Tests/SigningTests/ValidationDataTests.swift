@@ -203,7 +203,7 @@ private final class AuthorityServers: Sendable {
         #expect(error?.code == .timedOut && error?.reason == .validationData, "\(String(describing: error))")
         #expect(error?.message.contains("'CN=hanging'") == true, "\(String(describing: error))")
         // Two servers hang, a quarter of the rest of the time each.
-        let listed = try servers.signer("hanging-listed", chain: chain, timeout: .seconds(8))
+        let listed = try servers.signer("hanging-listed", chain: chain, timeout: .seconds(24))
         _ = try await listed.detachedCMS(of: SigningContent(content))
     }
 
