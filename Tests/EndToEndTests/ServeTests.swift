@@ -352,7 +352,7 @@ import Testing
                 assert client.recv(10) == b"", question
             """, socket,
         ]).expect()
-        #expect(try states() == ["web": "ready"])
+        try service.waitUntil { try states() == ["web": "ready"] }
         #expect(end(service).status == 0)
     }
 
