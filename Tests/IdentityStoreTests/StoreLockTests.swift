@@ -111,7 +111,10 @@ import Testing
         let files = (0..<300).map { open(directory["\($0)"], O_RDWR | O_CREAT | O_CLOEXEC, 0o600) }
         defer { for file in files { close(file) } }
         for file in files { try #require(file >= 0 && flock(file, LOCK_EX) == 0) }
-        #expect(files.allSatisfy { LockHolder(of: $0)?.description == "another operation of this process" })
+        // The kernel hands out its list in pieces: a look misses a lock when others go meanwhile.
+        for file in files {
+            #expect((0..<1000).contains { _ in LockHolder(of: file)?.description == "another operation of this process" })
+        }
     }
 
     @Test("A writer that waited in a directory which was removed is refused")
