@@ -255,6 +255,11 @@ package final class HostService: Service {
         return Int64(time.tv_sec) * 1_000_000 + Int64(time.tv_nsec) / 1000
     }
 
+    /// The identities that there are now, for callers with a grant, in the order of their names. Does not block.
+    func served() -> [ServedIdentity] {
+        state.withLock(\.identities).compactMap(\.identity.served).sorted { $0.name < $1.name }
+    }
+
     // MARK: - Status
 
     private func identities() async -> [HostStatus.Identity] {
@@ -343,7 +348,7 @@ package final class HostService: Service {
         let identities = state.withLock(\.identities).map { one in
             HostStatus.Explanation.Identity(
                 name: one.identity.file.name,
-                grants: one.identity.grants?.grants.map { grant in
+                grants: one.identity.served?.grants.grants.map { grant in
                     .init(name: grant.name, text: grant.text, mismatches: grant.mismatches(caller))
                 } ?? [])
         }

@@ -28,6 +28,8 @@ final class HostedIdentity: Sendable {
         var phase = Phase.begins
         /// The error of the last attempt to begin, or to read the property file again.
         var failure: ProviderError?
+        /// Those of the property file in force: to read them takes the databases of users and groups.
+        var grants = Grants()
     }
     private let state = Mutex(State())
     /// Gets an element when the tunnels are to be as the property file in force has them.
@@ -84,7 +86,8 @@ final class HostedIdentity: Sendable {
                 }
                 let tunnels = IdentityTunnels(
                     tls: { () throws(ProviderError) in try await logon.tls() }, on: group, logger: logger)
-                state.withLock { $0 = State(phase: .runs(logon, renewal, tunnels)) }
+                let grants = (try? ServeSection.grants(logon.manager.configuration.settings)) ?? Grants()
+                state.withLock { $0 = State(phase: .runs(logon, renewal, tunnels), grants: grants) }
                 logger.notice("the identity is ready", metadata: ["subject": "\(renewal.current.certificate.subject)"])
                 return await run(logon, tunnels)
             } catch {
@@ -102,7 +105,12 @@ final class HostedIdentity: Sendable {
         let renewing = Task.detached { try? await renewal.run() }
         configured.continuation.yield()
         for await _ in configured.stream.cancelOnGracefulShutdown() {
-            if await tunnels.apply(logon.manager.configuration) { continue }
+            let configuration = logon.manager.configuration
+            // The user of a grant may be gone since the file was read: the tunnels tell, and the grants stay.
+            if let grants = try? ServeSection.grants(configuration.settings) {
+                state.withLock { $0.grants = grants }
+            }
+            if await tunnels.apply(configuration) { continue }
             Task { [sleep, configured] in
                 if (try? await sleep(.seconds(5))) != nil { configured.continuation.yield() }
             }
@@ -162,10 +170,11 @@ final class HostedIdentity: Sendable {
         }
     }
 
-    /// The grants of the property file in force; `nil` before there is one.
-    var grants: Grants? {
-        guard case .runs(let logon, _, _) = state.withLock(\.phase) else { return nil }
-        return try? ServeSection.grants(logon.manager.configuration.settings)
+    /// The identity for callers; `nil` while there is none.
+    var served: ServedIdentity? {
+        let (phase, grants) = state.withLock { ($0.phase, $0.grants) }
+        guard case .runs(_, let renewal, _) = phase else { return nil }
+        return ServedIdentity(name: file.name, identities: [renewal.current] + renewal.replaced, grants: grants)
     }
 
     /// How the identity is now.

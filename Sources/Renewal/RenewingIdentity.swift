@@ -31,6 +31,8 @@ public final class RenewingIdentity: Service {
         var isBusy = false
         /// The uptime after which the replaced identity is no longer needed.
         var destroyReplacedAfter: Duration?
+        /// The identities that were replaced since that was last done, the latest first.
+        var replaced: [Identity] = []
         /// The pause between two attempts.
         var pause: Task<Void, Never>?
         /// The metrics of the current identity's provider.
@@ -55,6 +57,7 @@ public final class RenewingIdentity: Service {
     /// other processes with the same store, which are due at the same time and read the store after their longest
     /// pause.
     private let replacedKeyGracePeriod: Duration
+    private static let longestMemory = 3
 
     /// Creates a service that renews an identity of a manager. Before it asks the provider, it reads the store, where
     /// another process may have put a newer identity.
@@ -121,6 +124,9 @@ public final class RenewingIdentity: Service {
 
     /// The current identity. Does not block.
     public var current: Identity { latest.identity }
+
+    /// The identities that the current one has replaced and whose keys still sign, the latest first: at most three.
+    package var replaced: [Identity] { state.withLock(\.replaced) }
 
     /// The current identity and all later ones.
     public var updates: IdentityUpdates { IdentityUpdates(latest: latest) }
@@ -284,6 +290,7 @@ public final class RenewingIdentity: Service {
                 moment.uptime >= destroyReplacedAfter
             else { return false }
             state.destroyReplacedAfter = nil
+            state.replaced = []
             state.isBusy = true
             return true
         }
@@ -388,7 +395,13 @@ public final class RenewingIdentity: Service {
             metrics.end()
             state.withLock { $0.metrics = RenewalMetrics(new, factory: environment.metrics) }
         }
-        state.withLock { $0.destroyReplacedAfter = environment.uptime() + replacedKeyGracePeriod }
+        let before = current
+        state.withLock { state in
+            state.destroyReplacedAfter = environment.uptime() + replacedKeyGracePeriod
+            if before.certificate != identity.certificate {
+                state.replaced = Array(([before] + state.replaced).prefix(Self.longestMemory))
+            }
+        }
         latest.publish(identity)
         if !isOfSameProvider { _ = state.withLock(\.changes)?.yield() }
         metrics.presents(identity)

@@ -218,6 +218,19 @@ import Testing
         }
     }
 
+    @Test("Callers find the last three replaced identities, until these are destroyed")
+    func whatIsReplacedCanStillBeUsed() async throws {
+        let service = service()
+        var certificates = [first.certificate]
+        for _ in 0..<4 {
+            try await service.renew()
+            certificates.insert(service.current.certificate, at: 0)
+            #expect(service.replaced.map(\.certificate) == Array(certificates.dropFirst().prefix(3)))
+        }
+        await service.run(on: clock)
+        #expect(service.replaced.isEmpty)
+    }
+
     /// Also where the first renewal was due before the service had started.
     @Test("An identity whose successor cannot be taken into use is not destroyed", arguments: [false, true])
     func whatWasNotReplacedIsNotDestroyed(isDueAtOnce: Bool) async throws {
