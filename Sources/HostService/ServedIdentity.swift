@@ -3,7 +3,7 @@ import HostSockets
 
 /// An identity as the sockets of the service give it to callers.
 struct ServedIdentity: Sendable {
-    /// That of its property file.
+    /// The name of the identity: that of its property file.
     let name: String
     /// The current identity, and those that it has replaced while their keys still sign, the latest first.
     let identities: [Identity]

@@ -111,7 +111,7 @@ import Testing
         let files = (0..<300).map { open(directory["\($0)"], O_RDWR | O_CREAT | O_CLOEXEC, 0o600) }
         defer { for file in files { close(file) } }
         for file in files { try #require(file >= 0 && flock(file, LOCK_EX) == 0) }
-        // The kernel hands out its list in pieces: a look misses a lock when others go meanwhile.
+        // The kernel hands out its list in pieces: a look misses a lock when others go at the same time.
         for file in files {
             let name = (0..<1000).lazy.compactMap { _ in LockHolder(of: file)?.description }.first
             #expect(name == "another operation of this process")
