@@ -514,7 +514,7 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
-            ]),
+            ], exclude: ["caller.py"]),
         .testTarget(
             name: "HostServiceTests",
             dependencies: [

@@ -87,6 +87,7 @@ package final class HostService: Service {
 
     /// Keeps the identities until a graceful shutdown, which waits for renewals in progress, or until the task is cancelled.
     package func run() async throws {
+        Self.noteMissingCapability(logger)
         start(state.withLock(\.configuration.files))
         try await withThrowingTaskGroup(of: Void.self) { tasks in
             tasks.addTask { try await self.answer() }
@@ -123,6 +124,14 @@ package final class HostService: Service {
         if Task.isCancelled {
             logger.warning("the service ends with an attempt in progress; the next start goes on with it")
         }
+    }
+
+    /// Logs whether callers of other users can be looked at.
+    package static func noteMissingCapability(_ logger: Logger) {
+        guard !Capability.trace.isEffective else { return }
+        logger.notice(
+            "grants by user or group match only callers of this service's own user, since it does not have CAP_SYS_PTRACE"
+        )
     }
 
     // MARK: - Identities

@@ -1,5 +1,6 @@
 import CertificateProviding
 package import Glibc
+package import Logging
 
 /// A condition of a grant for a caller.
 package enum Selector: Sendable, Hashable {
@@ -14,14 +15,16 @@ package enum Selector: Sendable, Hashable {
     /// Returns why it does not match: a clause; `nil` if it matches.
     func mismatch(_ caller: Caller) -> String? {
         switch (self, caller.place) {
-        case (.user(let user), _): caller.user == user ? nil : "its user is \(caller.user)"
-        case (.group(let group), _):
-            caller.group == group || caller.groups.contains(group) ? nil : "it is not in group \(group)"
+        case (.user(let user), _):
+            caller.user == user
+                ? nil : caller.user.map { "its user is \($0)" } ?? "its user has changed since it connected"
+        case (.group(let group), _): caller.groups.contains(group) ? nil : "it is not in group \(group)"
         case (_, .failure(let obstacle)): obstacle.reason
         case (.unit(let unit), .success(let place)):
             place.unit.utf8.elementsEqual(unit.utf8) ? nil : "its unit is \(place.unit.withVisibleControls)"
         case (.cgroup(let path), .success(let place)):
-            place.isWithin(path) ? nil : "its control group is \(place.path.withVisibleControls)"
+            // Not its own one: users can make ever new control groups, and each would be another reason in the log.
+            place.isWithin(path) ? nil : "its control group is not within \(path)"
         }
     }
 
@@ -50,10 +53,11 @@ package struct Grants: Sendable, Equatable {
 
         /// Returns why the caller does not have it, and nothing for a caller who has it.
         package func mismatches(_ caller: Caller) -> [String] {
+            if let obstacle = caller.obstacle { return [obstacle] }
             var reasons = selectors.compactMap { $0.mismatch(caller) }
             if !selectors.contains(where: \.isOfPlace), let isolation = caller.isolation { reasons.append(isolation) }
             if selectors.isEmpty { reasons.append("it has no selector") }
-            return Array(Set(reasons)).sorted()
+            return Set(reasons).sorted()
         }
     }
 
@@ -67,5 +71,22 @@ package struct Grants: Sendable, Equatable {
         if found.contains(where: { $0.1.isEmpty }) { return nil }
         if found.isEmpty { return "there is no grant" }
         return found.map { "\($0.0.name) (\($0.0.text)): \($0.1.joined(separator: ", "))" }.joined(separator: "; ")
+    }
+
+    /// Returns why a caller may not use an identity, and logs it: each reason of a user once a minute, with its count.
+    ///
+    /// - Parameter identity: `nil` if `lines` and `logger` are of one identity.
+    package func refusal(
+        of caller: Caller, for identity: String? = nil, _ lines: RepeatedLines, _ logger: Logger
+    ) -> String? {
+        guard let refusal = refusal(of: caller) else { return nil }
+        if let count = lines.note("\(caller.connectedUser) \(identity ?? "") \(refusal)") {
+            var metadata: Logger.Metadata = [
+                "caller": "\(caller)", "reason": "\(refusal)", "count": "\(count)",
+            ]
+            if let identity { metadata["identity"] = "\(identity)" }
+            logger.warning("caller refused", metadata: metadata)
+        }
+        return refusal
     }
 }

@@ -23,13 +23,11 @@ package final class HostListener: Sendable {
 
     /// Starts to take connections.
     ///
-    /// - Parameters:
-    ///   - bindsProcess: `false` to do without descriptors of processes, as on kernels before Linux 6.5. For tests.
-    ///   - logger: Gets a line a minute about each user with too many connections.
+    /// - Parameter logger: Gets a line a minute about each user with too many connections.
     /// - Throws: `unavailable` if the system cannot wait for connections.
     package init(
-        _ socket: ListeningSocket, _ limits: Limits, on group: any EventLoopGroup, bindsProcess: Bool = true,
-        logger: Logger, setup: @escaping Setup
+        _ socket: ListeningSocket, _ limits: Limits, on group: any EventLoopGroup, logger: Logger,
+        setup: @escaping Setup
     ) async throws(ProviderError) {
         // SwiftNIO closes the one that it gets.
         let copy = fcntl(socket.descriptor, F_DUPFD_CLOEXEC, 3)
@@ -42,7 +40,7 @@ package final class HostListener: Sendable {
                 .childChannelOption(.allowRemoteHalfClosure, value: true)
                 .childChannelInitializer { channel in
                     let peer = try? channel.pipeline.syncOperations.withUnsafeTransportIfAvailable(of: CInt.self) {
-                        SocketPeer(of: $0, bindsProcess: bindsProcess)
+                        SocketPeer(of: $0)
                     }
                     guard let peer = peer ?? nil else { return channel.eventLoop.makeFailedFuture(NotTaken()) }
                     guard let place = places.take(peer.user) else {

@@ -71,11 +71,10 @@ import Testing
     }
 
     private func start(
-        _ settings: TunnelSettings, _ tls: RotatingTLS, grants: Grants = Grants(), bindsProcess: Bool = true
+        _ settings: TunnelSettings, _ tls: RotatingTLS, grants: Grants = Grants()
     ) async throws -> Tunnel {
         let tunnel = Tunnel(
-            settings, grants: grants, tls: { tls }, on: MultiThreadedEventLoopGroup.singleton, logger: log.logger,
-            bindsProcess: bindsProcess)
+            settings, grants: grants, tls: { tls }, on: MultiThreadedEventLoopGroup.singleton, logger: log.logger)
         try await tunnel.start()
         return tunnel
     }

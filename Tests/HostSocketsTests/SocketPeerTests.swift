@@ -22,7 +22,7 @@ import Testing
         let connection = accept(socket.descriptor, nil, nil)
         defer { close(connection) }
         let peer = try #require(SocketPeer(of: connection))
-        #expect(peer.process == process.pid && peer.user == geteuid() && peer.group == getegid())
+        #expect(peer.process == process.pid && peer.user == geteuid() && peer.credentials.groups.contains(getegid()))
         process.kill()
         guard let descriptor = peer.descriptor else { return }
         var waiting = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)

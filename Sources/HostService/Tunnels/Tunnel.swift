@@ -2,7 +2,6 @@ package import CertificateProviding
 package import CertificateTLS
 import Glibc
 package import HostSockets
-import IdentityStore
 package import Logging
 package import NIOCore
 import NIOPosix
@@ -42,7 +41,6 @@ package final class Tunnel: Sendable {
     private let tls: TLSSource
     private let group: any EventLoopGroup
     private let logger: Logger
-    private let bindsProcess: Bool
     private let lines = RepeatedLines()
     /// Handshakes in progress, by the peers' addresses.
     private let handshakes: Places<[UInt8]>
@@ -67,16 +65,15 @@ package final class Tunnel: Sendable {
     /// - Parameters:
     ///   - grants: The callers of a client tunnel's Unix socket.
     ///   - group: The event loops of the connections: one for each core.
-    ///   - bindsProcess: As of ``HostSockets/HostListener``.
     package init(
         _ settings: TunnelSettings, grants: Grants, tls: @escaping TLSSource, on group: any EventLoopGroup,
-        logger: Logger, bindsProcess: Bool = true, handshakes: (total: Int, perAddress: Int) = handshakes,
+        logger: Logger, handshakes: (total: Int, perAddress: Int) = handshakes,
         places: Places<Int> = places
     ) {
         state = Mutex(State(settings: settings, grants: grants))
         var logger = logger
         logger[metadataKey: "tunnel"] = "\(settings.number)"
-        (self.tls, self.group, self.logger, self.bindsProcess) = (tls, group, logger, bindsProcess)
+        (self.tls, self.group, self.logger) = (tls, group, logger)
         self.handshakes = Places(total: handshakes.total, each: handshakes.perAddress)
         self.places = places
     }
@@ -108,16 +105,11 @@ package final class Tunnel: Sendable {
                 at: path, setting: setting, mode: settings.socketMode, group: settings.socketGroup)
             let limits = HostListener.Limits(
                 total: settings.maximumConnections, perUser: max(1, settings.maximumConnections / 2))
-            let listener = try await HostListener(
-                socket, limits, on: group, bindsProcess: bindsProcess, logger: logger
-            ) { [weak self] channel, peer in
+            let listener = try await HostListener(socket, limits, on: group, logger: logger) {
+                [weak self] channel, peer in
                 self?.take(channel, of: peer) ?? channel.eventLoop.makeFailedFuture(Refused.stopped)
             }
             state.withLock { $0.stop = { await listener.stop() } }
-            if !Capability.trace.isEffective {
-                logger.warning(
-                    "grants by user or group match only this service's own user, since it does not have CAP_SYS_PTRACE")
-            }
         case .tcp(let host, let port):
             let listener: any Channel
             do {
@@ -388,14 +380,7 @@ extension Tunnel {
         if let peer {
             permitted.completeWithTask { [self] in
                 let caller = try await looking.run { () throws(ProviderError) in Caller(peer) }
-                guard let refusal = state.withLock(\.grants).refusal(of: caller) else { return }
-                // A user could have ever new processes and control groups.
-                if let count = lines.note("user \(caller.user)") {
-                    logger.warning(
-                        "caller refused",
-                        metadata: ["caller": "\(caller)", "reason": "\(refusal)", "count": "\(count)"])
-                }
-                throw Refused.caller
+                if state.withLock(\.grants).refusal(of: caller, lines, logger) != nil { throw Refused.caller }
             }
         } else {
             permitted.succeed()

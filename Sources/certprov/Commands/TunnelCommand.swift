@@ -187,6 +187,7 @@ private struct TunnelRun: Sendable {
         let signals = await UnixSignalsSequence(trapping: .sighup, .sigint, .sigterm)
         let renewal = Task { try await logon.renewal.run() }
         let ended = await result { () async throws(ProviderError) in
+            HostService.noteMissingCapability(logger)
             try await tunnel.start()
             ServiceManager.reportReadiness()
             try await untilEnd(of: tunnel, signals, grace)
