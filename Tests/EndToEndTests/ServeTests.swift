@@ -37,10 +37,12 @@ import Testing
         try sandbox.write(lines.joined(separator: "\n"), to: "etc/\(file ?? name).properties")
     }
 
-    private func serve(_ options: [String] = [], with more: [String: String] = [:]) throws -> Subprocess {
+    private func serve(
+        _ options: [String] = [], with more: [String: String] = [:], through entrance: [String] = []
+    ) throws -> Subprocess {
         let options = options.isEmpty ? ["--directory", directory] : options
         let service = try sandbox.start(
-            ["sh", "-c", "exec \"$@\" 2>>\(log)", "sh", BuiltCommand.path, "serve"] + options,
+            ["sh", "-c", "exec \"$@\" 2>>\(log)", "sh"] + entrance + [BuiltCommand.path, "serve"] + options,
             with: variables.merging(more) { $1 })
         try service.waitUntil { RequestsServeTests.takesConnections(socket) }
         return service
@@ -354,6 +356,42 @@ import Testing
         ]).expect()
         try service.waitUntil { try states() == ["web": "ready"] }
         #expect(end(service).status == 0)
+    }
+
+    @Test(
+        "Without CAP_SYS_PTRACE, a user's grant matches only callers of the service's own user, and the start says so",
+        .enabled(if: geteuid() == 0))
+    func noCapability() throws {
+        try issue("web")
+        try configure("web", "Serve.allow.1 = uid:65533", "Serve.allow.2 = uid:0")
+        let service = try serve(through: ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"])
+        try service.waitUntil { try states() == ["web": "ready"] }
+        #expect(logged.contains("CAP_SYS_PTRACE"), "\(logged)")
+        let other = try Subprocess(["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "/bin/cat"])
+        try #require(other.writeLine("up") && other.readLine() == "up")
+        try certprov("serve", "explain", "\(other.pid)").expect(
+            stdout: "web: not granted", "uid:65533): its pid namespace cannot be seen, which takes CAP_SYS_PTRACE")
+        let own = try Subprocess(["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace", "/bin/cat"])
+        try #require(own.writeLine("up") && own.readLine() == "up")
+        try certprov("serve", "explain", "\(own.pid)").expect(stdout: "web: granted", "uid:0): matches")
+        for process in [other, own] { process.stop() }
+        #expect(end(service).status == 0)
+    }
+
+    @Test("check warns of a grant to a unit that runs programs of its users, unless a user stands beside it")
+    func grantsToManyUsers() throws {
+        try issue("web")
+        try configure(
+            "web", "Serve.allow.1 = unit:ssh@1.service", "Serve.allow.2 = unit:cron.service user:root",
+            "Serve.allow.3 = cgroup:/system.slice/docker.service/a", "Serve.allow.4 = unit:nginx.service",
+            "Serve.allow.5 = unit:fcgiwrap.service group:root")
+        let text = try certprov("check", "--config", directory + "/web.properties").stdout
+        for number in 1...5 {
+            let isWarned = text.split(separator: "\n").contains {
+                $0.contains("Serve.allow.\(number) (") && $0.contains("is a grant to every user")
+            }
+            #expect(isWarned == [1, 3, 5].contains(number), "\(number): \(text)")
+        }
     }
 
     /// Issues a pair by a CA of the test's own, `ca.pem`.

@@ -37,17 +37,23 @@ struct ServeCheck {
 
     /// Units that start programs of their users.
     private static let manyUsers = [
-        "cron", "crond", "atd", "ssh", "sshd", "docker", "containerd", "podman", "crio", "apache2", "httpd", "fcgiwrap",
+        "anacron", "cron", "crond", "cronie", "atd", "ssh", "sshd", "docker", "containerd", "podman", "crio", "lxc",
+        "systemd-nspawn", "apache2", "httpd", "lighttpd", "fcgiwrap", "uwsgi",
     ]
 
     private static func isOfManyUsers(_ grant: Grants.Grant) -> Bool {
         var (isUnit, hasUser) = (false, false)
         for selector in grant.selectors {
             switch selector {
-            // A unit of a template: ssh@1.service.
-            case .unit(let unit): isUnit = manyUsers.contains(String(unit.prefix { $0 != "." && $0 != "@" }))
+            case .unit(let place), .cgroup(let place):
+                isUnit =
+                    isUnit
+                    || place.split(separator: "/").contains { part in
+                        // A unit of a template: ssh@1.service.
+                        manyUsers.contains(String(part.prefix { $0 != "." && $0 != "@" }))
+                    }
             case .user: hasUser = true
-            case .group, .cgroup: break
+            case .group: break
             }
         }
         return isUnit && !hasUser
