@@ -343,6 +343,7 @@ let package = Package(
             dependencies: [
                 "CLinux", "CertificateProviding", "CertificateTLS", "CertprovComposition", "CertprovKit", "HostSockets",
                 "IdentityFiles", "IdentityStore", "Logon", "PluginHost", "Renewal",
+                .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
@@ -350,6 +351,7 @@ let package = Package(
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "NIOTLS", package: "swift-nio"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
             ]
         ),
         .executableTarget(

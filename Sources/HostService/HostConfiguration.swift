@@ -18,6 +18,8 @@ package struct HostConfiguration: Sendable {
     package private(set) var files: [File]
     /// The file with metrics for a collector; `nil` for none.
     package private(set) var metricsFile: String?
+    /// The path of the PKCS#11 socket; `nil` for none.
+    package private(set) var pkcs11Socket: String?
 
     /// The directory of property files.
     package static let directory = "/etc/certprov"
@@ -41,9 +43,19 @@ package struct HostConfiguration: Sendable {
         return text
     }
 
+    package static let pkcs11 = Parameter<String?>(
+        "Serve.pkcs11-socket", .path, defaultValue: "none",
+        summary:
+            "Absolute path of the socket at which certprov serve is a PKCS#11 token, for p11-kit-client.so. Every user may connect; grants decide."
+    ) { text, _ throws(ParameterProblem) in
+        guard text.hasPrefix("/") else { throw .expected("must be an absolute path") }
+        return text
+    }
+
     /// The settings of the service's own file.
     package static let section = SettingsSection(
-        title: "The host service", namespaces: ["Serve."], [identities.descriptor, metrics.descriptor])
+        title: "The host service", namespaces: ["Serve."],
+        [identities.descriptor, metrics.descriptor, pkcs11.descriptor])
 
     /// Reads the service's own file, or looks for the property files. Blocks on the file system.
     ///
@@ -64,6 +76,7 @@ package struct HostConfiguration: Sendable {
         var configuration = HostConfiguration(
             files: named.isEmpty ? try listed(directory) : named.map { File(name: name(of: $0), path: $0) })
         configuration.metricsFile = settings[metrics]
+        configuration.pkcs11Socket = settings[pkcs11]
         return configuration
     }
 

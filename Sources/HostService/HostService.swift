@@ -31,7 +31,7 @@ package final class HostService: Service {
         /// The ends of identities whose property files are gone, by the names.
         var ends: [String: Task<Void, Never>] = [:]
         /// Why the property files were not read again, and why the file of metrics is not written.
-        var failures: (reading: ProviderError?, metrics: ProviderError?)
+        var failures: (reading: ProviderError?, metrics: ProviderError?, sockets: ProviderError?)
         /// The name of the identity that leads to an entry of the store.
         var entries: [String: String] = [:]
         /// The other one of two identities that lead to the same entry, by the name of the second.
@@ -39,6 +39,9 @@ package final class HostService: Service {
     }
     private let state: Mutex<State>
     private let loops = EventLoops()
+    /// `nil` without a setting and without one that is passed by the service manager.
+    private let pkcs11 = Mutex<PKCS11Socket?>(nil)
+    private let pkcs11Path: String?
 
     /// The event loops of all tunnels: one for each core, from the first tunnel on.
     private final class EventLoops: Sendable {
@@ -68,13 +71,29 @@ package final class HostService: Service {
         (self.composition, self.socket, self.logger, self.sleep, self.read) = (composition, socket, logger, sleep, read)
         let configuration = try read()
         state = Mutex(State(configuration: configuration))
+        pkcs11Path = configuration.pkcs11Socket
         // With no identity at all, the start fails: an administrator looks at its result.
         var failures: [ProviderError] = []
         for file in configuration.files {
             do throws(ProviderError) { try check(file) } catch { failures.append(error) }
         }
         if failures.count == configuration.files.count, let first = failures.first { throw first }
+        try makeSockets(configuration)
     }
+
+    /// Makes the sockets for other programs, or takes those that the service manager passes.
+    private func makeSockets(_ configuration: HostConfiguration) throws(ProviderError) {
+        var sockets = try ServiceManager.sockets().filter { $0.name == PKCS11Socket.name }.map(\.socket)
+        if let path = configuration.pkcs11Socket {
+            sockets.append(try ListeningSocket(at: path, setting: HostConfiguration.pkcs11.name, mode: 0o666))
+        }
+        guard !sockets.isEmpty else { return }
+        let new = PKCS11Socket(sockets, served: { [weak self] in self?.served() ?? [] }, logger: logger)
+        pkcs11.withLock { $0 = new }
+    }
+
+    /// Removes the files of the sockets for other programs. For the end of the process.
+    package func removeFiles() { pkcs11.withLock(\.self)?.removeFiles() }
 
     private func check(_ file: HostConfiguration.File) throws(ProviderError) {
         if let problem = file.problem { throw problem }
@@ -88,6 +107,8 @@ package final class HostService: Service {
     /// Keeps the identities until a graceful shutdown, which waits for renewals in progress, or until the task is cancelled.
     package func run() async throws {
         Self.noteMissingCapability(logger)
+        let pkcs11 = pkcs11.withLock(\.self)
+        try await pkcs11?.start(on: loops.group)
         start(state.withLock(\.configuration.files))
         try await withThrowingTaskGroup(of: Void.self) { tasks in
             tasks.addTask { try await self.answer() }
@@ -101,6 +122,7 @@ package final class HostService: Service {
                 for one in state.withLock(\.identities) { one.task.cancel() }
             }
             ServiceManager.notify("STOPPING=1")
+            await pkcs11?.stop()
             await waitForIdentities()
             tasks.cancelAll()
             while let result = await tasks.nextResult() {
@@ -224,6 +246,8 @@ package final class HostService: Service {
                 metadata: ["code": "\(error.code)", "reason": "\(error)"])
         }
         let present = state.withLock { state in
+            state.failures.sockets =
+                configuration.pkcs11Socket == pkcs11Path ? nil : Self.needsRestart(HostConfiguration.pkcs11.name)
             state.configuration = configuration
             return state.identities
         }
@@ -257,6 +281,13 @@ package final class HostService: Service {
         start(configuration.files.filter { file in !kept.contains { $0.identity.file.path == file.path } })
     }
 
+    private static func needsRestart(_ setting: String) -> ProviderError {
+        ProviderError(
+            .configurationInvalid,
+            "\(setting) has changed: the socket stays in its place until the service starts anew; run: "
+                + "systemctl restart certprov-serve")
+    }
+
     /// In microseconds.
     private static var uptime: Int64 {
         var time = timespec()
@@ -280,7 +311,7 @@ package final class HostService: Service {
     /// The errors of the service that last, and that no identity has.
     private var failures: [ProviderError] {
         let failures = state.withLock(\.failures)
-        return [failures.reading, failures.metrics].compactMap(\.self)
+        return [failures.reading, failures.metrics, failures.sockets].compactMap(\.self)
     }
 
     private func statusLine() async -> String {

@@ -38,6 +38,7 @@ struct Serve: AsyncParsableCommand {
             ) { [options, places] () throws(ProviderError) in
                 try HostConfiguration.read(file: options.config, directory: places.directory)
             }
+            ProcessEnd.atEnd { host.removeFiles() }
             // On the threads for all, and not on the main one.
             let running = Task.detached {
                 let hangups = await UnixSignalsSequence(trapping: .sighup)

@@ -1,0 +1,100 @@
+import CertificateProviding
+import HostSockets
+import Logging
+import NIOCore
+import Synchronization
+
+/// The PKCS#11 socket: a token for each caller with the identities that it is granted, by the protocol of p11-kit's remoting.
+final class PKCS11Socket: Sendable {
+    /// Of `FileDescriptorName=` in a socket unit.
+    static let name = "pkcs11"
+
+    private let sockets: [ListeningSocket]
+    private let served: @Sendable () -> [ServedIdentity]
+    private let logger: Logger
+    private let limits: HostListener.Limits
+    private let limit: TimeAmount
+    private let lines = RepeatedLines()
+    /// Looks at callers, which blocks on `/proc`.
+    private let looking = BlockingExecutor.threads(maximum: 2)
+    private let open = Mutex<[ObjectIdentifier: any Channel]>([:])
+    private let listeners = Mutex<[HostListener]>([])
+
+    private enum Refused: Error { case tooMany }
+
+    /// - Parameters:
+    ///   - served: The identities of the service at this moment.
+    ///   - limit: The time for a message, and for the writing of an answer.
+    init(
+        _ sockets: [ListeningSocket], served: @escaping @Sendable () -> [ServedIdentity], logger: Logger,
+        limits: HostListener.Limits = .init(total: 2048, perUser: 512), limit: Duration = .seconds(10)
+    ) {
+        (self.sockets, self.served, self.limits, self.limit) = (sockets, served, limits, TimeAmount(limit))
+        var logger = logger
+        logger[metadataKey: "socket"] = "\(Self.name)"
+        self.logger = logger
+    }
+
+    /// The number of connections that are open.
+    var connections: Int { open.withLock(\.count) }
+
+    /// Starts to listen.
+    func start(on group: any EventLoopGroup) async throws(ProviderError) {
+        for socket in sockets {
+            let listener = try await HostListener(socket, limits, on: group, logger: logger) { [self] channel, peer in
+                take(channel, peer)
+            }
+            listeners.withLock { $0.append(listener) }
+        }
+    }
+
+    /// Takes no more connections, and closes those that are open.
+    func stop() async {
+        for listener in listeners.withLock(\.self) { await listener.stop() }
+        for channel in open.withLock({ Array($0.values) }) { channel.close(promise: nil) }
+    }
+
+    /// Removes the sockets' files that were made here. For the end of the process.
+    func removeFiles() { for socket in sockets { socket.removeFile() } }
+
+    private func take(_ channel: any Channel, _ peer: SocketPeer) -> EventLoopFuture<Void> {
+        guard let place = Tunnel.places.take(0) else { return channel.eventLoop.makeFailedFuture(Refused.tooMany) }
+        let id = ObjectIdentifier(channel)
+        open.withLock { $0[id] = channel }
+        channel.closeFuture.whenComplete { [self] _ in
+            withExtendedLifetime(place) {}
+            open.withLock { $0[id] = nil }
+        }
+        let connection = TokenConnection { [self] in
+            await objects(for: peer)
+        } failed: { [logger, lines] object, error in
+            guard let count = lines.note("\(object.label) \(error)") else { return }
+            logger.warning(
+                "no signature",
+                metadata: ["identity": "\(object.label)", "reason": "\(error)", "count": "\(count)"])
+        }
+        return channel.eventLoop.makeCompletedFuture {
+            try channel.syncOptions?.setOption(.maxMessagesPerRead, value: 1)
+            try channel.pipeline.syncOperations.addHandler(TokenChannel(connection, limit: limit))
+        }
+    }
+
+    /// Returns the objects that a caller may use at this moment.
+    private func objects(for peer: SocketPeer) async -> [TokenObject]? {
+        guard let caller = try? await looking.run({ () throws(ProviderError) in Caller(peer) }) else { return nil }
+        let all = served().map { ($0, $0.grants.refusal(of: caller)) }
+        let granted = all.filter { $0.1 == nil }.map(\.0)
+        if granted.isEmpty {
+            for case let (identity, refusal?) in all {
+                guard let count = lines.note("\(caller.user) \(identity.name) \(refusal)") else { continue }
+                logger.warning(
+                    "caller refused",
+                    metadata: [
+                        "identity": "\(identity.name)", "caller": "\(caller)", "reason": "\(refusal)",
+                        "count": "\(count)",
+                    ])
+            }
+        }
+        return TokenObject.objects(of: granted)
+    }
+}

@@ -1,0 +1,329 @@
+import CertificateProviding
+import HostSockets
+
+/// The token as one connection has it: its sessions, and its handles. One call at a time.
+actor TokenConnection {
+    /// What a caller may use at this moment. `nil` if its process has ended.
+    typealias View = @Sendable () async -> [TokenObject]?
+
+    private struct Signing {
+        let object: TokenObject.ID
+        let schemes: [SignatureScheme]
+        let size: Int
+        /// The parts so far; `nil` before `C_SignUpdate`.
+        var data: [UInt8]?
+    }
+    private struct Session {
+        /// The objects that are still to be told.
+        var found: ArraySlice<UInt64>?
+        var signing: Signing?
+    }
+
+    private let view: View
+    private let failed: @Sendable (TokenObject.ID, any Error) -> Void
+    private var isInitialized = false
+    private var sessions: [UInt64: Session] = [:]
+    private var handles: [TokenObject.ID: UInt64] = [:]
+
+    private static let slotID: UInt64 = 0
+    private static let maximumSessions = 256, maximumHandles = 1024, maximumFound = 1000
+    /// The bytes of all signatures that are being made of parts.
+    private static let maximumData = RPCFrame.largest
+    private static let handshake = Array("PRIVATE-GNOME-KEYRING-PKCS11-PROTOCOL-V-1".utf8)
+
+    /// - Parameter failed: Is called with the error of a key.
+    init(view: @escaping View, failed: @escaping @Sendable (TokenObject.ID, any Error) -> Void) {
+        (self.view, self.failed) = (view, failed)
+    }
+
+    /// The caller's process has ended: the connection ends, whichever process has it now.
+    private struct Ended: Error {}
+
+    /// Returns the answer to a message; `nil` to end the connection.
+    func answer(_ body: [UInt8]) async -> [UInt8]? {
+        do { return try await call(body) } catch let code as ReturnCode { return RPCWriter(code).bytes } catch {
+            return nil
+        }
+    }
+
+    private func call(_ body: [UInt8]) async throws -> [UInt8] {
+        var reader = RPCReader(body)
+        let number = try reader.uint32()
+        guard let function = RPCFunction(rawValue: number) else { throw ReturnCode.functionNotSupported }
+        let signatures = function.signatures
+        guard try reader.bytes() == Array(signatures.arguments.utf8) else { throw ReturnCode.argumentsBad }
+        guard isInitialized || function == .initialize else { throw ReturnCode.cryptokiNotInitialized }
+        var writer = RPCWriter(number, signatures.results)
+        switch function {
+        case .initialize, .finalize, .getInfo, .waitForSlotEvent: try general(function, &reader, &writer)
+        case .getSlotList, .getSlotInfo, .getTokenInfo, .getMechanismList, .getMechanismInfo:
+            try slot(function, &reader, &writer)
+        case .openSession, .closeSession, .closeAllSessions, .getSessionInfo, .login, .logout, .generateRandom:
+            try session(function, &reader, &writer)
+        case .getAttributeValue: try await attributes(&reader, &writer)
+        case .findObjectsInit, .findObjects, .findObjectsFinal: try await find(function, &reader, &writer)
+        case .signInit, .sign, .signUpdate, .signFinal: try await sign(function, &reader, &writer)
+        }
+        return writer.bytes
+    }
+
+    private func general(_ function: RPCFunction, _ reader: inout RPCReader, _ writer: inout RPCWriter)
+        throws(ReturnCode)
+    {
+        switch function {
+        case .initialize:
+            let handshake = try reader.optionalBytes()
+            _ = try reader.byte()
+            _ = try reader.optionalBytes()
+            try reader.end()
+            guard handshake == Self.handshake else { throw .argumentsBad }
+            guard !isInitialized else { throw .cryptokiAlreadyInitialized }
+            isInitialized = true
+        case .finalize:
+            try reader.end()
+            isInitialized = false
+            sessions = [:]
+        case .waitForSlotEvent:
+            let flags = try reader.number()
+            try reader.end()
+            // CKF_DONT_BLOCK.
+            throw flags & 1 == 1 ? .noEvent : .functionNotSupported
+        default:
+            try reader.end()
+            writer.write(version: 2, 40)
+            writer.write("certprov", padded: 32)
+            writer.write(0)
+            writer.write("certprov serve", padded: 32)
+            writer.write(version: 0, 1)
+        }
+    }
+
+    // MARK: - The slot and its token
+
+    private func slot(_ function: RPCFunction, _ reader: inout RPCReader, _ writer: inout RPCWriter) throws(ReturnCode)
+    {
+        if function == .getSlotList {
+            _ = try reader.byte()
+            let room = try reader.numberRoom()
+            try reader.end()
+            return writer.write([Self.slotID], room: room)
+        }
+        guard try reader.number() == Self.slotID else { throw .slotIDInvalid }
+        switch function {
+        case .getMechanismList:
+            let room = try reader.numberRoom()
+            try reader.end()
+            writer.write(TokenMechanism.allCases.map(\.rawValue), room: room)
+        case .getMechanismInfo:
+            let mechanism = TokenMechanism(rawValue: try reader.number())
+            try reader.end()
+            let sign: UInt64 = 0x800
+            // CKF_EC_F_P, CKF_EC_NAMEDCURVE and CKF_EC_UNCOMPRESS.
+            let curves: UInt64 = 0x190_0000
+            let (sizes, flags): (ClosedRange<UInt64>, UInt64) =
+                switch mechanism {
+                case .rsaPKCS, .rsaPSS: (2048...8192, sign)
+                case .ecdsa: (256...521, sign | curves)
+                case .eddsa: (255...256, sign)
+                case nil: throw .mechanismInvalid
+                }
+            for number in [sizes.lowerBound, sizes.upperBound, flags] { writer.write(number) }
+        case .getSlotInfo:
+            try reader.end()
+            writer.write("certprov serve", padded: 64)
+            writer.write("certprov", padded: 32)
+            // CKF_TOKEN_PRESENT.
+            writer.write(1)
+            writer.write(version: 0, 1)
+            writer.write(version: 0, 1)
+        default:
+            try reader.end()
+            writer.write("certprov", padded: 32)
+            writer.write("certprov", padded: 32)
+            writer.write("certprov", padded: 16)
+            writer.write("1", padded: 16)
+            // CKF_WRITE_PROTECTED and CKF_TOKEN_INITIALIZED.
+            writer.write(0x402)
+            // Sessions, those with write access, sizes of a PIN, and memory: the largest number is for unknown.
+            let count = UInt64(sessions.count)
+            for number in [UInt64(Self.maximumSessions), count, 0, 0, 0, 0] + Array(repeating: .max, count: 4) {
+                writer.write(number)
+            }
+            writer.write(version: 0, 1)
+            writer.write(version: 0, 1)
+            writer.write("", padded: 16)
+        }
+    }
+
+    // MARK: - Sessions
+
+    private func session(
+        _ function: RPCFunction, _ reader: inout RPCReader, _ writer: inout RPCWriter
+    ) throws(ReturnCode) {
+        let number = try reader.number()
+        if function == .openSession {
+            guard number == Self.slotID else { throw .slotIDInvalid }
+            let flags = try reader.number()
+            try reader.end()
+            // CKF_SERIAL_SESSION and CKF_RW_SESSION.
+            guard flags & 4 != 0 else { throw .sessionParallelNotSupported }
+            guard flags & 2 == 0 else { throw .tokenWriteProtected }
+            guard sessions.count < Self.maximumSessions else { throw .sessionCount }
+            let handle = newHandle { sessions[$0] != nil }
+            sessions[handle] = Session()
+            return writer.write(handle)
+        }
+        if function == .closeAllSessions {
+            try reader.end()
+            guard number == Self.slotID else { throw .slotIDInvalid }
+            return sessions = [:]
+        }
+        guard sessions[number] != nil else { throw .sessionHandleInvalid }
+        switch function {
+        case .closeSession:
+            try reader.end()
+            sessions[number] = nil
+        case .getSessionInfo:
+            try reader.end()
+            // CKS_RO_PUBLIC_SESSION, CKF_SERIAL_SESSION, and no error of a device.
+            for value in [Self.slotID, 0, 4, 0] { writer.write(value) }
+        case .login: throw .userPINNotInitialized
+        case .logout: throw .userNotLoggedIn
+        default: throw .randomNoRNG
+        }
+    }
+
+    /// Handles of other connections are not among them, but by chance.
+    private func newHandle(isTaken: (UInt64) -> Bool) -> UInt64 {
+        while true {
+            // CK_ULONG has 32 bits in programs for 32 bits, and all of them set is not a handle.
+            let handle = UInt64(UInt32.random(in: 1..<UInt32.max))
+            if !isTaken(handle) { return handle }
+        }
+    }
+
+    private func requireSession(_ reader: inout RPCReader) throws(ReturnCode) -> UInt64 {
+        let number = try reader.number()
+        guard sessions[number] != nil else { throw .sessionHandleInvalid }
+        return number
+    }
+
+    // MARK: - Objects
+
+    private func objects() async throws -> [TokenObject] {
+        guard let objects = await view() else { throw Ended() }
+        return objects
+    }
+
+    private func object(_ handle: UInt64, or code: ReturnCode) async throws -> TokenObject {
+        guard let id = handles.first(where: { $0.value == handle })?.key else { throw code }
+        guard let object = try await objects().first(where: { $0.id == id }) else { throw code }
+        return object
+    }
+
+    private func find(
+        _ function: RPCFunction, _ reader: inout RPCReader, _ writer: inout RPCWriter
+    ) async throws {
+        let session = try requireSession(&reader)
+        switch function {
+        case .findObjectsInit:
+            let template = try reader.attributes()
+            try reader.end()
+            guard sessions[session]?.found == nil else { throw ReturnCode.operationActive }
+            let objects = try await objects()
+            // Each renewal brings new ones.
+            if handles.count > Self.maximumHandles {
+                let present = Set(objects.map(\.id))
+                handles = handles.filter { present.contains($0.key) }
+            }
+            var known: [UInt64] = []
+            for object in objects where object.matches(template) {
+                let handle = handles[object.id] ?? newHandle { new in handles.contains { $0.value == new } }
+                handles[object.id] = handle
+                known.append(handle)
+            }
+            sessions[session]?.found = known[...]
+        case .findObjects:
+            // GnuTLS has room for 8192.
+            let room = min(try reader.numberRoom(), Self.maximumFound)
+            try reader.end()
+            guard let found = sessions[session]?.found else { throw ReturnCode.operationNotInitialized }
+            sessions[session]?.found = found.dropFirst(room)
+            writer.write(Array(found.prefix(room)), room: room)
+        default:
+            try reader.end()
+            guard sessions[session]?.found != nil else { throw ReturnCode.operationNotInitialized }
+            sessions[session]?.found = nil
+        }
+    }
+
+    private func attributes(_ reader: inout RPCReader, _ writer: inout RPCWriter) async throws {
+        _ = try requireSession(&reader)
+        let handle = try reader.number()
+        let rooms = try reader.attributeRooms()
+        try reader.end()
+        let object = try await object(handle, or: .objectHandleInvalid)
+        var result = ReturnCode.ok
+        writer.write32(UInt32(rooms.count))
+        for (type, room) in rooms {
+            var value: AttributeValue?
+            do throws(ReturnCode) {
+                let found = try object.value(of: type)
+                guard room == 0 || found.size <= room else { throw .bufferTooSmall }
+                value = found
+            } catch { result = error }
+            writer.write(type, value, isSizeOnly: room == 0)
+        }
+        writer.write(result.rawValue)
+    }
+
+    // MARK: - Signatures
+
+    private func sign(
+        _ function: RPCFunction, _ reader: inout RPCReader, _ writer: inout RPCWriter
+    ) async throws {
+        let session = try requireSession(&reader)
+        if function == .signInit {
+            let (mechanism, key) = try reader.mechanismAndKey()
+            guard let mechanism else {
+                sessions[session]?.signing = nil
+                return
+            }
+            guard sessions[session]?.signing == nil else { throw ReturnCode.operationActive }
+            let object = try await object(key, or: .keyHandleInvalid)
+            sessions[session]?.signing = Signing(
+                object: object.id, schemes: try object.schemes(for: mechanism.type, mechanism.parameters),
+                size: object.signatureSize)
+            return
+        }
+        let data = function == .signFinal ? [] : try reader.optionalBytes()
+        let room = function == .signUpdate ? nil : try reader.room()
+        try reader.end()
+        guard var signing = sessions[session]?.signing else { throw ReturnCode.operationNotInitialized }
+        if function == .signUpdate {
+            let total = sessions.values.reduce(data.count) { $0 + ($1.signing?.data?.count ?? 0) }
+            guard total <= Self.maximumData else {
+                sessions[session]?.signing = nil
+                throw ReturnCode.dataLengthRange
+            }
+            signing.data = (signing.data ?? []) + data
+            sessions[session]?.signing = signing
+            return
+        }
+        // The operation goes on if the caller has asked for the size, or has too little room.
+        guard let room, room >= signing.size else {
+            return writer.write(Array(repeating: 0, count: signing.size), room: nil)
+        }
+        sessions[session]?.signing = nil
+        guard function == .signFinal || signing.data == nil else { throw ReturnCode.operationActive }
+        let object = try await objects().first { $0.id == signing.object }
+        guard let object else { throw ReturnCode.keyHandleInvalid }
+        do {
+            let signature = try await object.signature(of: signing.data ?? data, by: signing.schemes)
+            writer.write(signature, room: room)
+        } catch let code as ReturnCode { throw code } catch {
+            failed(object.id, error)
+            throw ReturnCode.deviceError
+        }
+    }
+}
