@@ -21,6 +21,8 @@ struct TokenObject: Sendable {
     let certificate: X509Certificate
     /// `nil` for the certificate of an issuer.
     let identity: Identity?
+    /// Whether a newer identity of this name is in use.
+    var isReplaced = false
 
     var id: ID {
         ID(
@@ -32,11 +34,12 @@ struct TokenObject: Sendable {
     static func objects(of served: [ServedIdentity]) -> [TokenObject] {
         var objects: [TokenObject] = []
         for one in served {
-            for identity in one.identities {
+            for (index, identity) in one.identities.enumerated() {
                 for kind in [Kind.certificate, .publicKey, .privateKey] {
                     objects.append(
                         TokenObject(
-                            kind: kind, label: one.name, certificate: identity.certificate, identity: identity))
+                            kind: kind, label: one.name, certificate: identity.certificate, identity: identity,
+                            isReplaced: index > 0))
                 }
             }
         }
@@ -49,11 +52,15 @@ struct TokenObject: Sendable {
     }
 
     /// Whether the object has these attributes. A value that the caller may not see matches nothing.
+    ///
+    /// A replaced object is found by its identifier alone, for processes that look for a key again after a fork. By the name a
+    /// program could find certificate and key of two generations: libp11 takes the last key of a name, GnuTLS the first.
     func matches(_ template: [(type: AttributeType, value: AttributeValue?)]) -> Bool {
-        template.allSatisfy { attribute in
-            guard let value = attribute.value else { return false }
-            return (try? self.value(of: attribute.type)) == value
-        }
+        (!isReplaced || template.contains { $0.type == .id })
+            && template.allSatisfy { attribute in
+                guard let value = attribute.value else { return false }
+                return (try? self.value(of: attribute.type)) == value
+            }
     }
 
     /// Returns the value of an attribute.
