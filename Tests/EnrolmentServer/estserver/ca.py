@@ -98,16 +98,16 @@ class Authority:
     def certificates(self):
         return [self.root, *self.intermediates]
 
-    def issue(self, subject, public_key, names=None, starts=0, ends=86400, server=False):
+    def issue(self, subject, public_key, names=None, starts=0, ends=86400, usages=("CLIENT_AUTH",)):
         """A leaf; `starts` and `ends` are seconds from now, `names` a SubjectAlternativeName or None."""
         second = datetime.timedelta(seconds=1)
         draft = builder(
             subject, public_key, self.issuer.subject, self.issuing_key, now() + starts * second, now() + ends * second
         )
-        usage = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
+        identifiers = [getattr(ExtendedKeyUsageOID, usage) for usage in usages]
         draft = draft.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         draft = draft.add_extension(key_usage("digital_signature"), critical=True)
-        draft = draft.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        draft = draft.add_extension(x509.ExtendedKeyUsage(identifiers), critical=False)
         if names is not None:
             draft = draft.add_extension(names, critical=len(subject) == 0)
         leaf = draft.sign(self.issuing_key, hashes.SHA256())

@@ -48,7 +48,7 @@ def bag(server, subject, names, key, faults, record):
     authority = server.stranger if faults.has("untrusted") else server.authority_in_use
     if faults.has("other-key"):
         key = key_like(key).public_key()
-    validity = (-86460, -60) if faults.has("expired") else (0, 86400)
+    validity = (-86460, -60) if faults.has("expired") else server.validity
     leaf = server.issue(authority, subject, key, names, validity, record)
     return [ca.der(certificate) for certificate in [*authority.intermediates, leaf]]
 

@@ -35,6 +35,7 @@ def parser():
     add("--port", type=int, default=0, help="default: any free one")
     add("--tls", choices=("1.2", "1.3", "any"), default="any")
     add("--ca-key", choices=("rsa", "ec"), default="ec", help="keys of the authorities and the server")
+    add("--both-sides", action="store_true", help="issue for servers too, and not for clients alone")
     add("--serverkeygen", choices=("pkcs8", "pkcs1"), default="pkcs8", help="pkcs1 is labelled PKCS#8 too")
 
     add("--auth", type=auth, default="none", help=f"none, or {', '.join(SCHEMES)}; several with +")

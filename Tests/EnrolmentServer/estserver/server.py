@@ -49,7 +49,7 @@ class Server:
         key = ca.new_key(self.options.ca_key)
         addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", "::1")]
         names = x509.SubjectAlternativeName([x509.DNSName("localhost"), *addresses])
-        leaf = authority.issue(ca.name("localhost"), key.public_key(), names, ends=30 * 86400, server=True)
+        leaf = authority.issue(ca.name("localhost"), key.public_key(), names, ends=30 * 86400, usages=("SERVER_AUTH",))
         chain = [leaf, *authority.intermediates]
         successors = self._successor.certificates if self._successor else []
         trusted = [*self.authority.certificates, *successors, self.manufacturer.root]
@@ -103,8 +103,15 @@ class Server:
     def issued(self, certificate):
         return self.authority.issued(certificate) or bool(self._successor and self._successor.issued(certificate))
 
+    @property
+    def validity(self):
+        """Seconds from now: of the file that a test has put there, or a day."""
+        file = self.directory / "validity"
+        return tuple(map(int, file.read_text().split())) if file.exists() else (0, 86400)
+
     def issue(self, authority, subject, key, names, validity, record):
-        leaf = authority.issue(subject, key, names, *validity)
+        usages = ("CLIENT_AUTH", "SERVER_AUTH") if self.options.both_sides else ("CLIENT_AUTH",)
+        leaf = authority.issue(subject, key, names, *validity, usages)
         serial = ca.serial_text(leaf)
         self.write(f"issued/{serial}.pem", ca.pem(leaf))
         record["serial"] = serial
