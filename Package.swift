@@ -522,6 +522,7 @@ let package = Package(
             dependencies: [
                 "CertificateProviding", "CertificateTLS", "CertprovComposition", "HostService", "HostSockets", "Logon",
                 "TestSupport",
+                .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOEmbedded", package: "swift-nio"),

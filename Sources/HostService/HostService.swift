@@ -408,6 +408,9 @@ package final class HostService: Service {
                 return json(
                     HostStatus(
                         process: getpid(), identities: await identities(),
+                        sockets: pkcs11.withLock(\.self).map {
+                            [.init(name: PKCS11Socket.name, connections: $0.connections)]
+                        } ?? [],
                         errors: failures.map(HostStatus.Failure.init)))
             case .metrics: return await metricsText()
             case .explain(let process): return json(explanation(of: process))

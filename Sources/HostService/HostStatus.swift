@@ -37,6 +37,13 @@ package struct HostStatus: Codable, Sendable {
         package let connections: Int
     }
 
+    /// A socket for other programs.
+    package struct Socket: Codable, Sendable {
+        package let name: String
+        /// The number of connections that are open.
+        package let connections: Int
+    }
+
     package struct Identity: Codable, Sendable {
         package let name: String
         package let file: String
@@ -75,6 +82,7 @@ package struct HostStatus: Codable, Sendable {
 
     package let process: Int32
     package let identities: [Identity]
+    package let sockets: [Socket]
     /// Of the service, such as of its own file.
     package let errors: [Failure]
 }

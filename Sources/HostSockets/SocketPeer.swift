@@ -44,5 +44,12 @@ package final class SocketPeer: Sendable {
         return []
     }
 
+    /// Whether the process still runs. Does not block.
+    package var isRunning: Bool {
+        guard let descriptor else { return false }
+        var event = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        return poll(&event, 1, 0) == 0
+    }
+
     deinit { if let descriptor { close(descriptor) } }
 }

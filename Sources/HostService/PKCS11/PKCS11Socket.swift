@@ -1,4 +1,5 @@
 import CertificateProviding
+import Glibc
 import HostSockets
 import Logging
 import NIOCore
@@ -14,6 +15,7 @@ final class PKCS11Socket: Sendable {
     private let logger: Logger
     private let limits: HostListener.Limits
     private let limit: TimeAmount
+    private let places: Places<uid_t>
     private let lines = RepeatedLines()
     /// Looks at callers, which blocks on `/proc`.
     private let looking = BlockingExecutor.threads(maximum: 2)
@@ -30,6 +32,7 @@ final class PKCS11Socket: Sendable {
         limits: HostListener.Limits = .init(total: 2048, perUser: 512), limit: Duration = .seconds(10)
     ) {
         (self.sockets, self.served, self.limits, self.limit) = (sockets, served, limits, TimeAmount(limit))
+        places = Places(total: limits.total, each: limits.perUser)
         var logger = logger
         logger[metadataKey: "socket"] = "\(Self.name)"
         self.logger = logger
@@ -58,15 +61,16 @@ final class PKCS11Socket: Sendable {
     func removeFiles() { for socket in sockets { socket.removeFile() } }
 
     private func take(_ channel: any Channel, _ peer: SocketPeer) -> EventLoopFuture<Void> {
-        guard let place = Tunnel.places.take(0) else { return channel.eventLoop.makeFailedFuture(Refused.tooMany) }
+        // Those of the process, and those of the user: a call that goes on after its connection has ended still takes them.
+        guard let place = Tunnel.places.take(0), let own = places.take(peer.user) else {
+            return channel.eventLoop.makeFailedFuture(Refused.tooMany)
+        }
         let id = ObjectIdentifier(channel)
         open.withLock { $0[id] = channel }
-        channel.closeFuture.whenComplete { [self] _ in
-            withExtendedLifetime(place) {}
-            open.withLock { $0[id] = nil }
-        }
-        let connection = TokenConnection { [self] in
-            await objects(for: peer)
+        channel.closeFuture.whenComplete { [self] _ in _ = open.withLock { $0.removeValue(forKey: id) } }
+        let connection = TokenConnection { [self] identity in
+            withExtendedLifetime((place, own)) {}
+            return await objects(for: peer, identity)
         } failed: { [logger, lines] object, error in
             guard let count = lines.note("\(object.label) \(error)") else { return }
             logger.warning(
@@ -75,25 +79,23 @@ final class PKCS11Socket: Sendable {
         }
         return channel.eventLoop.makeCompletedFuture {
             try channel.syncOptions?.setOption(.maxMessagesPerRead, value: 1)
-            try channel.pipeline.syncOperations.addHandler(TokenChannel(connection, limit: limit))
+            try channel.pipeline.syncOperations.addHandler(
+                TokenChannel(connection, limit: limit) { peer.isRunning })
         }
     }
 
-    /// Returns the objects that a caller may use at this moment.
-    private func objects(for peer: SocketPeer) async -> [TokenObject]? {
-        guard let caller = try? await looking.run({ () throws(ProviderError) in Caller(peer) }) else { return nil }
-        let all = served().map { ($0, $0.grants.refusal(of: caller)) }
-        let granted = all.filter { $0.1 == nil }.map(\.0)
-        if granted.isEmpty {
-            for case let (identity, refusal?) in all {
-                guard let count = lines.note("\(caller.user) \(identity.name) \(refusal)") else { continue }
-                logger.warning(
-                    "caller refused",
-                    metadata: [
-                        "identity": "\(identity.name)", "caller": "\(caller)", "reason": "\(refusal)",
-                        "count": "\(count)",
-                    ])
-            }
+    /// Returns the objects that a caller may use at this moment; `nil` if its process has ended.
+    ///
+    /// - Parameter wanted: The identity that the caller wants to use; `nil` to see all.
+    private func objects(for peer: SocketPeer, _ wanted: String?) async -> [TokenObject]? {
+        guard let caller = try? await looking.run({ () throws(ProviderError) in Caller(peer) }), peer.isRunning else {
+            return nil
+        }
+        let all = served()
+        let granted = all.filter { $0.grants.refusal(of: caller) == nil }
+        // A caller sees what it is granted. It is refused where it wants another one, or would see none at all.
+        for one in all where wanted.map({ $0 == one.name }) ?? granted.isEmpty {
+            _ = one.grants.refusal(of: caller, for: one.name, lines, logger)
         }
         return TokenObject.objects(of: granted)
     }

@@ -11,7 +11,7 @@ struct RPCFrame: Equatable {
     /// A message is larger than ``largest``.
     struct TooLarge: Error {}
 
-    /// Takes the first frame off what was received; `nil` while it is not complete.
+    /// Takes the first frame off the received bytes; `nil` while it is not complete.
     static func take(from received: inout [UInt8]) throws(TooLarge) -> RPCFrame? {
         guard received.count >= headerSize else { return nil }
         func number(_ offset: Int) -> UInt32 {

@@ -116,7 +116,7 @@ struct RPCReader {
     mutating func mechanismAndKey() throws(ReturnCode) -> (mechanism: (type: UInt64, parameters: [UInt8])?, key: UInt64)
     {
         let type = try uint32()
-        // Versions of p11-kit write parameters, and none of them, in different ways: the key has the last eight bytes.
+        // The encoding of parameters, and of none, differs between versions of p11-kit: the key has the last eight bytes.
         let parameters = Array(try take(max(0, rest.count - 8)))
         let key = try number()
         return (type == .max ? nil : (UInt64(type), parameters), key)

@@ -50,7 +50,7 @@ struct RPCWriter {
     }
 
     /// `au`: numbers, or only how many where the caller has too little room.
-    mutating func write(_ numbers: [UInt64], room: Int) {
+    mutating func write(numbers: [UInt64], room: Int) {
         let fits = numbers.count <= room
         write(byte: fits ? 1 : 0)
         write32(UInt32(numbers.count))

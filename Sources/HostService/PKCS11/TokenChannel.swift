@@ -12,13 +12,23 @@ final class TokenChannel: ChannelInboundHandler {
     private var hasVersion = false
     private var isAnswering = false
     private var timer: Scheduled<Void>?
+    private let isRunning: @Sendable () -> Bool
+    private var watch: Scheduled<Void>?
 
     /// The highest version of the protocol. It has no other calls than version 0 that the token has.
     private static let version: UInt8 = 1
 
-    init(_ connection: TokenConnection, limit: TimeAmount) { (self.connection, self.limit) = (connection, limit) }
+    private static let interval = TimeAmount.seconds(15)
 
-    func channelActive(context: ChannelHandlerContext) { proceed(context) }
+    /// - Parameter isRunning: Whether the process that has connected still runs. Another one may have the connection.
+    init(_ connection: TokenConnection, limit: TimeAmount, isRunning: @escaping @Sendable () -> Bool) {
+        (self.connection, self.limit, self.isRunning) = (connection, limit, isRunning)
+    }
+
+    func channelActive(context: ChannelHandlerContext) {
+        watchProcess(context)
+        proceed(context)
+    }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         received += unwrapInboundIn(data).readableBytesView
@@ -33,7 +43,16 @@ final class TokenChannel: ChannelInboundHandler {
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
 
-    func handlerRemoved(context: ChannelHandlerContext) { timer?.cancel() }
+    func handlerRemoved(context: ChannelHandlerContext) {
+        timer?.cancel()
+        watch?.cancel()
+    }
+
+    private func watchProcess(_ context: ChannelHandlerContext) {
+        watch = context.eventLoop.assumeIsolated().scheduleTask(in: Self.interval) { [self] in
+            if isRunning() { watchProcess(context) } else { context.close(promise: nil) }
+        }
+    }
 
     private func startTimer(_ context: ChannelHandlerContext) {
         timer = context.eventLoop.assumeIsolated().scheduleTask(in: limit) { context.close(promise: nil) }

@@ -3,8 +3,8 @@ import HostSockets
 
 /// The token as one connection has it: its sessions, and its handles. One call at a time.
 actor TokenConnection {
-    /// What a caller may use at this moment. `nil` if its process has ended.
-    typealias View = @Sendable () async -> [TokenObject]?
+    /// Returns what the caller may use at this moment, when it wants to use an identity, or to see all. `nil` if its process has ended.
+    typealias View = @Sendable (_ identity: String?) async -> [TokenObject]?
 
     private struct Signing {
         let object: TokenObject.ID
@@ -106,14 +106,14 @@ actor TokenConnection {
             _ = try reader.byte()
             let room = try reader.numberRoom()
             try reader.end()
-            return writer.write([Self.slotID], room: room)
+            return writer.write(numbers: [Self.slotID], room: room)
         }
         guard try reader.number() == Self.slotID else { throw .slotIDInvalid }
         switch function {
         case .getMechanismList:
             let room = try reader.numberRoom()
             try reader.end()
-            writer.write(TokenMechanism.allCases.map(\.rawValue), room: room)
+            writer.write(numbers: TokenMechanism.allCases.map(\.rawValue), room: room)
         case .getMechanismInfo:
             let mechanism = TokenMechanism(rawValue: try reader.number())
             try reader.end()
@@ -210,14 +210,18 @@ actor TokenConnection {
 
     // MARK: - Objects
 
-    private func objects() async throws -> [TokenObject] {
-        guard let objects = await view() else { throw Ended() }
+    private func objects(_ identity: String? = nil) async throws -> [TokenObject] {
+        guard let objects = await view(identity) else { throw Ended() }
         return objects
     }
 
     private func object(_ handle: UInt64, or code: ReturnCode) async throws -> TokenObject {
         guard let id = handles.first(where: { $0.value == handle })?.key else { throw code }
-        guard let object = try await objects().first(where: { $0.id == id }) else { throw code }
+        return try await object(id, or: code)
+    }
+
+    private func object(_ id: TokenObject.ID, or code: ReturnCode) async throws -> TokenObject {
+        guard let object = try await objects(id.label).first(where: { $0.id == id }) else { throw code }
         return object
     }
 
@@ -249,7 +253,7 @@ actor TokenConnection {
             try reader.end()
             guard let found = sessions[session]?.found else { throw ReturnCode.operationNotInitialized }
             sessions[session]?.found = found.dropFirst(room)
-            writer.write(Array(found.prefix(room)), room: room)
+            writer.write(numbers: Array(found.prefix(room)), room: room)
         default:
             try reader.end()
             guard sessions[session]?.found != nil else { throw ReturnCode.operationNotInitialized }
@@ -316,8 +320,7 @@ actor TokenConnection {
         }
         sessions[session]?.signing = nil
         guard function == .signFinal || signing.data == nil else { throw ReturnCode.operationActive }
-        let object = try await objects().first { $0.id == signing.object }
-        guard let object else { throw ReturnCode.keyHandleInvalid }
+        let object = try await object(signing.object, or: .keyHandleInvalid)
         do {
             let signature = try await object.signature(of: signing.data ?? data, by: signing.schemes)
             writer.write(signature, room: room)

@@ -131,12 +131,13 @@ private struct HostStatusDocument: CommandDocument {
 
     let process: Int32
     let items: [Item]
+    let sockets: [HostStatus.Socket]
     /// The first of all errors.
     let failure: ProviderError?
     let errors: [Enveloped<ErrorDocument>]
     private let failures: [(place: String, error: ProviderError)]
 
-    private enum CodingKeys: String, CodingKey { case process, items, errors }
+    private enum CodingKeys: String, CodingKey { case process, items, sockets, errors }
 
     init(_ status: HostStatus) {
         process = status.process
@@ -147,6 +148,7 @@ private struct HostStatusDocument: CommandDocument {
                 nextAttempt: Nullable(one.nextAttempt?.rfc3339), tunnels: one.tunnels,
                 errors: one.errors.map { Enveloped(ErrorDocument($0.error)) })
         }
+        sockets = status.sockets
         errors = status.errors.map { Enveloped(ErrorDocument($0.error)) }
         failures =
             status.errors.map { ("the service", $0.error) }
@@ -168,6 +170,7 @@ private struct HostStatusDocument: CommandDocument {
             }
         }
         return table.text + tunnels.joined()
+            + sockets.map { "the service: socket \($0.name), connections: \($0.connections)\n" }.joined()
             + failures.map { "\($0.place.withVisibleControls): \($0.error)\n" }.joined()
     }
 }

@@ -1,0 +1,188 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// The PKCS#11 socket of `certprov serve`, with the tools of GnuTLS and OpenSC, which know nothing of it.
+@Suite struct ServePKCS11Tests {
+    private let sandbox: Sandbox
+    private let module: String
+    private var socket: String { sandbox.path + "/run/pkcs11.sock" }
+    private var variables: [String: String] {
+        ["RUNTIME_DIRECTORY": sandbox.path + "/run", "P11_KIT_SERVER_ADDRESS": "unix:path=\(socket)"]
+    }
+    private var logged: String { (try? String(contentsOfFile: sandbox.path + "/log", encoding: .utf8)) ?? "" }
+
+    init() throws {
+        sandbox = try Sandbox()
+        module = try P11KitClient.path()
+        for name in ["etc", "run"] { mkdir("\(sandbox.path)/\(name)", 0o700) }
+        try sandbox.write("Serve.pkcs11-socket = \(socket)\n", to: "etc/serve.properties")
+    }
+
+    private func serve(_ prefix: [String] = [], with more: [String: String] = [:]) throws -> Subprocess {
+        let command = prefix + [BuiltCommand.path, "serve", "--directory", sandbox.path + "/etc"]
+        let service = try sandbox.start(
+            ["sh", "-c", "exec \"$@\" 2>>\(sandbox.path)/log", "sh"] + command, with: variables.merging(more) { $1 })
+        try service.waitUntil { try sandbox.certprov("serve", "status", with: variables).stdout.contains("  ready  ") }
+        return service
+    }
+
+    /// An identity of a file.
+    private func configure(_ grant: String) throws {
+        try sandbox.shell(
+            """
+            cd "$1" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 30 -subj /CN=web \\
+                -keyout web.key -out web.crt 2>/dev/null && chmod 600 web.key
+            """, sandbox.path
+        ).require()
+        try regrant(grant)
+    }
+
+    private func regrant(_ grant: String) throws {
+        try sandbox.write(
+            """
+            CertificateProvider = pem
+            CertificateProvider.pem.certificate = \(sandbox.path)/web.crt
+            CertificateProvider.pem.key = \(sandbox.path)/web.key
+            Serve.allow.1 = \(grant)
+            """, to: "etc/web.properties")
+    }
+
+    private func p11tool(_ arguments: String..., prefix: [String] = []) throws -> Output {
+        try sandbox.run(prefix + ["p11tool", "--provider", module] + arguments, with: variables)
+    }
+
+    private func opensc(_ arguments: String...) throws -> Output {
+        try sandbox.run(["pkcs11-tool", "--module", module] + arguments, with: variables)
+    }
+
+    /// The ids of the private keys, in the order of the token.
+    private func keys() throws -> [Substring] {
+        try p11tool("--list-privkeys", "--only-urls", "pkcs11:token=certprov").stdout.split(separator: "\n").filter {
+            $0.hasPrefix("pkcs11:")
+        }
+    }
+
+    @Test("p11tool and pkcs11-tool use a key of SoftHSM without its PIN, through a renewal")
+    func tokenKey() async throws {
+        let token = try SoftToken(in: sandbox, "host", pin: "tok3n-PIN-60")
+        let server = try await ESTServer.start("--auth", "basic")
+        let file = sandbox.path + "/etc/web.properties"
+        func configure(_ renewal: String) throws {
+            let new = try sandbox.configure(
+                server,
+                """
+                CertificateProvider.mdm.key = pkcs11:token=host?module-path=\(SoftToken.library)
+                CertificateProvider.mdm.key-pin-source = file:\(sandbox.path)/pin
+                CertificateProvider.mdm.renew-at = \(renewal)
+                Serve.allow.1 = uid:\(geteuid())
+                """)[1]
+            try #require(rename(new, file) == 0)
+        }
+        // Half of its time is over.
+        try server.directory.write("-5000 5000".utf8, to: "validity")
+        try configure("90%")
+        let service = try serve(with: token.variables)
+        let first = try keys()
+        #expect(first.count == 1 && first[0].contains("object=web;type=private"), "\(first)")
+        func sign() throws {
+            for key in try keys() { try p11tool("--test-sign", String(key)).expect(0, about: logged) }
+            try sandbox.write("a message", to: "data")
+            try sandbox.shell(
+                """
+                cd "$1" && id=$(pkcs11-tool --module "$2" -O --type cert 2>/dev/null | sed -n 's/^ *ID: *//p' | head -n 1) &&
+                openssl dgst -sha256 -binary data >digest &&
+                pkcs11-tool --module "$2" --read-object --type cert --id "$id" --output-file cert.der &&
+                openssl x509 -inform der -in cert.der -pubkey -noout >key.pem &&
+                pkcs11-tool --module "$2" --sign --mechanism ECDSA --id "$id" --signature-format openssl \\
+                    --input-file digest --output-file sig && openssl dgst -sha256 -verify key.pem -signature sig data
+                """, sandbox.path, module, with: variables
+            ).expect(0, stdout: "Verified OK")
+        }
+        try sign()
+        unlink(server.directory["validity"])
+        try configure("40%")
+        service.send(SIGHUP)
+        try service.waitUntil { try keys() != first }
+        #expect(try keys().count == 1)
+        try sign()
+        // The old pair is there by its id.
+        try p11tool("--test-sign", String(first[0])).expect(0, about: logged)
+        // No caller can use a PIN, try one, or change anything.
+        try opensc("--login", "--pin", "tok3n-PIN-60", "-O").expect(1, stderr: "CKR_USER_PIN_NOT_INITIALIZED")
+        try opensc("--login", "--pin", "wrong", "-O").expect(1, stderr: "CKR_USER_PIN_NOT_INITIALIZED")
+        try opensc("--keypairgen", "--key-type", "EC:prime256v1").expect(1, stderr: "CKR_TOKEN_WRITE_PROTECTED")
+        let slots = try sandbox.run(["pkcs11-tool", "--module", SoftToken.library, "-L"], with: token.variables).stdout
+        #expect(!slots.contains("count low"), "\(slots)")
+        service.send(SIGTERM)
+        #expect(service.wait().status == 0, "\(logged)")
+        #expect(!FileManager.default.fileExists(atPath: socket))
+    }
+
+    @Test("A user without a grant sees nothing, with the reason in the log, and a changed grant counts at once")
+    func grants() throws {
+        try configure("uid:\(geteuid())")
+        let service = try serve()
+        try service.waitUntil { try keys().count == 1 }
+        #expect(mode(socket) == 0o666)
+        if geteuid() == 0 {
+            for directory in [sandbox.path, sandbox.path + "/run"] { chmod(directory, 0o755) }
+            let other = ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"]
+            for _ in 0..<3 {
+                try p11tool("--list-all", "pkcs11:token=certprov", prefix: other).expect(
+                    2, stderr: "No matching objects")
+            }
+            let lines = logged.split(separator: "\n").filter { $0.contains("caller refused") }
+            #expect(lines.count == 1 && lines[0].contains("its user is 65533"), "\(logged)")
+        }
+        try regrant("uid:54321")
+        service.send(SIGHUP)
+        try service.waitUntil { try keys().isEmpty }
+        try regrant("uid:\(geteuid())")
+        service.send(SIGHUP)
+        try service.waitUntil { try keys().count == 1 }
+        let status = try sandbox.certprov("serve", "status", "--json", with: variables).document("ServiceStatus")
+        #expect(status["sockets"][0]["name"].string == "pkcs11" && status["sockets"][0]["connections"].int == 0)
+
+        // Another path takes a restart.
+        try sandbox.write("Serve.pkcs11-socket = \(socket).new\n", to: "etc/serve.properties")
+        service.send(SIGHUP)
+        try service.waitUntil {
+            try sandbox.certprov("serve", "status", with: variables).stdout.contains("restart certprov-serve")
+        }
+        #expect(try keys().count == 1)
+        service.kill()
+        _ = service.wait()
+        // The file of a process that has ended is replaced; one of another process is not.
+        try sandbox.write("Serve.pkcs11-socket = \(socket)\n", to: "etc/serve.properties")
+        let next = try serve()
+        try next.waitUntil { try keys().count == 1 }
+        try sandbox.certprov(
+            "serve", "--directory", sandbox.path + "/etc", "--socket", sandbox.path + "/other.sock", with: variables
+        ).expect(73, stderr: "Serve.pkcs11-socket")
+        #expect(try keys().count == 1)
+        next.send(SIGTERM)
+        #expect(next.wait().status == 0)
+    }
+
+    @Test("systemd passes the socket by its name, and its file stays")
+    func passedSocket() throws {
+        try configure("uid:\(geteuid())")
+        try sandbox.write("", to: "etc/serve.properties")
+        let passing = """
+            import os, socket, sys
+            listener = socket.socket(socket.AF_UNIX)
+            listener.bind(sys.argv[1])
+            listener.listen()
+            os.dup2(os.dup(listener.fileno()), 3)
+            os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", LISTEN_FDNAMES="pkcs11")
+            os.execv(sys.argv[2], sys.argv[2:])
+            """
+        let service = try serve(["/usr/bin/python3", "-c", passing, socket])
+        try service.waitUntil { try keys().count == 1 }
+        service.send(SIGTERM)
+        #expect(service.wait().status == 0, "\(logged)")
+        #expect(FileManager.default.fileExists(atPath: socket))
+    }
+}
