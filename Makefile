@@ -46,6 +46,9 @@ DEB_PACKAGES := $(INSTALL_PACKAGES) dpkg-dev lintian
 DEB_TEST_PACKAGES := $(DEB_PACKAGES) openssl debootstrap mount util-linux
 # The booted root has its own.
 SYSTEMD_TEST_PACKAGES := $(INSTALL_PACKAGES) dpkg-dev debootstrap mount procps python3-openssl systemd-container util-linux
+# Programs that use keys of the PKCS#11 socket, their peers, and what has the keys.
+CONSUMERS_TEST_PACKAGES := $(BUILD_PACKAGES) curl openssl python3-openssl softhsm2 opensc gnutls-bin libengine-pkcs11-openssl p11-kit-modules nginx-light \
+    libnss3-tools eapoltest freeradius openjdk-17-jre-headless
 BENCH_PACKAGES := $(BUILD_PACKAGES) $(SERVER_PACKAGES) curl openssl python3 time softhsm2 opensc gnutls-bin gcc libc6-dev lego pebble haproxy stunnel4 libengine-pkcs11-openssl util-linux $(ENROLMENT_PACKAGES)
 
 # Statically linked Swift and C++ runtimes: one file to install, and less to do at each start. The linker takes the first
@@ -64,7 +67,7 @@ ONE_FOLDER = $(if $(SCRATCH_PATH),--scratch-path "$(SCRATCH_PATH)" --disable-bui
 TEST_PROGRAMS ?=
 PROGRAMS = $(or $(abspath $(TEST_PROGRAMS)),$(shell $(SWIFT) build --show-bin-path))
 
-.PHONY: help demo demo-host demo-registration smoke example applications everything test build-tests programs test-release release check interfaces docs soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain deb deb-test systemd-test
+.PHONY: help demo demo-host demo-registration smoke example applications everything test build-tests programs test-release release check interfaces docs soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain deb deb-test systemd-test consumers-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -309,6 +312,9 @@ systemd-test: packages-SYSTEMD_TEST build ## Boot a Debian 12 with the Debian pa
 	@rm -rf .build/systemd
 	DPKG_DEB_COMPRESSOR_LEVEL=1 Scripts/deb "$$($(SWIFT) build $(RELEASE) --show-bin-path)" .build/systemd
 	PACKAGE="$$(echo .build/systemd/*.deb)" Tests/Systemd/run
+
+consumers-test: packages-CONSUMERS_TEST command ## Use keys in SoftHSM by the PKCS#11 socket with curl, nginx, NSS, wpa_supplicant, Java and others
+	@$(BUILT_COMMAND) Tests/Consumers/run
 
 demo-host: packages-SYSTEMD_TEST build ## The service for all identities of a host, under a real systemd with nginx
 	@rm -rf .build/demo-host
