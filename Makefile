@@ -190,6 +190,12 @@ $(SPLITKEY_PYTHON): | packages-EXAMPLE
 	python3 -m venv .build/splitkey
 	.build/splitkey/bin/pip install --quiet --disable-pip-version-check -r Examples/SplitKeySigning/authority/requirements-tests.txt
 
+# Tools of PyPI that validate lists of parts, and read metrics.
+PYPI_TOOLS := .build/pypi/bin/pyspdxtools
+$(PYPI_TOOLS): | packages-TEST
+	python3 -m venv .build/pypi
+	.build/pypi/bin/pip install --quiet --disable-pip-version-check 'prometheus-client>=0.22,<1' 'spdx-tools>=0.8,<1'
+
 build-tests: packages-TEST toolchain
 	$(SWIFT) build --build-tests
 
@@ -199,7 +205,7 @@ programs: build-tests
 	@find -L .build/debug -maxdepth 1 -type f -executable -exec cp --reflink=auto {} .build/tests \;
 	@find -L .build/debug -maxdepth 1 -name '*.resources' -exec cp -r {} .build/tests \;
 
-test: build-tests $(ENVOY) $(CADDY) $(PYHANKO) .build/openbao/bin/bao ## Build and run all tests
+test: build-tests $(ENVOY) $(CADDY) $(PYHANKO) $(PYPI_TOOLS) .build/openbao/bin/bao ## Build and run all tests
 	@CERTPROV_TEST_ENVOY="$$(ls $(CURDIR)/.build/envoy/lib/python3*/site-packages/envoy/_bin/envoy)" \
 	    $(MAKE) --no-print-directory --jobs 4 --keep-going --output-sync=target $(SUITES)
 
@@ -304,8 +310,9 @@ deb: packages-DEB build ## Build a Debian package into .build/deb, and check it 
 	TMPDIR="$(CURDIR)/.build/deb/lintian" lintian --allow-root --fail-on error,warning,info,pedantic,experimental --display-info --pedantic --display-experimental .build/deb/*.deb
 	@rm -r .build/deb/lintian
 
-deb-test: packages-DEB_TEST deb ## Install the Debian package into a Debian 12, use, upgrade, remove and purge it
+deb-test: packages-DEB_TEST deb $(PYPI_TOOLS) ## Install the Debian package into a Debian 12 and a 13, use, upgrade, remove and purge it
 	Scripts/deb-test "$$($(SWIFT) build $(RELEASE) --show-bin-path)" .build/deb/*.deb
+	Scripts/release-test "$$($(SWIFT) build $(RELEASE) --show-bin-path)" $(PYPI_TOOLS)
 
 # With a package of its own: deb-test may run beside it.
 systemd-test: packages-SYSTEMD_TEST build ## Boot a Debian 12 with the Debian package, and use the units there

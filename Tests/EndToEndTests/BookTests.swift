@@ -33,7 +33,7 @@ import Testing
             "$ (umask 077; printf secret": .test("EnrolmentTests", "theServersOfThePageEnrol"),
         ],
         "Documentation/Installing.md": [
-            "$ make deb": .script("Scripts/deb-test"),
+            "$ sha256sum": .script("Scripts/release-test"), "$ make deb": .script("Scripts/deb-test"),
             "# make install": .script("Scripts/package-test"),
             "# install -m 644": .script("Scripts/deb-test"),
             "# systemctl enable": .script("Tests/Systemd/run"),
