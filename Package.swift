@@ -107,8 +107,10 @@ let package = Package(
             dependencies: [
                 "CertificateProviding", "CertificateTLS", "IdentityStore", "ProviderTransport",
                 .product(name: "Logging", package: "swift-log"),
+                .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
             ]
+                .product(name: "SystemPackage", package: "swift-system"),
         ),
         // For services that reload their file.
         .target(

@@ -61,13 +61,13 @@ enum ACMEParameter {
         "account-key", default: "store:",
         summary: "Key store of the account's key, which is P-256 if the store makes such keys.")
     static let identifiers = Parameter<[ACMEIdentifier]>(
-        "identifiers", .string, absent: nil,
+        "identifiers", .names, absent: nil,
         summary: "dns:, ip:, permanent-identifier: and hardware-module: names to request, separated by commas."
     ) { text, _ throws(ParameterProblem) in
         do throws(ProviderError) { return try ACMEIdentifier.list(text) } catch { throw .error(error) }
     }
     static let subject = Parameter<String>(
-        "subject", .string, absent: "", defaultValue: "empty",
+        "subject", .distinguishedName, absent: "", defaultValue: "empty",
         summary: "Subject of the certificate request (RFC 4514). Many servers replace it: see names."
     ) { text, _ in text }
     static let names = Parameter<NameRule>.choice(

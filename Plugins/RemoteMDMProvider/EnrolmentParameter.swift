@@ -85,7 +85,7 @@ enum EnrolmentParameter {
         "challenge-source", needs: [.value("protocol", "scep")],
         summary: "SCEP: secret source of the challenge password.")
     static let subject = Parameter.required(
-        "subject", summary: "Subject of the certificate (RFC 4514), such as CN=client,O=Example.")
+        "subject", .distinguishedName, summary: "Subject of the certificate (RFC 4514), such as CN=client,O=Example.")
     static let names = Parameter<NameRule?>(
         "names", .string, defaultValue: "another subject is used with a warning",
         summary: "requested: the certificate must have the subject; server: the server decides on the subject."
@@ -94,7 +94,7 @@ enum EnrolmentParameter {
         return rule
     }
     static let subjectAlternativeNames = Parameter<[AlternativeName]>(
-        "subject-alternative-names", .string, absent: [],
+        "subject-alternative-names", .names, absent: [],
         summary: "dns:, ip:, email:, uri: and upn: names, separated by commas; one that has a comma itself in double "
             + "quotes."
     ) { text, _ throws(ParameterProblem) in

@@ -264,6 +264,7 @@ public struct ProviderConformance: Sendable {
             case .boolean: [text.lowercased() == "true" ? "false" : "true"]
             case .path, .secretPath, .certificateFile, .library: [text + ".other"]
             case .serverURL: [text + "/other"]
+            case .distinguishedName, .names: [text + "-other"]
             case .string: Int(text).map { [String($0 + 1), String($0 - 1)] } ?? [text + "-other"]
             default: []
             }

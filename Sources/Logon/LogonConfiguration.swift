@@ -75,6 +75,11 @@ public struct LogonConfiguration: Sendable {
     /// The positions of the keys in the file.
     var positions: [String: SourcePosition] = [:]
 
+    /// A key and its value, in which what the host says stands for variables.
+    package typealias HostValue = (key: String, text: String)
+    /// The values that had variables, in the order of their keys in the file.
+    package internal(set) var hostValues: [HostValue] = []
+
     /// Warnings about keys without effect, such as unknown ones. Each begins with `FILE:LINE:`.
     public var warnings: [String]
 
@@ -103,8 +108,15 @@ public struct LogonConfiguration: Sendable {
     public static func load(
         path: String, registry: ProviderRegistry
     ) throws(ProviderError) -> LogonConfiguration {
-        var configuration = try SettingsReader(ConfigurationFile(path: path).settings(), registry: registry)
-            .configuration()
+        try load(path: path, registry: registry, host: HostFacts())
+    }
+
+    /// - Parameter host: Has the values of variables such as `%{host}`.
+    package static func load(
+        path: String, registry: ProviderRegistry, host: HostFacts
+    ) throws(ProviderError) -> LogonConfiguration {
+        let settings = try ConfigurationFile(path: path).settings()
+        var configuration = try SettingsReader(settings, registry: registry, host: host).configuration()
         configuration.path = path
         return configuration
     }

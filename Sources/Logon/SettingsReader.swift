@@ -9,10 +9,14 @@ struct SettingsReader {
     private var registry: ProviderRegistry
     /// The descriptors that have been looked up.
     private var known: [ProviderID: ProviderDescriptor] = [:]
+    private let variables: HostVariables
+    /// The values that had variables.
+    private var hostValues: [LogonConfiguration.HostValue] = []
 
-    init(_ settings: Settings, registry: ProviderRegistry) {
+    init(_ settings: Settings, registry: ProviderRegistry, host: HostFacts = HostFacts()) {
         self.settings = settings
         self.registry = registry
+        variables = HostVariables(host: host)
     }
 
     func configuration() throws(ProviderError) -> LogonConfiguration {
@@ -21,7 +25,8 @@ struct SettingsReader {
     }
 
     func pluginDirectory() throws(ProviderError) -> String? {
-        try values([LogonSetting.pluginDirectory.descriptor])[LogonSetting.pluginDirectory]
+        var reader = self
+        return try reader.values([LogonSetting.pluginDirectory.descriptor])[LogonSetting.pluginDirectory]
     }
 
     /// - Throws: `configurationInvalid` for a key of another section, too.
@@ -31,7 +36,8 @@ struct SettingsReader {
             let keys = section.settings.map(\.name).joined(separator: ", ")
             throw invalid(setting, "is unknown here; there are \(keys)")
         }
-        return try values(declared)
+        var reader = self
+        return try reader.values(declared)
     }
 
     private mutating func read() throws(ProviderError) -> LogonConfiguration {
@@ -55,9 +61,9 @@ struct SettingsReader {
             names: sections.flatMap(\.settings).map(\.name),
             namespaces: sections.flatMap(\.namespaces) + [Self.namespace, Self.keyStoreNamespace])
         for setting in settings.all where try !isOfSection(setting) {
-            if let (scheme, name) = try keyStoreParameter(setting) {
-                configuration.keyStores[scheme, default: ProviderParameters()][name] = .init(
-                    try single(setting), origin: setting.position.description)
+            if let (scheme, parameter) = try keyStoreParameter(setting) {
+                configuration.keyStores[scheme, default: ProviderParameters()][parameter.name] = try value(
+                    setting, of: parameter)
                 continue
             }
             guard setting.key.lowercased().hasPrefix(Self.namespace.lowercased()) else {
@@ -69,10 +75,9 @@ struct SettingsReader {
                 configuration.warnings.append("\(setting.position): \(setting.subject) is unknown and has no effect.")
                 continue
             }
-            let (id, name) = try parameter(setting, of: providers)
-            if let index = providers.firstIndex(where: { $0.id == id }) {
-                providers[index].parameters[name] = .init(
-                    try single(setting), origin: setting.position.description)
+            let (id, parameter) = try parameter(setting, of: providers)
+            if let parameter, let index = providers.firstIndex(where: { $0.id == id }) {
+                providers[index].parameters[parameter.name] = try value(setting, of: parameter)
             } else {
                 configuration.warnings.append(
                     "\(setting.position): The key '\(setting.key.forDisplay)' has no effect, because "
@@ -80,6 +85,7 @@ struct SettingsReader {
             }
         }
         configuration.providers = configuration.userCreationPolicy == .certificate ? providers : []
+        configuration.hostValues = hostValues
         return configuration
     }
 }
@@ -101,18 +107,19 @@ extension SettingsReader {
     }
 
     /// Returns the values of sections' settings.
-    private func values(_ declared: [ParameterDescriptor]) throws(ProviderError) -> Parameters {
+    private mutating func values(_ declared: [ParameterDescriptor]) throws(ProviderError) -> Parameters {
         var texts = ProviderParameters()
         for descriptor in declared {
             if let setting = settings[descriptor.name] {
-                texts[descriptor.name] = .init(try single(setting), origin: setting.position.description)
+                texts[descriptor.name] = try value(setting, of: descriptor)
             }
             let members = descriptor.kind == .list ? numbered(descriptor.name) : []
             guard let first = members.first else { continue }
             guard texts[descriptor.name] == nil else {
                 throw invalid(first, "and '\(descriptor.name)' exclude each other")
             }
-            let list = try members.map { member throws(ProviderError) in try single(member) }
+            var list: [String] = []
+            for member in members { list.append(try value(member, of: descriptor).text) }
             texts[descriptor.name] = .init(list.joined(separator: ", "), origin: first.position.description)
         }
         return try Parameters(texts, of: declared, .propertyFile, keyStores: .none)
@@ -167,6 +174,20 @@ extension SettingsReader {
         guard let value = setting.value else { throw invalid(setting, "must have a single value, such as a string") }
         return value.trimmed
     }
+
+    /// Returns the value of a parameter, with what the host says for its variables.
+    private mutating func value(
+        _ setting: Setting, of parameter: ParameterDescriptor
+    ) throws(ProviderError) -> ProviderParameters.Value {
+        let written = try single(setting)
+        do throws(HostVariables.Problem) {
+            let text = try variables.expand(written, as: parameter.kind)
+            if text != written { hostValues.append((setting.key, text)) }
+            return .init(text, origin: setting.position.description)
+        } catch {
+            throw invalid(setting, error.reason)
+        }
+    }
 }
 
 // MARK: - Providers
@@ -211,10 +232,11 @@ extension SettingsReader {
 
     /// Splits `CertificateProvider.<id>.<parameter>`.
     ///
-    /// - Parameter listed: Those that the file lists. A plugin that is not listed is not asked for its parameters.
+    /// - Parameter listed: Those that the file lists. A plugin that is not listed is not asked for its parameters: then the parameter is
+    ///   `nil`.
     private mutating func parameter(
         _ setting: Setting, of listed: [ConfiguredProvider]
-    ) throws(ProviderError) -> (ProviderID, name: String) {
+    ) throws(ProviderError) -> (ProviderID, ParameterDescriptor?) {
         let parts = setting.key.split(separator: ".", maxSplits: 2, omittingEmptySubsequences: false)
         guard parts[0] == Self.namespace else {
             let isSpelling = parts[0].lowercased() == Self.namespace.lowercased()
@@ -230,13 +252,14 @@ extension SettingsReader {
         }
         let isOwn = registry.descriptors.contains { $0.id == id }
         guard isOwn || listed.contains(where: { $0.id == id }), let descriptor = try installedProvider(id) else {
-            return (id, String(parts[2]))
+            return (id, nil)
         }
-        let known = descriptor.configurableParameters.map(\.name)
-        guard known.contains(String(parts[2])) else {
-            throw invalid(setting, "is not a parameter of '\(id)'; it takes \(known.joined(separator: ", "))")
+        let known = descriptor.configurableParameters
+        guard let parameter = known.first(where: { $0.name == parts[2] }) else {
+            let names = known.map(\.name).joined(separator: ", ")
+            throw invalid(setting, "is not a parameter of '\(id)'; it takes \(names)")
         }
-        return (id, String(parts[2]))
+        return (id, parameter)
     }
 
     /// Returns the file's parameters for a provider or a key store, before it is known which of them it has.
@@ -261,7 +284,7 @@ extension SettingsReader {
     /// Splits `KeyStore.<scheme>.<parameter>`; returns `nil` for a key outside of that namespace.
     private func keyStoreParameter(
         _ setting: Setting
-    ) throws(ProviderError) -> (scheme: String, name: String)? {
+    ) throws(ProviderError) -> (scheme: String, ParameterDescriptor)? {
         let parts = setting.key.split(separator: ".", maxSplits: 2, omittingEmptySubsequences: false)
         guard parts[0].lowercased() == Self.keyStoreNamespace.lowercased() else { return nil }
         guard parts[0] == Self.keyStoreNamespace else {
@@ -277,11 +300,11 @@ extension SettingsReader {
             let schemes = registry.keyStores.map(\.scheme).joined(separator: ", ")
             throw invalid(setting, "names a key store that is not installed; installed: \(schemes)\(others)")
         }
-        let known = store.parameters.map(\.name)
-        guard known.contains(String(parts[2])) else {
-            let hint = known.isEmpty ? "it takes none" : "it takes \(known.joined(separator: ", "))"
+        guard let parameter = store.parameters.first(where: { $0.name == parts[2] }) else {
+            let known = store.parameters.map(\.name).joined(separator: ", ")
+            let hint = known.isEmpty ? "it takes none" : "it takes \(known)"
             throw invalid(setting, "is not a parameter of the key store '\(store.scheme)'; \(hint)")
         }
-        return (store.scheme, String(parts[2]))
+        return (store.scheme, parameter)
     }
 }

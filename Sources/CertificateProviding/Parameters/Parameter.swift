@@ -215,7 +215,11 @@ public struct ParameterDescriptor: Sendable {
         public static let boolean = Self(rawValue: "boolean")
         /// The source of a secret, as ``SecretSource`` reads it. Never the secret itself.
         public static let secretSource = Self(rawValue: "secret-source")
-        /// The URL of a server, with the scheme https or http.
+        /// A distinguished name (RFC 4514). A host variable in the property file is quoted there, and adds no part to it.
+        public static let distinguishedName = Self(rawValue: "distinguished-name")
+        /// Names to be certified, separated by commas. A host variable in the property file is a part of one name, and adds none.
+        public static let names = Self(rawValue: "names")
+        /// The URL of a server, with the scheme https or http. A host variable in the property file is percent-encoded there.
         public static let serverURL = Self(rawValue: "server-url")
         /// The URL of an HTTP proxy, or a word that means none.
         public static let proxyURL = Self(rawValue: "proxy-url")
@@ -228,7 +232,7 @@ public struct ParameterDescriptor: Sendable {
         /// All of these.
         package static let known: [Self] = [
             .string, .path, .secretPath, .certificateFile, .trustAnchors, .certificate, .pins, .library,
-            .boolean, .secretSource, .serverURL, .proxyURL, .keyStore,
+            .boolean, .secretSource, .distinguishedName, .names, .serverURL, .proxyURL, .keyStore,
         ]
     }
 }

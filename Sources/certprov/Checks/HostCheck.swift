@@ -77,6 +77,7 @@ struct HostCheck {
         }
         var findings = [origin(of: configuration)]
         findings += configuration.warnings.map { .warning("configuration", $0) }
+        findings += configuration.hostValues.map { .ok($0.key, $0.text.withVisibleControls) }
         do throws(ProviderError) {
             try context.identityStore().checkWritable()
         } catch {

@@ -12,13 +12,16 @@ struct Explain: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(ProviderError) in
-            let explanation = try await context.manager(try context.configuration()).explain()
-            try context.show(ExplanationDocument(explanation)) { Self.text(explanation) }
+            let configuration = try context.configuration()
+            let explanation = try await context.manager(configuration).explain()
+            try context.show(ExplanationDocument(explanation, configuration.hostValues)) {
+                Self.text(explanation, configuration.hostValues)
+            }
             return .done
         }
     }
 
-    private static func text(_ explanation: Explanation) -> String {
+    private static func text(_ explanation: Explanation, _ values: [LogonConfiguration.HostValue]) -> String {
         var table = TextTable(header: ["PROVIDER", "STEP", "OUTCOME", "MS", "WHY"])
         for decision in explanation.decisions {
             table.append([
@@ -28,6 +31,7 @@ struct Explain: AsyncParsableCommand {
             ])
         }
         return table.text + "chosen: \(explanation.chosen?.rawValue ?? "none")\n"
+            + values.map { "\($0.key) = \($0.text.withVisibleControls)\n" }.joined()
     }
 }
 
@@ -37,6 +41,12 @@ private struct ExplanationDocument: CommandDocument {
 
     let chosen: Nullable<String>
     let decisions: [DecisionDocument]
+    let values: [Value]
+
+    struct Value: Encodable {
+        let key: String
+        let value: String
+    }
 
     struct DecisionDocument: Encodable {
         let provider: String
@@ -47,7 +57,8 @@ private struct ExplanationDocument: CommandDocument {
         let durationMilliseconds: Int64
     }
 
-    init(_ explanation: Explanation) {
+    init(_ explanation: Explanation, _ values: [LogonConfiguration.HostValue]) {
+        self.values = values.map { Value(key: $0.key, value: $0.text) }
         chosen = Nullable(explanation.chosen?.rawValue)
         decisions = explanation.decisions.map { decision in
             DecisionDocument(
