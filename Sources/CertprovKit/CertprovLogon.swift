@@ -36,6 +36,8 @@ public final class CertprovLogon: Sendable {
     private let sleep: @Sendable (Duration) async throws -> Void
     private let looking: (@Sendable (Duration) async throws -> Void)?
     private let metrics: any MetricsFactory
+    /// The name of the identity in metrics and in the log: the label `identity`.
+    public let name: String
     /// Whether other objects use the composition too: then its plugins do not end with this one.
     private let isShared: Bool
     private let onRead: (@Sendable (String) -> Void)?
@@ -83,20 +85,22 @@ public final class CertprovLogon: Sendable {
     ///   - providers: Further providers that the file may name, besides the built-in ones.
     ///   - keyStores: Further key stores, whose URIs parameters may have.
     ///   - sections: Settings of the program itself, whose values ``/Logon/LogonConfiguration/settings`` has then.
+    ///   - name: The name of the identity in metrics and in the log; by default that of the file, without its suffix.
     ///   - logger: Gets warnings about the file, and the results of renewals.
     /// - Throws: `configurationMissing`, `configurationInvalid`, which names the line, and errors of this host's store.
     public convenience init(
         configuredBy path: String, adding providers: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = [],
-        sections: [SettingsSection] = [], logger: Logger = Logger(label: "certprov")
+        sections: [SettingsSection] = [], name: String? = nil, logger: Logger = Logger(label: "certprov")
     ) throws(ProviderError) {
         try self.init(
-            configuredBy: path, adding: providers, keyStores: keyStores, sections: sections, logger: logger,
+            configuredBy: path, adding: providers, keyStores: keyStores, sections: sections, name: name, logger: logger,
             secrets: SecretReader(), store: nil, vaults: nil)
     }
 
     package convenience init(
         configuredBy path: String, adding providers: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = [],
-        sections: [SettingsSection] = [], logger: Logger, secrets: SecretReader, store: IdentityStore?,
+        sections: [SettingsSection] = [], name: String? = nil, logger: Logger, secrets: SecretReader,
+        store: IdentityStore?,
         now: @escaping @Sendable () -> Date = { Date() },
         sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
         looking: (@Sendable (Duration) async throws -> Void)? = nil, transport: Transport = Transport(),
@@ -109,7 +113,7 @@ public final class CertprovLogon: Sendable {
         let composition = try Composition(
             builtIns, secrets: secrets, store: store, vaults: vaults, executor: .threads(), transport: transport,
             logger: logger, now: now, sleep: looking)
-        try self.init(configuredBy: path, composition, isShared: false, sleep: sleep, looking: looking)
+        try self.init(configuredBy: path, composition, isShared: false, name: name, sleep: sleep, looking: looking)
     }
 
     /// Refuses a configuration that the program cannot use, before it is in force.
@@ -120,18 +124,23 @@ public final class CertprovLogon: Sendable {
     /// - Parameters:
     ///   - composition: What the identities of the process share: plugins, threads, store, clock.
     ///   - isShared: Whether its plugins stay when this identity ends.
+    ///   - name: As of the public initializer.
     ///   - onRead: Gets the path of each entry of the store, outside of the vault, that the providers ask for.
     ///   - validate: Is asked about each configuration that is read, the first one and those of ``reload()``.
     ///   - accept: Is asked by ``reload()`` when the providers of the new configuration have been asked for an identity.
     package init(
         configuredBy path: String, _ composition: Composition, isShared: Bool = true,
-        metrics: any MetricsFactory = MetricsSystem.factory,
+        name: String? = nil, metrics: any MetricsFactory = MetricsSystem.factory,
         sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
         looking: (@Sendable (Duration) async throws -> Void)? = nil, onRead: (@Sendable (String) -> Void)? = nil,
         validate: @escaping Validation = { _ in },
         accept: @escaping @Sendable () throws(ProviderError) -> Void = {}
     ) throws(ProviderError) {
-        (self.composition, self.isShared, self.metrics) = (composition, isShared, metrics)
+        let name = name ?? Self.name(of: path)
+        var composition = composition
+        composition.logger[metadataKey: "identity"] = "\(name)"
+        (self.name, self.metrics) = (name, LabelledMetrics(metrics, identity: name))
+        (self.composition, self.isShared) = (composition, isShared)
         (self.onRead, self.validate, self.accept) = (onRead, validate, accept)
         let stamp = FileStamp(of: path)
         let configuration = try LogonConfiguration.load(path: path, registry: composition.registry)
@@ -140,6 +149,12 @@ public final class CertprovLogon: Sendable {
         current = CurrentManager(try composition.manager(configuration, onRead: onRead).manager)
         (self.path, self.sleep, self.looking) = (path, sleep, looking)
         self.stamp = Mutex(stamp)
+    }
+
+    private static func name(of path: String) -> String {
+        let file = path.split(separator: "/").last ?? path[...]
+        let suffix = [".properties", ".plist"].first { file.hasSuffix($0) && file.count > $0.count }
+        return String(file.dropLast(suffix?.count ?? 0))
     }
 
     /// The built-in providers.

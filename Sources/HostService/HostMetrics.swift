@@ -1,5 +1,6 @@
 package import CertificateProviding
 package import CoreMetrics
+package import FoundationEssentials
 import Renewal
 import Synchronization
 
@@ -20,11 +21,15 @@ package final class HostMetrics: MetricsFactory {
     package init() {}
 
     /// Returns a factory whose metrics have the label `identity`.
-    package func of(identity: String) -> any MetricsFactory { Labelled(book: self, identity: identity) }
+    package func of(identity: String) -> any MetricsFactory {
+        LabelledMetrics(self, identity: identity)
+    }
 
-    /// Records the expiry of an identity as a service that renews it does.
-    package static func record(_ identity: Identity, to factory: any MetricsFactory) {
-        RenewalMetrics(identity.provenance.provider, factory: factory).presents(identity)
+    /// Records an identity, and when it is renewed, as a service that renews it does.
+    package static func record(_ identity: Identity, renewedAt date: Date, to factory: any MetricsFactory) {
+        let metrics = RenewalMetrics(identity.provenance.provider, factory: factory)
+        metrics.presents(identity)
+        metrics.plans(attemptAt: date)
     }
 
     /// Removes the metrics of an identity.
@@ -103,38 +108,4 @@ package final class HostMetrics: MetricsFactory {
     package func destroyMeter(_ handler: any MeterHandler) { (handler as? Handle)?.destroy() }
     package func destroyRecorder(_ handler: any RecorderHandler) { (handler as? Handle)?.destroy() }
     package func destroyTimer(_ handler: any TimerHandler) {}
-}
-
-/// Adds a label to each metric.
-private struct Labelled: MetricsFactory {
-    let book: HostMetrics
-    let identity: String
-
-    private func labelled(_ dimensions: [(String, String)]) -> [(String, String)] {
-        [("identity", identity)] + dimensions
-    }
-    func makeCounter(label: String, dimensions: [(String, String)]) -> any CounterHandler {
-        book.makeCounter(label: label, dimensions: labelled(dimensions))
-    }
-    func makeFloatingPointCounter(
-        label: String, dimensions: [(String, String)]
-    ) -> any FloatingPointCounterHandler {
-        book.makeFloatingPointCounter(label: label, dimensions: labelled(dimensions))
-    }
-    func makeMeter(label: String, dimensions: [(String, String)]) -> any MeterHandler {
-        book.makeMeter(label: label, dimensions: labelled(dimensions))
-    }
-    func makeRecorder(label: String, dimensions: [(String, String)], aggregate: Bool) -> any RecorderHandler {
-        book.makeRecorder(label: label, dimensions: labelled(dimensions), aggregate: aggregate)
-    }
-    func makeTimer(label: String, dimensions: [(String, String)]) -> any TimerHandler {
-        book.makeTimer(label: label, dimensions: labelled(dimensions))
-    }
-    func destroyCounter(_ handler: any CounterHandler) { book.destroyCounter(handler) }
-    func destroyFloatingPointCounter(_ handler: any FloatingPointCounterHandler) {
-        book.destroyFloatingPointCounter(handler)
-    }
-    func destroyMeter(_ handler: any MeterHandler) { book.destroyMeter(handler) }
-    func destroyRecorder(_ handler: any RecorderHandler) { book.destroyRecorder(handler) }
-    func destroyTimer(_ handler: any TimerHandler) { book.destroyTimer(handler) }
 }

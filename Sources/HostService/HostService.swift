@@ -186,10 +186,9 @@ package final class HostService: Service {
         if let problem = file.problem { throw problem }
         var composition = composition
         composition.executor = executor
-        composition.logger[metadataKey: "identity"] = "\(file.name)"
         forgetEntries(of: file.name)
         return try CertprovLogon(
-            configuredBy: file.path, composition, metrics: metrics.of(identity: file.name), sleep: sleep,
+            configuredBy: file.path, composition, name: file.name, metrics: metrics, sleep: sleep,
             onRead: { [weak self] entry in self?.note(entry, of: file.name) },
             validate: { [weak self, secrets = composition.secrets] configuration throws(ProviderError) in
                 try HostConfiguration.requireTrusted(file.path)

@@ -58,6 +58,15 @@ import X509
         }
     }
 
+    @Test("The name of an identity is that of its property file, or the program's") func theNameInMetrics() throws {
+        let path = try configure()
+        #expect(try logon(path).name == "clienthub")
+        for (file, name) in [("web", "web"), ("a.b.properties", "a.b"), (".properties", ".properties")] {
+            try FileManager.default.copyItem(atPath: path, toPath: directory[file])
+            #expect(try logon(directory[file]).name == name)
+        }
+    }
+
     @Test("a service takes a property file with the keys of signing requests, which it does not read")
     func signingRequestsAreOfOtherPrograms() async throws {
         let logon = try logon(configure("Signing.client.1.name = Bank\nSigning.prompt = queue"))

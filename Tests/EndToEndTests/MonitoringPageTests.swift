@@ -60,27 +60,56 @@ import Testing
         #expect(output.status == 1 && output.stdout.hasPrefix("WARNING: "), "\(output)")
     }
 
-    @Test("The metrics for Prometheus have the expiry of each stored identity", .enabled(if: hasJQ, "it needs jq"))
+    private static let python = Page.root.appending(path: ".build/pypi/bin/python3").path
+
+    @Test(
+        "One line writes the metrics of ten identities, one of them broken, as Prometheus reads them",
+        .enabled(
+            if: FileManager.default.fileExists(atPath: python), "prometheus-client: make .build/pypi/bin/pyspdxtools"))
     func thePrometheusMetricsAreTrue() throws {
-        try configure("soon.p12")
-        let file = sandbox.path + "/certprov.prom"
-        try sandbox.write("old", to: "certprov.prom")
-        let other = try sandbox.configure(
-            pkcs12: sandbox.copy("a.p12", to: "a.p12"), to: sandbox.path + "/other.properties")
-        let output = try run(1, file, configuration, other)
-        let list = try sandbox.certprov("list", "--json", "--config", configuration).document("IdentityList")
+        let (directory, file) = (sandbox.path + "/properties", sandbox.path + "/certprov.prom")
+        mkdir(directory, 0o755)
+        for number in 0..<9 {
+            let copy = try sandbox.copy("soon.p12", to: "i\(number).p12")
+            let name = try sandbox.configure(
+                pkcs12: copy, "Files.directory = \(sandbox.path)/files-\(number)",
+                to: directory + "/i\(number).properties")
+            if number < 8 { try sandbox.certprov("fetch", "--config", name).expect() }
+        }
+        try sandbox.write("Port = x\n", to: directory + "/broken.properties")
+        try FileManager.default.removeItem(atPath: sandbox.path + "/files-7")
+        let line = try #require(try Page(Self.page).blocks("sh").last).trimmingCharacters(in: .whitespacesAndNewlines)
+        let command = line.replacing("/var/lib/prometheus/node-exporter/certprov.prom", with: file)
+        for _ in 1...2 {
+            let output = try sandbox.shell(
+                #"alias certprov="$CERTPROV"; eval "$1 --directory $2""#, command, directory)
+            #expect(
+                output.status == 0 && output.stdout.isEmpty && output.stderr.contains("broken.properties:1"),
+                "\(output)")
+        }
+        let list = try sandbox.certprov("list", "--json", "--config", directory + "/i0.properties").document(
+            "IdentityList")
         let text = try #require(list["items"].array.first { $0["stored"].bool == true }?["expires"].string)
         let end = Int(try Date(text, strategy: .iso8601).timeIntervalSince1970)
-        let name = "certprov_certificate_expiration_timestamp_seconds"
-        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
-        #expect(
-            try String(contentsOfFile: file, encoding: .utf8).split(separator: "\n").map(String.init)
-                == [
-                    "# TYPE certprov_check_exit_status gauge",
-                    "certprov_check_exit_status{config=\"\(configuration)\"} 0",
-                    "certprov_check_exit_status{config=\"\(other)\"} 0", "# TYPE \(name) gauge",
-                    "\(name){config=\"\(configuration)\",provider=\"pkcs12\",subject=\"CN=soon\"} \(end)",
-                ])
+        let script = """
+            import sys
+            from prometheus_client.parser import text_string_to_metric_families
+            for family in text_string_to_metric_families(open(sys.argv[1]).read()):
+                for sample in family.samples: print(family.type, sample.name, sample.labels["identity"], int(sample.value))
+            """
+        let read = String(decoding: try Subprocess.run([Self.python, "-c", script, file]), as: UTF8.self)
+            .split(separator: "\n").map(String.init)
+        let stored = (0..<8).map { "i\($0)" }
+        func values(_ name: String) -> [String] {
+            let start = "gauge certprov_\(name) "
+            return read.filter { $0.hasPrefix(start) }.map { String($0.dropFirst(start.count)) }
+        }
+        #expect(values("certificate_expiration_timestamp_seconds") == stored.map { "\($0) \(end)" })
+        for name in ["certificate_issue_timestamp_seconds", "renewal_next_attempt_timestamp_seconds"] {
+            #expect(values(name).count == 8, "\(read)")
+        }
+        #expect(values("files_stale") == stored.map { "\($0) \($0 == "i7" ? 1 : 0)" })
+        #expect(values("identity_errors") == ["broken 1"] + (0..<9).map { "i\($0) 0" })
     }
 
     @Test func theTablesHaveTheFieldsOfTheDocuments() throws {

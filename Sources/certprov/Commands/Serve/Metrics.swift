@@ -2,6 +2,8 @@ import ArgumentParser
 import CertificateProviding
 import CoreMetrics
 import HostService
+import IdentityFiles
+import IdentityStore
 import Logon
 import Terminal
 
@@ -16,6 +18,12 @@ struct Metrics: AsyncParsableCommand {
 
     @OptionGroup var options: GlobalOptions
 
+    @Option(
+        help: ArgumentHelp(
+            "The file to write, in place of the one before in one step, such as for the textfile collector of node_exporter.",
+            valueName: "file"), completion: .file(extensions: ["prom"]))
+    var out: String?
+
     @OptionGroup var places: HostPlaces
     @OptionGroup var status: StatusSocketOption
 
@@ -26,14 +34,20 @@ struct Metrics: AsyncParsableCommand {
                 throw ProviderError(.usage, "Metrics are text, and no JSON; for JSON run: certprov serve status --json")
             }
             do throws(ProviderError) {
-                let answer = try StatusSocket.ask(.metrics, at: status.socket)
-                try Console.print(String(decoding: answer, as: UTF8.self))
+                try put(String(decoding: try StatusSocket.ask(.metrics, at: status.socket), as: UTF8.self))
             } catch {
                 guard error.code == .unavailable, status.socket == nil else { throw error }
-                try Console.print(try await stored(context))
+                try put(try await stored(context))
             }
             return .done
         }
+    }
+
+    private func put(_ text: String) throws(ProviderError) {
+        guard let out else { return try Console.print(text) }
+        let path = RegularFile.absolute(out)
+        guard let slash = path.lastIndex(of: "/"), let file = PublishedFile(path: path) else { return }
+        try file.write(Array(text.utf8), below: String(path[..<slash]))
     }
 
     /// The metrics of the stored identities.
@@ -47,7 +61,11 @@ struct Metrics: AsyncParsableCommand {
                 let configuration = try LogonConfiguration.load(path: file.path, registry: context.registry)
                 let manager = try await context.manager(configuration)
                 if let identity = try await manager.storedIdentity() {
-                    HostMetrics.record(identity, to: factory)
+                    HostMetrics.record(identity, renewedAt: manager.renewalSchedule(for: identity).due, to: factory)
+                    if let export = try context.filesExport(configuration) {
+                        let isCurrent = try export.isCurrent(identity) && export.isNotified
+                        Gauge(label: "certprov_files_stale", factory: factory).record(isCurrent ? 0 : 1)
+                    }
                 }
                 await manager.shutdown()
             } catch {
