@@ -82,6 +82,7 @@ let package = Package(
             name: "IdentityFiles",
             dependencies: [
                 "CertificateProviding", "IdentityStore", "OpenSSLSupport", "ProgramRun",
+                .product(name: "Logging", package: "swift-log"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "SystemPackage", package: "swift-system"),
             ]),
@@ -106,11 +107,11 @@ let package = Package(
             name: "Logon",
             dependencies: [
                 "CertificateProviding", "CertificateTLS", "IdentityStore", "ProviderTransport",
-                .product(name: "Logging", package: "swift-log"),
                 .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
-            ]
                 .product(name: "SystemPackage", package: "swift-system"),
+            ]
         ),
         // For services that reload their file.
         .target(

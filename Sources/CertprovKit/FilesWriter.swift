@@ -36,7 +36,7 @@ struct FilesWriter {
                 let export = try IdentityExport(manager().configuration.settings, secrets: secrets)
                 if let export {
                     _ = try await executor.run { [logger] () throws(ProviderError) in
-                        _ = try export.write(renewal.current) { logger.warning("\($0)") }
+                        _ = try export.write(renewal.current, logger: logger) { logger.warning("\($0)") }
                         return try export.notify()
                     }
                 }

@@ -2,6 +2,7 @@ package import CertificateProviding
 package import FoundationEssentials
 import Glibc
 import IdentityStore
+package import Logging
 import SystemPackage
 
 /// Writes the files of an identity for other programs, and notifies these programs.
@@ -69,19 +70,23 @@ package struct IdentityExport: Sendable {
 
     /// Writes the files, unless they are there as they should be. Blocks on the file system. ``notify()`` is the next step.
     ///
-    /// - Parameter warn: Gets what the files have otherwise than the identity, as a sentence.
+    /// - Parameters:
+    ///   - logger: Gets an event for new files.
+    ///   - warn: Gets what the files have otherwise than the identity, as a sentence.
     /// - Returns: The paths of the files.
     /// - Throws: `unsupportedAlgorithm` for a key that cannot be exported; `pending`, `unsupportedAlgorithm` or `malformedData` for an
     ///   identity that peers refuse, in place of one that they accept; `storeWriteFailed`.
     package func write(
-        _ identity: Identity, at now: Date = Date(), warn: (String) -> Void = { _ in }
+        _ identity: Identity, logger: Logger? = nil, at now: Date = Date(), warn: (String) -> Void = { _ in }
     ) throws(ProviderError) -> [String] {
         let files = try files(identity)
         try checkOwners()
         let current = directory.chain()
         try requireUsable(identity, insteadOf: current, at: now)
         if let remark = identity.remarkOnIssuer(after: current.certificates) { warn(remark) }
+        let isNew = (try? directory.holds(files)) != true
         let paths = try directory.write(files, notifies: reload != nil)
+        if isNew, let logger { IdentityEvent.filesWritten.write(to: logger, identity, ["path": path]) }
         if identity.trust == nil, let kept = paths.first(where: { $0.hasSuffix("/\(FileSet.trustName)") }) {
             warn(
                 "\(kept.withVisibleControls) keeps the CA certificates of before, since '\(identity.certificate.subject)' comes with "

@@ -104,13 +104,15 @@ extension LogonManager {
                 throw ProviderError(.notFound, "No identity is stored, so no certificate can be revoked.")
             }
             let id = stored.provenance.provider
-            guard let revocation = self.providers.first(where: { $0.id == id })?.revocation else {
+            guard let provider = self.providers.first(where: { $0.id == id }), let revocation = provider.revocation
+            else {
                 throw ProviderError(
                     .operationNotAllowed,
                     "The provider '\(id)' cannot have its certificate revoked; ask the administrator of its CA.",
                     provider: id)
             }
             try await revocation.revokeStoredCertificate(reason, interaction)
+            self.sequence.note(.revoked, stored, of: provider)
         }
     }
 

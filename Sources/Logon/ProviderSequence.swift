@@ -114,9 +114,11 @@ struct ProviderSequence: Sendable {
                 let identity = try await provider.getCertificate(interaction)
                 log.append(provider.id, .get, .identity, since: start)
                 log.appendNotAsked(rest, .get, because: "'\(provider.id)' was chosen before")
+                note(.issued, identity, of: provider)
                 return identity
             } catch {
                 let error = error.attributed(to: provider.id)
+                note(.refused, nil, of: provider, error)
                 // A provider whose request was cancelled may report "unavailable"; the next provider is not asked then.
                 guard Self.fallthroughCodes.contains(error.code), !Task.isCancelled else {
                     log.append(provider.id, .get, .stopped, error: error, since: start)
@@ -168,22 +170,43 @@ struct ProviderSequence: Sendable {
         do throws(ProviderError) {
             let identity = try await obtain()
             log.append(provider.id, .get, .identity, reason: reason, since: start)
+            note(.renewed, identity, of: provider)
             return identity
         } catch {
             let error = error.attributed(to: provider.id)
+            note(.refused, nil, of: provider, error)
             log.append(provider.id, .get, .stopped, error: error, since: start)
             throw error
         }
+    }
+
+    /// The codes of failures that do not count as a refusal: there is nothing yet, or the operation was ended from outside.
+    private static let unrefused: Set<ProviderError.Code> =
+        fallthroughCodes.union([.pending, .userCancelled, .operationNotAllowed, .interactionRequired])
+
+    /// Writes an event to the log of a provider.
+    func note(
+        _ event: IdentityEvent, _ identity: Identity?, of provider: any CertificateProvider,
+        _ error: ProviderError? = nil
+    ) {
+        guard let logger = made[provider.id]?.logger, error.map({ !Self.unrefused.contains($0.code) }) ?? true else {
+            return
+        }
+        event.write(to: logger, identity, of: provider.id, failedWith: error)
     }
 
     /// Deletes the stored identity of a provider. Returns the error if that fails.
     func delete(_ provider: any CertificateProvider, _ log: inout DecisionLog) async -> ProviderError? {
         let start = uptime()
         let result = await attempt(with: provider) { () throws(ProviderError) in
+            // For the event alone.
+            let stored = try? provider.getStoredCertificate()
             try provider.deleteStoredCertificate()
+            return stored
         }
         switch result {
-        case .success:
+        case .success(let stored):
+            if let stored { note(.deleted, stored, of: provider) }
             log.append(provider.id, .delete, .deleted, since: start)
             return nil
         case .failure(let error):

@@ -224,12 +224,14 @@ public final class RenewingIdentity: Service {
         try await install(identity)
         let schedule = source.schedule(identity)
         let taken = environment.moment
-        state.withLock { state in
+        let failure = state.withLock { state in
             state.plan.succeed(with: schedule, at: taken)
-            state.failure = nil
+            defer { state.failure = nil }
+            return state.failure
         }
         publish(
             identity, event, isOfSameProvider: identity.provenance.provider == current.provenance.provider)
+        if failure != nil { IdentityEvent.recovered.write(to: environment.logger, identity) }
     }
 
     /// Waits until `duration` has passed or an attempt becomes due.

@@ -1,3 +1,4 @@
+import CertificateProviding
 public import Logging
 
 /// Writes log messages to stderr: those from `warning` up as the command's own warnings.
@@ -16,7 +17,9 @@ public struct ConsoleLogHandler: LogHandler {
 
     public func log(event: LogEvent) {
         let values = metadata.merging(event.metadata ?? [:]) { $1 }.sorted { $0.key < $1.key }
-        let text = "\(event.level): \(event.message)" + values.map { " \($0.key)=\($0.value)" }.joined()
-        if event.level >= .warning { warnings.append(text) } else { warnings.note(text) }
+        let line = LogLine(
+            level: event.level, message: "\(event.message)",
+            fields: values.map { ($0.key, "\($0.value)".withVisibleControls) })
+        if event.level >= .warning { warnings.append(line) } else { warnings.note(line) }
     }
 }

@@ -4,6 +4,7 @@ import Synchronization
 /// error. May be used from any thread.
 public final class Warnings: Sendable {
     private let program: String
+    private let format: LogFormat
     /// `nil` when they go to stderr.
     private let collected: Mutex<[String]?>
 
@@ -12,8 +13,13 @@ public final class Warnings: Sendable {
     /// - Parameters:
     ///   - program: The name that begins each line on stderr.
     ///   - isCollecting: Whether they wait for a document.
-    public init(of program: String, collecting isCollecting: Bool) {
-        self.program = program
+    public convenience init(of program: String, collecting isCollecting: Bool) {
+        self.init(of: program, collecting: isCollecting, as: .text)
+    }
+
+    /// - Parameter format: The form of those that do not wait.
+    package init(of program: String, collecting isCollecting: Bool, as format: LogFormat) {
+        (self.program, self.format) = (program, format)
         collected = Mutex(isCollecting ? [] : nil)
     }
 
@@ -26,14 +32,16 @@ public final class Warnings: Sendable {
     }
 
     /// Adds a warning.
-    public func append(_ text: String) {
+    public func append(_ text: String) { append(LogLine(message: text)) }
+
+    func append(_ line: LogLine) {
         let isCollected = collected.withLock { texts in
-            texts?.append(text)
+            texts?.append(line.text)
             return texts != nil
         }
-        if !isCollected { note(text) }
+        if !isCollected { note(line) }
     }
 
-    /// Writes a line to stderr, also with `--json`.
-    func note(_ text: String) { Console.note("\(program): \(text)") }
+    /// Writes a line of the log, also with `--json`.
+    func note(_ line: LogLine) { line.write(of: program, as: format) }
 }

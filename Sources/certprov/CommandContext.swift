@@ -49,8 +49,10 @@ struct CommandContext: Sendable {
         _ options: GlobalOptions, executor: BlockingExecutor = BlockingExecutor { job in job() }
     ) throws(ProviderError) {
         self.options = options
-        let level: Logger.Level = options.verbose == 0 ? .warning : .trace
-        let warnings = Warnings(of: "certprov", collecting: options.json)
+        let format = options.logFormat ?? .usual
+        // A person at a terminal sees what the command shows; the others get the events.
+        let level: Logger.Level = options.verbose > 0 ? .trace : format == .text ? .warning : .notice
+        let warnings = Warnings(of: "certprov", collecting: options.json, as: format)
         self.warnings = warnings
         var logger = Logger(label: "certprov") { _ in ConsoleLogHandler(warnings) }
         logger.logLevel = level
@@ -71,7 +73,7 @@ struct CommandContext: Sendable {
         _ options: GlobalOptions, executor: BlockingExecutor = BlockingExecutor { job in job() },
         hasQueue: Bool = false, _ body: (CommandContext) async throws(ProviderError) -> ExitStatus
     ) async throws {
-        try await guarded(json: options.json) { () async throws(ProviderError) in
+        try await guarded(json: options.reportsJSON) { () async throws(ProviderError) in
             guard hasQueue || options.prompt != .queue else {
                 throw ProviderError(
                     .usage,
@@ -110,7 +112,7 @@ struct CommandContext: Sendable {
     }
 
     /// Shows an error on stderr.
-    func report(_ error: ProviderError) { Self.report(error, json: options.json) }
+    func report(_ error: ProviderError) { Self.report(error, json: options.reportsJSON) }
 
     /// Shows an error on stderr, also before the options have been parsed.
     static func report(_ error: ProviderError, json: Bool) {

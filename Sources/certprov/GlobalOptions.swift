@@ -2,6 +2,7 @@ import ArgumentParser
 import CertificateProviding
 import CertprovComposition
 import SigningRequests
+import Terminal
 
 /// The options that every subcommand has.
 struct GlobalOptions: ParsableArguments, Sendable {
@@ -47,6 +48,12 @@ struct GlobalOptions: ParsableArguments, Sendable {
     @Flag(help: "Write the result as one JSON document, and errors as JSON on stderr.")
     var json = false
 
+    @Option(
+        help: ArgumentHelp(
+            "The form of the log on stderr: text, json (an object a line), or journal (the fields of systemd-journald).",
+            discussion: "Default: journal where stderr is a stream of the journal, else text.", valueName: "form"))
+    var logFormat: LogFormat?
+
     @Flag(name: .shortAndLong, help: "Log more on stderr, such as each step to the identity.")
     var verbose: Int
 
@@ -82,7 +89,11 @@ struct GlobalOptions: ParsableArguments, Sendable {
     }
 }
 
+extension LogFormat: ExpressibleByArgument {}
+
 extension GlobalOptions {
+    /// Whether stderr has lines of JSON only.
+    var reportsJSON: Bool { json || logFormat == .json }
     /// The provider that the options name, also through ``uri``.
     var drivenProvider: String? { provider ?? uri.map { _ in BuiltIns.providerOfURI } }
     /// The parameters for ``drivenProvider``, with ``uri`` as one of them.

@@ -40,6 +40,10 @@ import Testing
             "# systemd-run": .script("Tests/Systemd/run"),
             "# certprov unregister": .notRun("Scripts/deb-test purges, and a registration needs its server"),
         ],
+        "Documentation/Events.md": [
+            "$ journalctl": .test("EventsTests", "eventsInTheJournal"),
+            "$ certprov serve": .test("EventsTests", "eventsAsJSON"),
+        ],
         "Documentation/ServingOtherPrograms.md": ["# systemctl enable": .script("Tests/Systemd/run")],
         "Documentation/Tokens.md": ["$ softhsm2-util": .test("BookTests", "theTokenPageIsTrue")],
         "Documentation/Signing.md": [

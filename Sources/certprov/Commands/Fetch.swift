@@ -45,7 +45,7 @@ struct Fetch: AsyncParsableCommand {
             let identity = try await force ? manager.obtainIdentity(interaction) : manager.identity(interaction)
             try identity.requireUnexpired(at: Date())
             var files: [String]?
-            for export in exports { files = try export.write(identity) { context.remark($0) } }
+            for export in exports { files = try export.write(identity, logger: context.logger) { context.remark($0) } }
             if exports.isEmpty, let remark = identity.remarkOnIssuer(after: []) { context.remark(remark) }
             let notification = ReloadedPrograms(of: exports)
             // Not before others can have the new one: without it they go on with what it replaces.

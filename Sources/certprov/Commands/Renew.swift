@@ -47,7 +47,7 @@ struct Renew: AsyncParsableCommand {
                 identity = try await manager.renewIdentityIfDue(at: now, interaction)
                 // Also what an earlier run could not do, or a service has renewed. Not after the discarding: without the new one,
                 // other programs go on with what it replaces.
-                files = try export?.write(identity) { context.remark($0) }
+                files = try export?.write(identity, logger: context.logger) { context.remark($0) }
                 if export == nil, let remark = identity.remarkOnIssuer(after: stored.certificateChain) {
                     context.remark(remark)
                 }
