@@ -91,12 +91,6 @@ Serve.tunnel.1.target = 127.0.0.1:{target}
                     raise SystemExit("the new certificate is not served")
                 time.sleep(0.05)
 
-    def state(self):
-        status = dict(line.split(":", 1) for line in self.tunnel.proc("status").splitlines())
-        size = {name: int(status[name].split()[0]) / 1024 for name in ("VmRSS", "RssAnon", "VmHWM")}
-        return (f"{size['VmRSS']:.1f} MiB ({size['RssAnon']:.1f} its own; at most {size['VmHWM']:.1f}),"
-                f" {len(os.listdir(f'/proc/{self.tunnel.process.pid}/fd'))} descriptors, {int(status['Threads'])} threads")
-
 
 def main():
     parser = argparse.ArgumentParser()
@@ -112,13 +106,13 @@ def main():
             rounds = options.replacements // IDENTITIES // 10
             try:
                 service.certificate(service.ports[0])
-                print(f"before: {service.state()}", flush=True)
+                print(f"before: {tunnels.state(service.tunnel.process)}", flush=True)
                 for tenth in range(1, 11):
                     load.run("count", service.ports[0], tunnels.CLIENTS, options.connections // 10)
                     begin = time.monotonic()
                     for number in range(rounds):
                         service.replace(((tenth - 1) * rounds + number + 1) % 2)
-                    print(f"{tenth * 10} %: {service.state()}; {(time.monotonic() - begin) / max(1, rounds):.1f} s until a replacement of all"
+                    print(f"{tenth * 10} %: {tunnels.state(service.tunnel.process)}; {(time.monotonic() - begin) / max(1, rounds):.1f} s until a replacement of all"
                           " pairs is served", flush=True)
             finally:
                 service.tunnel.end()

@@ -91,6 +91,15 @@ backend program
 """)]
 
 
+def state(process):
+    """Its memory, descriptors and threads, as a text."""
+    with open(f"/proc/{process.pid}/status") as file:
+        status = dict(line.split(":", 1) for line in file)
+    size = {name: int(status[name].split()[0]) / 1024 for name in ("VmRSS", "RssAnon", "VmHWM")}
+    return (f"{size['VmRSS']:.1f} MiB ({size['RssAnon']:.1f} its own; at most {size['VmHWM']:.1f}),"
+            f" {len(os.listdir(f'/proc/{process.pid}/fd'))} descriptors, {int(status['Threads'])} threads")
+
+
 class Running:
     """A tunnel that runs on one processor."""
 
