@@ -166,6 +166,53 @@ import Testing
         #expect(next.wait().status == 0)
     }
 
+    /// Signs, waits for a line, and signs again by the same handle. Prints the size of the signature, or the return code.
+    private static let signer = """
+        import socket, struct, sys
+        one = socket.socket(socket.AF_UNIX)
+        one.connect(sys.argv[1])
+        one.sendall(b"\\0")
+        received = one.makefile("rb")
+        received.read(1)
+        def array(data): return b"\\1" + struct.pack(">I", len(data)) + data
+        def call(function, types, rest):
+            body = struct.pack(">II", function, len(types)) + types + rest
+            one.sendall(struct.pack(">III", 1, 0, len(body)) + body)
+            body = received.read(struct.unpack(">III", received.read(12))[2])
+            function, size = struct.unpack(">II", body[:8])
+            return function, body[8 + size:]
+        call(1, b"ayyay", array(b"PRIVATE-GNOME-KEYRING-PKCS11-PROTOCOL-V-1") + b"\\0" + array(b"\\0"))
+        session = call(10, b"uu", struct.pack(">QQ", 0, 4))[1]
+        # CKA_CLASS = CKO_PRIVATE_KEY.
+        call(26, b"uaA", session + struct.pack(">IIBIQ", 1, 0, 1, 8, 3))
+        key = call(27, b"ufu", session + struct.pack(">I", 1))[1][-8:]
+        while True:
+            call(42, b"uMu", session + struct.pack(">II", 0x1041, 0xffffffff) + key)
+            function, rest = call(43, b"uayfy", session + array(bytes(32)) + struct.pack(">I", 100))
+            print(len(rest) - 5 if function else "code %x" % struct.unpack(">Q", rest), flush=True)
+            if not sys.stdin.readline(): break
+        """
+
+    @Test("A program that loses its grant between two signatures gets no further one")
+    func lostGrant() throws {
+        try configure("uid:\(geteuid())")
+        let service = try serve()
+        try service.waitUntil { try keys().count == 1 }
+        let signer = try Subprocess(["/usr/bin/python3", "-c", Self.signer, socket])
+        #expect(signer.readLine() == "64")
+        try #require(signer.writeLine(""))
+        #expect(signer.readLine() == "64")
+        try regrant("uid:54321")
+        service.send(SIGHUP)
+        try service.waitUntil { try keys().isEmpty }
+        try #require(signer.writeLine(""))
+        // CKR_KEY_HANDLE_INVALID, and CKR_OPERATION_NOT_INITIALIZED of the second call.
+        #expect(signer.readLine() == "code 91")
+        #expect(logged.contains("caller refused"), "\(logged)")
+        service.send(SIGTERM)
+        #expect(service.wait().status == 0)
+    }
+
     @Test("systemd passes the socket by its name, and its file stays")
     func passedSocket() throws {
         try configure("uid:\(geteuid())")

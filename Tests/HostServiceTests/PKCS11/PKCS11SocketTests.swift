@@ -153,6 +153,53 @@ import Testing
         #expect(await clients.nextLine() == "\(count)")
     }
 
+    @Test("A key that does not answer holds no thread, and its calls count after the end of their connections")
+    func waitingKey() async throws {
+        let slow = try TestAuthority().issue("slow")
+        let key = WaitingKey(slow.key)
+        let waiting = try Identity(
+            certificateChain: slow.certificateChain, key: key, provenance: slow.provenance)
+        let web = try #require(host.served.withLock { $0?.first?.current })
+        let grants = [Self.grant(geteuid())]
+        host.set([.init("slow", waiting, grants: grants), .init("web", web, grants: grants)])
+        let count = 20
+        let socket = try await start(.init(total: 100, perUser: count + 1))
+        let callers = (0..<count).map { _ in
+            Task {
+                try await SocketCaller(path).withDialogue { dialogue in
+                    try await dialogue.begin()
+                    try await sign(dialogue, try #require(try await dialogue.find(.privateKey, "slow").first))
+                }
+            }
+        }
+        while key.waitingCount < count { try await Task.sleep(for: .milliseconds(1)) }
+        try await SocketCaller(path).withDialogue { dialogue in
+            try await dialogue.begin()
+            try await sign(dialogue, try #require(try await dialogue.find(.privateKey, "web").first))
+        }
+        for caller in callers { caller.cancel() }
+        while socket.connections > 0 { try await Task.sleep(for: .milliseconds(1)) }
+        try await SocketCaller(path).withDialogue { dialogue in
+            try await dialogue.begin()
+            #expect(try await SocketCaller(path).exchange([0]).isEmpty)
+        }
+        key.open()
+        for caller in callers { _ = await caller.result }
+        let all = try await withThrowingTaskGroup(of: Void.self) { tasks in
+            for _ in 0..<count {
+                tasks.addTask {
+                    // Those that have ended get free one by one.
+                    while (try? await SocketCaller(path).withDialogue { try await $0.begin() }) == nil {
+                        try await Task.sleep(for: .milliseconds(1))
+                    }
+                }
+            }
+            return try await tasks.reduce(0) { count, _ in count + 1 }
+        }
+        #expect(all == count)
+        await socket.stop()
+    }
+
     @Test("A connection whose process has ended is closed, even if its child asks")
     func endedProcess() async throws {
         let socket = try await start()
