@@ -20,6 +20,8 @@ package struct HostConfiguration: Sendable {
     package private(set) var metricsFile: String?
     /// The path of the PKCS#11 socket; `nil` for none.
     package private(set) var pkcs11Socket: String?
+    /// The path of the credential socket; `nil` for none.
+    package private(set) var credentialSocket: String?
 
     /// The directory of property files.
     package static let directory = "/etc/certprov"
@@ -51,11 +53,20 @@ package struct HostConfiguration: Sendable {
         guard text.hasPrefix("/") else { throw .expected("must be an absolute path") }
         return text
     }
+    package static let credentials = Parameter<String?>(
+        "Serve.credential-socket", .path, defaultValue: "none",
+        summary:
+            "Absolute path of the socket at which systemd fetches credentials: LoadCredential=NAME.pem:PATH. A change takes a restart of "
+            + "the service."
+    ) { text, _ throws(ParameterProblem) in
+        guard text.hasPrefix("/") else { throw .expected("must be an absolute path") }
+        return text
+    }
 
     /// The settings of the service's own file.
     package static let section = SettingsSection(
         title: "The host service", namespaces: ["Serve."],
-        [identities.descriptor, metrics.descriptor, pkcs11.descriptor])
+        [identities.descriptor, metrics.descriptor, pkcs11.descriptor, credentials.descriptor])
 
     /// Reads the service's own file, or looks for the property files. Blocks on the file system.
     ///
@@ -77,6 +88,7 @@ package struct HostConfiguration: Sendable {
             files: named.isEmpty ? try listed(directory) : named.map { File(name: name(of: $0), path: $0) })
         configuration.metricsFile = settings[metrics]
         configuration.pkcs11Socket = settings[pkcs11]
+        configuration.credentialSocket = settings[credentials]
         return configuration
     }
 

@@ -42,6 +42,8 @@ package final class HostService: Service {
     /// `nil` without a setting and without one that is passed by the service manager.
     private let pkcs11 = Mutex<PKCS11Socket?>(nil)
     private let pkcs11Path: String?
+    private let credentials = Mutex<CredentialSocket?>(nil)
+    private let credentialPath: String?
 
     /// The event loops of all tunnels: one for each core, from the first tunnel on.
     private final class EventLoops: Sendable {
@@ -72,6 +74,7 @@ package final class HostService: Service {
         let configuration = try read()
         state = Mutex(State(configuration: configuration))
         pkcs11Path = configuration.pkcs11Socket
+        credentialPath = configuration.credentialSocket
         // With no identity at all, the start fails: an administrator looks at its result.
         var failures: [ProviderError] = []
         for file in configuration.files {
@@ -83,17 +86,32 @@ package final class HostService: Service {
 
     /// Makes the sockets for other programs, or takes those that the service manager passes.
     private func makeSockets(_ configuration: HostConfiguration) throws(ProviderError) {
-        var sockets = try ServiceManager.sockets().filter { $0.name == PKCS11Socket.name }.map(\.socket)
+        let passed = try ServiceManager.sockets()
+        var sockets = passed.filter { $0.name == PKCS11Socket.name }.map(\.socket)
         if let path = configuration.pkcs11Socket {
             sockets.append(try ListeningSocket(at: path, setting: HostConfiguration.pkcs11.name, mode: 0o666))
         }
-        guard !sockets.isEmpty else { return }
-        let new = PKCS11Socket(sockets, served: { [weak self] in self?.served() ?? [] }, logger: logger)
-        pkcs11.withLock { $0 = new }
+        if !sockets.isEmpty {
+            let new = PKCS11Socket(sockets, served: { [weak self] in self?.served() ?? [] }, logger: logger)
+            pkcs11.withLock { $0 = new }
+        }
+        sockets = passed.filter { $0.name == CredentialSocket.name }.map(\.socket)
+        if sockets.isEmpty, let path = configuration.credentialSocket {
+            sockets.append(try ListeningSocket(at: path, setting: HostConfiguration.credentials.name))
+        }
+        if !sockets.isEmpty {
+            let new = CredentialSocket(sockets, logger: logger) { [weak self] name in
+                self?.served(name) ?? .failure(.init("the service ends"))
+            }
+            credentials.withLock { $0 = new }
+        }
     }
 
     /// Removes the files of the sockets for other programs. For the end of the process.
-    package func removeFiles() { pkcs11.withLock(\.self)?.removeFiles() }
+    package func removeFiles() {
+        pkcs11.withLock(\.self)?.removeFiles()
+        credentials.withLock(\.self)?.removeFiles()
+    }
 
     private func check(_ file: HostConfiguration.File) throws(ProviderError) {
         if let problem = file.problem { throw problem }
@@ -109,6 +127,8 @@ package final class HostService: Service {
         Self.noteMissingCapability(logger)
         let pkcs11 = pkcs11.withLock(\.self)
         try await pkcs11?.start(on: loops.group)
+        let credentials = credentials.withLock(\.self)
+        try await credentials?.start(on: loops.group)
         start(state.withLock(\.configuration.files))
         try await withThrowingTaskGroup(of: Void.self) { tasks in
             tasks.addTask { try await self.answer() }
@@ -123,6 +143,7 @@ package final class HostService: Service {
             }
             ServiceManager.notify("STOPPING=1")
             await pkcs11?.stop()
+            await credentials?.stop()
             await waitForIdentities()
             tasks.cancelAll()
             while let result = await tasks.nextResult() {
@@ -245,8 +266,11 @@ package final class HostService: Service {
                 metadata: ["code": "\(error.code)", "reason": "\(error)"])
         }
         let present = state.withLock { state in
-            state.failures.sockets =
-                configuration.pkcs11Socket == pkcs11Path ? nil : Self.needsRestart(HostConfiguration.pkcs11.name)
+            let changed =
+                configuration.pkcs11Socket != pkcs11Path
+                ? HostConfiguration.pkcs11.name
+                : configuration.credentialSocket != credentialPath ? HostConfiguration.credentials.name : nil
+            state.failures.sockets = changed.map(Self.needsRestart)
             state.configuration = configuration
             return state.identities
         }
@@ -297,6 +321,15 @@ package final class HostService: Service {
     /// The identities that there are now, for callers with a grant, in the order of their names. Does not block.
     func served() -> [ServedIdentity] {
         state.withLock(\.identities).compactMap(\.identity.served).sorted { $0.name < $1.name }
+    }
+
+    /// The identity of a name for callers, or why there is none now. Does not block.
+    private func served(_ name: String) -> Result<ServedIdentity, Grants.Refusal> {
+        guard let one = state.withLock(\.identities).first(where: { $0.identity.file.name == name })?.identity else {
+            return .failure(.init("there is no identity '\(name)'"))
+        }
+        if let served = one.served { return .success(served) }
+        return .failure(.init("the identity '\(name)' is not there yet" + (one.failure.map { ": \($0)" } ?? "")))
     }
 
     // MARK: - Status
@@ -388,7 +421,9 @@ package final class HostService: Service {
             HostStatus.Explanation.Identity(
                 name: one.identity.file.name,
                 grants: one.identity.served?.grants.grants.map { grant in
-                    .init(name: grant.name, text: grant.text, mismatches: grant.mismatches(caller))
+                    .init(
+                        name: grant.name, text: grant.text, mismatches: grant.mismatches(caller),
+                        credentials: credentials.withLock(\.self).map { _ in grant.mismatchesForCredentials(caller) })
                 } ?? [])
         }
         return .init(caller: "\(caller)", identities: identities.sorted { $0.name < $1.name })

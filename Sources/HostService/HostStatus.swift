@@ -67,6 +67,8 @@ package struct HostStatus: Codable, Sendable {
             package let text: String
             /// The selectors that do not match, as clauses; none for a grant that the process has.
             package let mismatches: [String]
+            /// Why it gives the unit of the process no systemd credential; none if it does. `nil` without a credential socket.
+            package let credentials: [String]?
         }
 
         package struct Identity: Codable, Sendable {

@@ -34,6 +34,7 @@ final class HostedIdentity: Sendable {
     private let state = Mutex(State())
     /// Gets an element when the tunnels are to be as the property file in force has them.
     private let configured = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
+    private let notices: UnitNotices
     private let group: @Sendable () -> any EventLoopGroup
     private let rereads = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
 
@@ -53,6 +54,7 @@ final class HostedIdentity: Sendable {
         var logger = logger
         logger[metadataKey: "identity"] = "\(file.name)"
         self.logger = logger
+        notices = UnitNotices(file.name, logger: logger, sleep: sleep)
     }
 
     /// Whether the first attempt is still to come.
@@ -89,7 +91,7 @@ final class HostedIdentity: Sendable {
                 let grants = (try? ServeSection.grants(logon.manager.configuration.settings)) ?? Grants()
                 state.withLock { $0 = State(phase: .runs(logon, renewal, tunnels), grants: grants) }
                 logger.notice("the identity is ready", metadata: ["subject": "\(renewal.current.certificate.subject)"])
-                return await run(logon, tunnels)
+                return await run(logon, renewal, tunnels)
             } catch {
                 failures += 1
                 await pause(after: error, failures: failures)
@@ -98,11 +100,17 @@ final class HostedIdentity: Sendable {
     }
 
     /// Renews the identity until the tunnels that use it have ended.
-    private func run(_ logon: CertprovLogon, _ tunnels: IdentityTunnels) async {
+    private func run(_ logon: CertprovLogon, _ identity: RenewingIdentity, _ tunnels: IdentityTunnels) async {
         let quiet = Logger(label: "certprov.lifecycle") { _ in SwiftLogNoOpLogHandler() }
         let renewal = ServiceGroup(services: [logon.renewal], logger: quiet)
         // Apart from the shutdown of this task.
         let renewing = Task.detached { try? await renewal.run() }
+        let telling = Task { [notices] in
+            await notices.follow(identity.updates, isCurrent: { $0.isSame(as: identity.current, withChain: true) }) {
+                logon.manager.configuration.settings
+            }
+        }
+        defer { telling.cancel() }
         configured.continuation.yield()
         for await _ in configured.stream.cancelOnGracefulShutdown() {
             let configuration = logon.manager.configuration
@@ -173,9 +181,14 @@ final class HostedIdentity: Sendable {
     /// The identity for callers; `nil` while there is none.
     var served: ServedIdentity? {
         let (phase, grants) = state.withLock { ($0.phase, $0.grants) }
-        guard case .runs(_, let renewal, _) = phase else { return nil }
-        return ServedIdentity(name: file.name, identities: [renewal.current] + renewal.replaced, grants: grants)
+        guard case .runs(let logon, let renewal, _) = phase else { return nil }
+        return ServedIdentity(
+            name: file.name, identities: [renewal.current] + renewal.replaced, grants: grants,
+            handsOutKey: logon.manager.configuration.settings[ServeSection.handsOutKey])
     }
+
+    /// The error of the last attempt to begin, or to read the property file again.
+    var failure: ProviderError? { state.withLock(\.failure) }
 
     /// How the identity is now.
     func status() async -> HostStatus.Identity {
@@ -194,7 +207,7 @@ final class HostedIdentity: Sendable {
             status.expires = identity.expiry
             status.nextAttempt = renewal.nextAttempt
             status.tunnels = await tunnels.status
-            errors += logon.failures + (await tunnels.failures)
+            errors += logon.failures + notices.failures + (await tunnels.failures)
         }
         status.errors = errors.map(HostStatus.Failure.init)
         return status

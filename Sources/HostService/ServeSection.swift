@@ -1,6 +1,6 @@
 package import CertificateProviding
-import IdentityFiles
 package import HostSockets
+package import IdentityFiles
 
 /// The settings of a host service that belong to an identity: the section `Serve.` of its property file.
 package enum ServeSection {
@@ -11,8 +11,34 @@ package enum ServeSection {
             + "match: uid:NUMBER, user:NAME, gid:NUMBER, group:NAME, unit:NAME.service, cgroup:/PATH. One of several grants is enough."
     ) { text, _ in text }
 
+    package static let handsOutKey = Parameter.flag(
+        "Serve.hand-out-key",
+        summary: "Whether systemd credentials of the credential socket may hold the private key: NAME.pem, NAME.key.")
+    private static let reload = units(
+        "Serve.reload", "reloaded", "for programs that hold a handle of the key")
+    private static let restart = units(
+        "Serve.restart", "restarted", "for units that load it as a credential")
+
+    private static func units(_ name: String, _ verb: String, _ reason: String) -> Parameter<[String]> {
+        Parameter(
+            name, .string, absent: [], defaultValue: "none",
+            summary: "systemd units that are \(verb) right after a renewal, separated by blanks: \(reason)."
+        ) { text, _ throws(ParameterProblem) in
+            guard let units = UnitJob.units(text) else {
+                throw .expected("must be names of systemd units, such as nginx.service, separated by blanks")
+            }
+            return units
+        }
+    }
+
     package static let settings = SettingsSection(
-        title: "Host service", namespaces: ["Serve."], [allow.descriptor] + TunnelSettings.parameters)
+        title: "Host service", namespaces: ["Serve."],
+        [allow.descriptor, handsOutKey.descriptor, reload.descriptor, restart.descriptor] + TunnelSettings.parameters)
+
+    /// Returns what systemd is to do after a renewal.
+    package static func jobs(_ settings: Parameters) -> [UnitJob] {
+        settings[reload].map { UnitJob(.reload, $0) } + settings[restart].map { UnitJob(.restart, $0) }
+    }
 
     /// Returns the tunnels, in the order of their numbers. ``TunnelSettings/validate(configuration:)`` also checks the rest of the file.
     ///

@@ -8,6 +8,8 @@ struct ServedIdentity: Sendable {
     /// The current identity, and those that it has replaced while their keys still sign, the latest first.
     let identities: [Identity]
     let grants: Grants
+    /// Whether a credential may hold the private key.
+    var handsOutKey = false
 
     var current: Identity { identities[0] }
 }

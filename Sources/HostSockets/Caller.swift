@@ -55,6 +55,13 @@ package struct Caller: Sendable {
         groups = self.present.groups.intersection(connected.groups)
     }
 
+    /// Returns why it is not the service manager's own process for a unit, which is root's: clauses. None if it is.
+    package func mismatches(asManagerOf unit: String) -> [String] {
+        if let obstacle { return [obstacle] }
+        let reasons = [Selector.user(0), .unit(unit)].compactMap { $0.mismatch(self) } + [isolation].compactMap(\.self)
+        return Set(reasons).sorted()
+    }
+
     private static func isolation(of process: pid_t) -> String? {
         for kind in ["pid", "user"] {
             guard let own = namespace("/proc/self/ns/\(kind)"), let other = namespace("/proc/\(process)/ns/\(kind)")

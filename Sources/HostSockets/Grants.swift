@@ -59,6 +59,20 @@ package struct Grants: Sendable, Equatable {
             if selectors.isEmpty { reasons.append("it has no selector") }
             return Set(reasons).sorted()
         }
+
+        /// Returns why it gives the unit of a process no credential (systemd.exec(5)), and nothing if it does. The service manager fetches
+        /// credentials as root, whatever the user of the unit is.
+        package func mismatchesForCredentials(_ caller: Caller) -> [String] {
+            if let obstacle = caller.obstacle { return [obstacle] }
+            guard !selectors.contains(where: { !$0.isOfPlace }) else {
+                return ["it names a user or group, and credentials are fetched by root"]
+            }
+            guard isOfUnit else { return ["it names no unit"] }
+            return Set(selectors.compactMap { $0.mismatch(caller) }).sorted()
+        }
+
+        /// Whether it names a unit.
+        package var isOfUnit: Bool { selectors.contains { if case .unit = $0 { true } else { false } } }
     }
 
     package var grants: [Grant]
@@ -67,8 +81,27 @@ package struct Grants: Sendable, Equatable {
 
     /// Returns why a caller is refused: a clause for each grant. `nil` if one of them matches.
     package func refusal(of caller: Caller) -> String? {
-        let found = grants.map { ($0, $0.mismatches(caller)) }
-        if found.contains(where: { $0.1.isEmpty }) { return nil }
+        if grants.contains(where: { $0.mismatches(caller).isEmpty }) { return nil }
+        return Self.text(grants.map { ($0, $0.mismatches(caller)) })
+    }
+
+    /// Why a caller gets nothing: a clause.
+    package struct Refusal: Error {
+        package let reason: String
+
+        package init(_ reason: String) { self.reason = reason }
+    }
+
+    /// Returns the grant by which the unit of a caller gets credentials.
+    ///
+    /// - Throws: A clause for each grant, if there is none.
+    package func forCredentials(_ caller: Caller) throws(Refusal) -> Grant {
+        let found = grants.map { ($0, $0.mismatchesForCredentials(caller)) }
+        guard let grant = found.first(where: \.1.isEmpty)?.0 else { throw Refusal(Self.text(found)) }
+        return grant
+    }
+
+    private static func text(_ found: [(Grant, [String])]) -> String {
         if found.isEmpty { return "there is no grant" }
         return found.map { "\($0.0.name) (\($0.0.text)): \($0.1.joined(separator: ", "))" }.joined(separator: "; ")
     }

@@ -33,6 +33,18 @@ package final class SocketPeer: Sendable {
         self.descriptor = descriptor >= 0 ? descriptor : nil
     }
 
+    /// The name that the other end has bound, as its bytes: that of an abstract socket begins with NUL. Empty for none.
+    package static func name(of connection: Int32) -> [UInt8] {
+        var address = sockaddr_un()
+        var size = socklen_t(MemoryLayout<sockaddr_un>.size)
+        let code = withUnsafeMutablePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { getpeername(connection, $0, &size) }
+        }
+        let beginning = MemoryLayout<sockaddr_un>.size - MemoryLayout.size(ofValue: address.sun_path)
+        guard code == 0, Int(size) > beginning, Int(size) <= MemoryLayout<sockaddr_un>.size else { return [] }
+        return withUnsafeBytes(of: &address) { Array($0[beginning..<Int(size)]) }
+    }
+
     private static func groups(of connection: Int32) -> Set<gid_t> {
         // The kernel permits 65536.
         for capacity in [64, 65_536] {

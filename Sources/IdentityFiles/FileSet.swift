@@ -92,6 +92,9 @@ package struct FileSet: Sendable {
         if formats.contains(.pkcs12), let pkcs12 { try add(pkcs12, key) }
     }
 
+    /// The content of a file; `nil` if the set has none of this name.
+    package func content(of name: String) -> [UInt8]? { files.first { $0.name == name }?.content }
+
     private mutating func add(_ name: String, _ content: [UInt8]) {
         files.append(File(name: name, content: content, hasKey: false))
     }

@@ -20,32 +20,15 @@ package struct ProgramReload: Sendable, Equatable {
             guard !text.contains(where: \.isWhitespace) else { return nil }
             self.init(command: [text], takesDirectory: true)
         } else {
-            let units = text.split(whereSeparator: \.isWhitespace).map(String.init)
-            guard !units.isEmpty, units.allSatisfy(Self.isUnit) else { return nil }
-            // Those of a user are its own manager's. A unit that does not run reads the files when it starts.
-            let manager = geteuid() == 0 ? [] : ["--user"]
+            guard let units = UnitJob.units(text) else { return nil }
             self.init(
-                command: ["/usr/bin/systemctl"] + manager + ["try-reload-or-restart", "--"] + units,
-                takesDirectory: false, told: units.joined(separator: " "))
+                command: UnitJob.command(.reload, units), takesDirectory: false, told: units.joined(separator: " "))
         }
     }
 
     init(command: [String], takesDirectory: Bool, told: String? = nil, time: Duration = limit) {
         (self.command, self.takesDirectory, self.time) = (command, takesDirectory, time)
         self.told = told ?? command.first ?? ""
-    }
-
-    /// The name of a unit (systemd.unit(5)).
-    private static func isUnit(_ name: String) -> Bool {
-        guard let dot = name.lastIndex(of: "."), dot > name.startIndex, name.utf8.count < 256 else { return false }
-        return name.utf8.allSatisfy { byte in
-            switch byte {
-            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                UInt8(ascii: "0")...UInt8(ascii: "9"):
-                true
-            default: ":-_.\\@".utf8.contains(byte)
-            }
-        } && ["service", "socket", "target"].contains(name[name.index(after: dot)...])
     }
 
     /// The path of the program, if it is missing or cannot be executed.

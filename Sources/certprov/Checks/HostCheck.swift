@@ -117,7 +117,7 @@ struct HostCheck {
         findings += trust.run(stored, failure: failure)
         if let stored { findings += await trust.path(of: stored) }
         findings += await RequestsCheck(context, configuration.settings).run(manager, stored, path: configuration.path)
-        findings += ServeCheck(configuration: configuration).run()
+        findings += ServeCheck(configuration: configuration, stored: stored).run()
         for provider in manager.providers {
             let parameters = configuration.providers.first { $0.id == provider.id }?.parameters
             let plan = parameters?.plannedRenewal(provider: provider.id)

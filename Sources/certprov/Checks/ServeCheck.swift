@@ -7,13 +7,15 @@ import Logon
 struct ServeCheck {
     private static let what = "host service"
     let configuration: LogonConfiguration
+    let stored: Identity?
 
     func run() -> [Finding] {
         do throws(ProviderError) {
             try TunnelSettings.validate(configuration: configuration)
             let tunnels = try ServeSection.tunnels(configuration.settings)
             let grants = try ServeSection.grants(configuration.settings).grants
-            guard !tunnels.isEmpty || !grants.isEmpty else { return [] }
+            let handsOutKey = configuration.settings[ServeSection.handsOutKey]
+            guard !tunnels.isEmpty || !grants.isEmpty || handsOutKey else { return [] }
             var findings: [Finding] = [
                 .ok(
                     Self.what,
@@ -31,8 +33,27 @@ struct ServeCheck {
                     "\($0.name) (\($0.text)) is a grant to every user that the unit runs programs for; add user:NAME, or another unit."
                 )
             }
+            findings += handsOutKey ? credentials(grants) : []
             return findings
         } catch { return [.error(Self.what, error)] }
+    }
+
+    /// Warns of grants and of a key that give units no credential.
+    private func credentials(_ grants: [Grants.Grant]) -> [Finding] {
+        var findings = grants.filter { $0.isOfUnit && !$0.selectors.allSatisfy(\.isOfPlace) }.map {
+            Finding.warning(
+                Self.what,
+                "\($0.name) (\($0.text)) gives the unit no credential, which root fetches; name the unit alone.")
+        }
+        if let stored, stored.key.exporter == nil {
+            findings.append(
+                .warning(
+                    Self.what,
+                    "Serve.hand-out-key = true, and the key of '\(stored.certificate.subject)' cannot leave its "
+                        + "\(stored.key.location.rawValue): the unit would fail; load NAME.crt, or use the key by PKCS#11."
+                ))
+        }
+        return findings
     }
 
     /// Units that start programs of their users.

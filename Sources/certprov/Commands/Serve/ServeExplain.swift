@@ -31,8 +31,12 @@ struct ServeExplain: AsyncParsableCommand {
             lines.append("\(identity.name.withVisibleControls): \(identity.isGranted ? "granted" : "not granted")")
             if identity.grants.isEmpty { lines.append("    it has no grant") }
             for grant in identity.grants {
-                let result = grant.mismatches.isEmpty ? "matches" : grant.mismatches.joined(separator: ", ")
-                lines.append("    \(grant.name) (\(grant.text.withVisibleControls)): \(result)")
+                func result(_ mismatches: [String]) -> String {
+                    mismatches.isEmpty ? "matches" : mismatches.joined(separator: ", ")
+                }
+                let credentials = grant.credentials.map { "; for credentials of its unit: \(result($0))" } ?? ""
+                lines.append(
+                    "    \(grant.name) (\(grant.text.withVisibleControls)): \(result(grant.mismatches))" + credentials)
             }
         }
         return lines.map { $0 + "\n" }.joined()
