@@ -23,15 +23,17 @@ package final class HostListener: Sendable {
 
     /// Starts to take connections.
     ///
-    /// - Parameter logger: Gets a line a minute about each user with too many connections.
+    /// - Parameters:
+    ///   - places: Those of the process, which `limits` cannot exceed.
+    ///   - logger: Gets a line a minute about each user with too many connections.
     /// - Throws: `unavailable` if the system cannot wait for connections.
     package init(
-        _ socket: ListeningSocket, _ limits: Limits, on group: any EventLoopGroup, logger: Logger,
-        setup: @escaping Setup
+        _ socket: ListeningSocket, _ limits: Limits, on group: any EventLoopGroup,
+        places: Places<Int> = .ofProcess, logger: Logger, setup: @escaping Setup
     ) async throws(ProviderError) {
         // SwiftNIO closes the one that it gets.
         let copy = fcntl(socket.descriptor, F_DUPFD_CLOEXEC, 3)
-        let places = Places<uid_t>(total: limits.total, each: limits.perUser)
+        let users = Places<uid_t>(total: limits.total, each: limits.perUser)
         let lines = RepeatedLines()
         do {
             guard copy >= 0 else { throw IOError(errnoCode: errno, reason: "dup") }
@@ -43,11 +45,17 @@ package final class HostListener: Sendable {
                         SocketPeer(of: $0)
                     }
                     guard let peer = peer ?? nil else { return channel.eventLoop.makeFailedFuture(NotTaken()) }
-                    guard let place = places.take(peer.user) else {
+                    let place = (users.take(peer.user), places.take(0))
+                    guard place.0 != nil, place.1 != nil else {
                         if let count = lines.note("\(peer.user)") {
+                            let reason =
+                                place.0 == nil ? "this user, or all, have as many as permitted" : Places<Int>.isFull
                             logger.warning(
                                 "a connection is one too many",
-                                metadata: ["user": "\(peer.user)", "process": "\(peer.process)", "count": "\(count)"])
+                                metadata: [
+                                    "user": "\(peer.user)", "process": "\(peer.process)", "reason": "\(reason)",
+                                    "count": "\(count)",
+                                ])
                         }
                         return channel.eventLoop.makeFailedFuture(NotTaken())
                     }

@@ -1,3 +1,4 @@
+package import Glibc
 import Synchronization
 
 /// Counts things at one time, such as connections: in total and for each key, such as a user.
@@ -33,4 +34,22 @@ package final class Places<Key: Hashable & Sendable>: Sendable {
         }
         return isFree ? Place(self, key) : nil
     }
+}
+
+extension Places<Int> {
+    /// Connections of this process, of all its sockets for other users, by the descriptors that it may have.
+    package static let ofProcess = Places(
+        total: {
+            var limit = rlimit()
+            return getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0
+                ? connections(limit.rlim_cur) : 1000
+        }(), each: .max)
+
+    /// The reason for the log.
+    package static let isFull =
+        "the limit of descriptors permits no more connections; raise LimitNOFILE= of the unit, or ulimit -n"
+
+    /// The connections that a limit of descriptors permits. libdispatch ends a process that has no descriptor left: each connection has two,
+    /// and the other parts of the process keep 256.
+    package static func connections(_ limit: rlim_t) -> Int { max(16, Int(clamping: limit) / 2 - 128) }
 }

@@ -1,5 +1,6 @@
 import CertificateProviding
 import Glibc
+import Logging
 import NIOCore
 import NIOPosix
 import Synchronization
@@ -41,6 +42,39 @@ import Testing
         await listener.stop()
         #expect(FileStatus(path) == nil)
     }
+
+    @Test("All sockets of a process have a bounded number of connections, and the log says how to have more")
+    func boundOfProcess() async throws {
+        let directory = try TemporaryDirectory()
+        let log = TestLog()
+        let (places, taken) = (Places<Int>(total: 1, each: .max), TestLog())
+        var channels: [any Channel] = []
+        var listeners: [HostListener] = []
+        for name in ["a", "b"] {
+            listeners.append(
+                try await HostListener(
+                    ListeningSocket(at: directory[name], setting: "--socket"), .init(total: 10, perUser: 10),
+                    on: MultiThreadedEventLoopGroup.singleton, places: places, logger: log.logger
+                ) { channel, _ in
+                    taken.logger.info("taken")
+                    return channel.setOption(.autoRead, value: true)
+                })
+            channels.append(
+                try await ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+                    .connect(unixDomainSocketPath: directory[name]).get())
+            // The first one, before the second one is made.
+            while taken.lines.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
+        }
+        try await channels[1].closeFuture.get()
+        #expect(log.warnings.count == 1 && log.warnings[0].contains("LimitNOFILE"), "\(log.text)")
+        try await channels[0].close()
+        for listener in listeners { await listener.stop() }
+    }
+
+    @Test(
+        "A limit of descriptors leaves some to the rest of the process",
+        arguments: [(65_536, 32_640), (1024, 384), (64, 16)])
+    func descriptors(limit: rlim_t, connections: Int) { #expect(Places<Int>.connections(limit) == connections) }
 
     @Test("A line is due once a minute with its count, and others than the bounded number share one")
     func lines() {

@@ -66,11 +66,13 @@ enum ProxyHeader {
 }
 
 extension SocketAddress {
-    /// The 4 or 16 octets of an IP address.
+    /// The 4 or 16 octets of an IP address: 4 also for IPv4 at a socket that takes both (::ffff:0:0/96).
     var octets: [UInt8]? {
         guard let text = ipAddress else { return nil }
         let (family, count) = self.protocol == .inet ? (AF_INET, 4) : (AF_INET6, 16)
         var octets = [UInt8](repeating: 0, count: count)
-        return inet_pton(family, text, &octets) == 1 ? octets : nil
+        guard inet_pton(family, text, &octets) == 1 else { return nil }
+        let isMapped = octets.starts(with: Array(repeating: 0, count: 10) + [0xff, 0xff])
+        return isMapped ? octets.suffix(4) : octets
     }
 }

@@ -51,16 +51,6 @@ package final class Tunnel: Sendable {
 
     /// The bounds of handshakes in progress. One address may be that of many hosts.
     package static let handshakes = (total: 4096, perAddress: 512)
-    package static let places = Places<Int>(
-        total: {
-            var limit = rlimit()
-            return getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0
-                ? connections(limit.rlim_cur) : 1000
-        }(), each: .max)
-
-    /// The connections that a limit of descriptors permits. libdispatch ends a process that has no descriptor left: each connection has two,
-    /// and the other parts of the process keep 256.
-    static func connections(_ limit: rlim_t) -> Int { max(16, Int(clamping: limit) / 2 - 128) }
 
     /// - Parameters:
     ///   - grants: The callers of a client tunnel's Unix socket.
@@ -68,7 +58,7 @@ package final class Tunnel: Sendable {
     package init(
         _ settings: TunnelSettings, grants: Grants, tls: @escaping TLSSource, on group: any EventLoopGroup,
         logger: Logger, handshakes: (total: Int, perAddress: Int) = handshakes,
-        places: Places<Int> = places
+        places: Places<Int> = .ofProcess
     ) {
         state = Mutex(State(settings: settings, grants: grants))
         var logger = logger
@@ -105,7 +95,7 @@ package final class Tunnel: Sendable {
                 at: path, setting: setting, mode: settings.socketMode, group: settings.socketGroup)
             let limits = HostListener.Limits(
                 total: settings.maximumConnections, perUser: max(1, settings.maximumConnections / 2))
-            let listener = try await HostListener(socket, limits, on: group, logger: logger) {
+            let listener = try await HostListener(socket, limits, on: group, places: places, logger: logger) {
                 [weak self] channel, peer in
                 self?.take(channel, of: peer) ?? channel.eventLoop.makeFailedFuture(Refused.stopped)
             }
@@ -195,8 +185,10 @@ extension Tunnel {
     ///
     /// - Parameter peer: The caller at a Unix socket.
     private func take(_ channel: any Channel, of peer: SocketPeer?) -> EventLoopFuture<Void> {
-        guard let place = places.take(0) else {
-            note("the limit of descriptors permits no more connections; raise LimitNOFILE= of the unit, or ulimit -n")
+        // The listener of a Unix socket has taken one.
+        let place = peer == nil ? places.take(0) : nil
+        guard peer != nil || place != nil else {
+            note(Places<Int>.isFull)
             return channel.eventLoop.makeFailedFuture(Refused.tooMany)
         }
         channel.closeFuture.whenComplete { _ in withExtendedLifetime(place) {} }
@@ -291,7 +283,8 @@ extension Tunnel {
     // MARK: - Server tunnels
 
     private func serve(_ channel: any Channel, _ settings: TunnelSettings) -> EventLoopFuture<Void> {
-        guard let place = handshakes.take(Self.origin(channel.remoteAddress?.octets ?? [])) else {
+        // Of IPv6 the network, since a host has one to itself.
+        guard let place = handshakes.take(Array((channel.remoteAddress?.octets ?? []).prefix(8))) else {
             note("too many handshakes are in progress, of one address or in total")
             return channel.eventLoop.makeFailedFuture(Refused.handshakes)
         }
@@ -309,13 +302,6 @@ extension Tunnel {
                             logger.debug("no handshake", metadata: ["reason": "\(Self.describe(error))"])
                         }))
             }
-    }
-
-    /// Of IPv6 the network, since a host has one to itself; and of IPv4 the address, also at a socket that takes both (::ffff:0:0/96).
-    static func origin(_ octets: [UInt8]) -> [UInt8] {
-        guard octets.count == 16 else { return octets }
-        let isIPv4 = octets.starts(with: Array(repeating: 0, count: 10) + [0xff, 0xff])
-        return Array(isIPv4 ? octets.suffix(4) : octets.prefix(8))
     }
 
     private func connect(_ end: TunnelEnd, _ context: ChannelHandlerContext, _ settings: TunnelSettings) {

@@ -43,8 +43,7 @@ package enum TunnelAddress: Sendable, Equatable, CustomStringConvertible {
         switch self {
         case .unix: return true
         case .tcp(let name, _):
-            let host = Self.address(of: name)
-            guard let octets = try? SocketAddress(ipAddress: host, port: 0).octets else { return false }
+            guard let octets = Self.octets(of: name) else { return false }
             return octets.count == 4 ? octets[0] == 127 : octets == Array(repeating: 0, count: 15) + [1]
         }
     }
@@ -52,13 +51,18 @@ package enum TunnelAddress: Sendable, Equatable, CustomStringConvertible {
     /// The address to listen at or to connect to. A name of a host's own can be made to mean another host.
     static func address(of host: String) -> String { host.lowercased() == "localhost" ? "127.0.0.1" : host }
 
+    private static func octets(of host: String) -> [UInt8]? {
+        try? SocketAddress(ipAddress: address(of: host), port: 0).octets
+    }
+
     /// Whether one that listens here would get the connections to the other, or take its address.
     func covers(_ other: Self) -> Bool {
         guard case .tcp(let name, let port) = self, case .tcp(let otherName, let otherPort) = other else {
             return self == other
         }
-        let (host, otherHost) = (Self.address(of: name), Self.address(of: otherName))
-        let all = ["0.0.0.0", "::", "*"]
-        return port == otherPort && (host == otherHost || all.contains(host) || all.contains(otherHost))
+        let hosts = [name, otherName].map { Self.octets(of: $0) ?? Array($0.utf8) }
+        // All zeros are all addresses of the host, and so is the name *.
+        return port == otherPort
+            && (hosts[0] == hosts[1] || hosts.contains { $0.allSatisfy { $0 == 0 } || $0 == Array("*".utf8) })
     }
 }
