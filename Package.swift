@@ -377,7 +377,7 @@ let package = Package(
         .target(
             name: "TestSupport",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "Enrolment", "IdentityStore", "ProviderTransport",
+                "CLinux", "CertificateProviding", "CertificateTLS", "Enrolment", "IdentityStore", "ProviderTransport",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),

@@ -1,3 +1,4 @@
+import CLinux
 public import CertificateProviding
 import Foundation
 public import Glibc
@@ -93,6 +94,8 @@ public final class Subprocess: Sendable {
             if case .merged = streams { posix_spawn_file_actions_adddup2(&actions, output[1], 2) }
         }
         defer { for descriptor in childs { close(descriptor) } }
+        // SwiftNIO's sockets are inherited: one that another test closes would stay open for as long as this program runs.
+        certprov_close_from(&actions, 3)
         // Threads of ours may hold signals back, and a child would for good.
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
