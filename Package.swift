@@ -355,21 +355,20 @@ let package = Package(
                 .product(name: "NIOTLS", package: "swift-nio"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
+                .product(name: "UnixSignals", package: "swift-service-lifecycle"),
             ]
         ),
         .executableTarget(
             name: "certprov",
             dependencies: [
                 "CArguments", "CLinux", "CertificateProviderTesting", "CertificateProviding", "CertificateTLS",
-                "CertprovComposition", "CertprovKit", "HostService", "HostSockets", "IdentityFiles", "IdentityStore",
-                "Logon", "NamedKeys", "PluginHost", "PluginProtocol", "ProviderTransport", "Signing", "SigningRequests",
+                "CertprovComposition", "HostService", "HostSockets", "IdentityFiles", "IdentityStore", "Logon",
+                "NamedKeys", "PluginHost", "PluginProtocol", "ProviderTransport", "Signing", "SigningRequests",
                 "Terminal", "certprov-plugin-launcher",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
-                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
             ],
             resources: templates.map { .embedInCode("Templates/\($0)") }
@@ -523,14 +522,15 @@ let package = Package(
         .testTarget(
             name: "HostServiceTests",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "CertprovComposition", "HostService", "HostSockets", "Logon",
-                "TestSupport",
+                "CertificateProviding", "CertificateTLS", "CertprovComposition", "HostService", "HostSockets",
+                "IdentityStore", "Logon", "TestSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOEmbedded", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "UnixSignals", package: "swift-service-lifecycle"),
             ], exclude: ["tunnel.py"]),
         // Has requests that wait, and is killed.
         .executableTarget(

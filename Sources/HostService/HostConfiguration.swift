@@ -92,6 +92,9 @@ package struct HostConfiguration: Sendable {
         return configuration
     }
 
+    /// The property file of a single identity, which may have any name.
+    package init(only path: String) { files = [File(name: "tunnel", path: path)] }
+
     private init(files: [File]) {
         self.files = files
         refuse()

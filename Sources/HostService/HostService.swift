@@ -19,7 +19,9 @@ import Synchronization
 package final class HostService: Service {
     private let composition: Composition
     private let read: @Sendable () throws(ProviderError) -> HostConfiguration
-    private let socket: ListeningSocket
+    private let socket: ListeningSocket?
+    private let readTunnels: ServeSection.Reading
+    private let grace: Duration
     private let logger: Logger
     private let sleep: @Sendable (Duration) async throws -> Void
     private let metrics = HostMetrics()
@@ -62,15 +64,19 @@ package final class HostService: Service {
     ///
     /// - Parameters:
     ///   - composition: What all identities share. The service ends its plugins.
-    ///   - socket: Where the service says how it is.
+    ///   - socket: The place of its status. `nil` for a command with a single identity: that fails if the identity or a tunnel of it cannot be
+    ///     had, and tries nothing again.
+    ///   - grace: The time that open connections have when the service ends.
     ///   - read: Returns the property files; is called again at each ``reread()``.
     /// - Throws: Errors of `read`; the error of the first file if none can be read.
     package init(
-        _ composition: Composition, statusAt socket: ListeningSocket, logger: Logger,
+        _ composition: Composition, statusAt socket: ListeningSocket?, grace: Duration = .seconds(30), logger: Logger,
+        readTunnels: @escaping ServeSection.Reading = ServeSection.read,
         sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
         read: @escaping @Sendable () throws(ProviderError) -> HostConfiguration
     ) throws(ProviderError) {
         (self.composition, self.socket, self.logger, self.sleep, self.read) = (composition, socket, logger, sleep, read)
+        (self.readTunnels, self.grace) = (readTunnels, grace)
         let configuration = try read()
         state = Mutex(State(configuration: configuration))
         pkcs11Path = configuration.pkcs11Socket
@@ -81,14 +87,14 @@ package final class HostService: Service {
             do throws(ProviderError) { try check(file) } catch { failures.append(error) }
         }
         if failures.count == configuration.files.count, let first = failures.first { throw first }
-        try makeSockets(configuration)
+        if socket != nil { try makeSockets(configuration) }
     }
 
     /// Makes the sockets for other programs, or takes those that the service manager passes.
     private func makeSockets(_ configuration: HostConfiguration) throws(ProviderError) {
         let passed = try ServiceManager.sockets()
         var sockets = passed.filter { $0.name == PKCS11Socket.name }.map(\.socket)
-        if let path = configuration.pkcs11Socket {
+        if sockets.isEmpty, let path = configuration.pkcs11Socket {
             sockets.append(try ListeningSocket(at: path, setting: HostConfiguration.pkcs11.name, mode: 0o666))
         }
         if !sockets.isEmpty {
@@ -116,25 +122,31 @@ package final class HostService: Service {
     private func check(_ file: HostConfiguration.File) throws(ProviderError) {
         if let problem = file.problem { throw problem }
         try HostConfiguration.requireTrusted(file.path)
-        _ = try LogonConfiguration.load(path: file.path, registry: composition.registry)
+        _ = try readTunnels(try LogonConfiguration.load(path: file.path, registry: composition.registry))
     }
 
     /// Reads everything again, soon: the service's own file, and that of each identity. A wrong one leaves the last good state.
     package func reread() { hangups.continuation.yield() }
 
     /// Keeps the identities until a graceful shutdown, which waits for renewals in progress, or until the task is cancelled.
+    ///
+    /// - Throws: An error of the status socket; without one, the first error of the identity and its tunnels.
     package func run() async throws {
-        Self.noteMissingCapability(logger)
+        noteMissingCapability()
         let pkcs11 = pkcs11.withLock(\.self)
         try await pkcs11?.start(on: loops.group)
         let credentials = credentials.withLock(\.self)
         try await credentials?.start(on: loops.group)
         start(state.withLock(\.configuration.files))
         try await withThrowingTaskGroup(of: Void.self) { tasks in
-            tasks.addTask { try await self.answer() }
+            if let socket { tasks.addTask { try await self.answer(at: socket) } }
             tasks.addTask { await self.tell() }
             tasks.addTask { await self.collect() }
             await waitForFirstAttempts()
+            if socket == nil, let only = state.withLock(\.identities.first), let error = await only.identity.obstacle {
+                only.task.cancel()
+                throw error
+            }
             ServiceManager.notify("READY=1", await statusLine())
             await withTaskCancellationHandler {
                 for await _ in hangups.stream.cancelOnGracefulShutdown() { await takeFiles() }
@@ -170,7 +182,7 @@ package final class HostService: Service {
     }
 
     /// Logs whether callers of other users can be looked at.
-    package static func noteMissingCapability(_ logger: Logger) {
+    private func noteMissingCapability() {
         guard !Capability.trace.isEffective else { return }
         logger.notice(
             "grants by user or group match only callers of this service's own user, since it does not have CAP_SYS_PTRACE"
@@ -183,8 +195,13 @@ package final class HostService: Service {
         for file in files {
             // Threads of its own: a device that hangs holds those of no other identity.
             let executor = BlockingExecutor.threads(maximum: 8)
-            let identity = HostedIdentity(file, logger: logger, on: { [loops] in loops.group }, sleep: sleep) {
-                [self] () async throws(ProviderError) in
+            let identity = HostedIdentity(file, logger: logger, read: readTunnels) { [loops, grace] logon, logger in
+                IdentityTunnels(
+                    tls: { () throws(ProviderError) in try await logon.tls() }, on: { loops.group }, grace: grace,
+                    logger: logger)
+            } sleep: { [sleep] time in
+                try await sleep(time)
+            } make: { [self] () async throws(ProviderError) in
                 try await executor.run { [self] () throws(ProviderError) in try logon(of: file, executor) }
             } check: { [self] () throws(ProviderError) in
                 if let error = conflict(of: file) { throw error }
@@ -211,10 +228,10 @@ package final class HostService: Service {
         return try CertprovLogon(
             configuredBy: file.path, composition, name: file.name, metrics: metrics, sleep: sleep,
             onRead: { [weak self] entry in self?.note(entry, of: file.name) },
-            validate: { [weak self, secrets = composition.secrets] configuration throws(ProviderError) in
+            validate: { [weak self, readTunnels, secrets = composition.secrets] configuration throws(ProviderError) in
                 try HostConfiguration.requireTrusted(file.path)
                 _ = try IdentityExport(configuration.settings, secrets: secrets)
-                try TunnelSettings.validate(configuration: configuration)
+                _ = try readTunnels(configuration)
                 self?.state.withLock { $0.conflicts[file.name] = nil }
             },
             accept: { [weak self] () throws(ProviderError) in
@@ -354,10 +371,10 @@ package final class HostService: Service {
             + (failures.isEmpty ? "" : ", and the service has errors")
     }
 
-    /// Gives each identity a short time to be there before programs that wait for the service start.
+    /// Gives each identity a short time to be there before programs that wait for the service start. A command has nothing else to do.
     private func waitForFirstAttempts() async {
-        let end = ContinuousClock.now + .seconds(5)
-        while state.withLock(\.identities).contains(where: \.identity.isBeginning), ContinuousClock.now < end {
+        let end = socket == nil ? nil : ContinuousClock.now + .seconds(5)
+        while state.withLock(\.identities).contains(where: \.identity.isBeginning), end.map({ .now < $0 }) ?? true {
             do { try await Task.sleep(for: .milliseconds(50)) } catch { return }
         }
     }
@@ -430,7 +447,7 @@ package final class HostService: Service {
     }
 
     /// Answers the questions at the status socket.
-    private func answer() async throws {
+    private func answer(at socket: ListeningSocket) async throws {
         var limits = RequestListener.Limits(largest: 64)
         limits.admitsRoot = true
         let listener = RequestListener(socket, limits, logger: logger) { [self] question, _, _ in

@@ -30,24 +30,29 @@ final class HostedIdentity: Sendable {
         var failure: ProviderError?
         /// Those of the property file in force: to read them takes the databases of users and groups.
         var grants = Grants()
+        /// Whether the first attempt is still to come, or its tunnels.
+        var isBeginning = true
     }
     private let state = Mutex(State())
     /// Gets an element when the tunnels are to be as the property file in force has them.
     private let configured = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
     private let notices: UnitNotices
-    private let group: @Sendable () -> any EventLoopGroup
+    private let read: ServeSection.Reading
+    private let tunnels: @Sendable (CertprovLogon, Logger) -> IdentityTunnels
     private let rereads = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
 
     /// - Parameters:
+    ///   - read: Reads what the property file in force has for callers.
     ///   - make: Reads the property file.
     ///   - check: Refuses an identity by its entry of the store, before it is in use.
     init(
-        _ file: HostConfiguration.File, logger: Logger, on group: @escaping @Sendable () -> any EventLoopGroup,
+        _ file: HostConfiguration.File, logger: Logger, read: @escaping ServeSection.Reading,
+        tunnels: @escaping @Sendable (CertprovLogon, Logger) -> IdentityTunnels,
         sleep: @escaping @Sendable (Duration) async throws -> Void,
         make: @escaping @Sendable () async throws(ProviderError) -> CertprovLogon,
         check: @escaping @Sendable () throws(ProviderError) -> Void
     ) {
-        (self.file, self.group) = (file, group)
+        (self.file, self.read, self.tunnels) = (file, read, tunnels)
         self.make = make
         self.check = check
         self.sleep = sleep
@@ -57,8 +62,8 @@ final class HostedIdentity: Sendable {
         notices = UnitNotices(file.name, logger: logger, sleep: sleep)
     }
 
-    /// Whether the first attempt is still to come.
-    var isBeginning: Bool { state.withLock { if case .begins = $0.phase { true } else { false } } }
+    /// Whether the first attempt is still to come, or its tunnels.
+    var isBeginning: Bool { state.withLock(\.isBeginning) }
 
     /// Reads the property file again, soon. A wrong one leaves the last good state.
     func reread() { rereads.continuation.yield() }
@@ -70,7 +75,7 @@ final class HostedIdentity: Sendable {
             await keep()
             tasks.cancelAll()
         }
-        state.withLock { $0.phase = .ended }
+        state.withLock { ($0.phase, $0.isBeginning) = (.ended, false) }
     }
 
     private func keep() async {
@@ -86,9 +91,8 @@ final class HostedIdentity: Sendable {
                     await logon.manager.shutdown()
                     throw error
                 }
-                let tunnels = IdentityTunnels(
-                    tls: { () throws(ProviderError) in try await logon.tls() }, on: group, logger: logger)
-                let grants = (try? ServeSection.grants(logon.manager.configuration.settings)) ?? Grants()
+                let tunnels = tunnels(logon, logger)
+                let grants = (try? read(logon.manager.configuration).grants) ?? Grants()
                 state.withLock { $0 = State(phase: .runs(logon, renewal, tunnels), grants: grants) }
                 logger.notice("the identity is ready", metadata: ["subject": "\(renewal.current.certificate.subject)"])
                 return await run(logon, renewal, tunnels)
@@ -113,12 +117,12 @@ final class HostedIdentity: Sendable {
         defer { telling.cancel() }
         configured.continuation.yield()
         for await _ in configured.stream.cancelOnGracefulShutdown() {
-            let configuration = logon.manager.configuration
+            let found = Result { () throws(ProviderError) in try read(logon.manager.configuration) }
             // The user of a grant may be gone since the file was read: the tunnels tell, and the grants stay.
-            if let grants = try? ServeSection.grants(configuration.settings) {
-                state.withLock { $0.grants = grants }
-            }
-            if await tunnels.apply(configuration) { continue }
+            if let grants = try? found.get().grants { state.withLock { $0.grants = grants } }
+            let isDone = await tunnels.apply(found)
+            state.withLock { $0.isBeginning = false }
+            if isDone { continue }
             Task { [sleep, configured] in
                 if (try? await sleep(.seconds(5))) != nil { configured.continuation.yield() }
             }
@@ -139,7 +143,9 @@ final class HostedIdentity: Sendable {
             "the identity cannot be had yet",
             metadata: ["code": "\(error.code)", "reason": "\(error)", "next": "\(next.formatted(.iso8601))"])
         let pause = Task { [sleep] in _ = try? await sleep(delay) }
-        state.withLock { $0 = State(phase: .waits(until: next, pause: pause), failure: error) }
+        state.withLock {
+            $0 = State(phase: .waits(until: next, pause: pause), failure: error, isBeginning: false)
+        }
         await cancelWhenGracefulShutdown {
             await withTaskCancellationHandler {
                 await pause.value
@@ -189,6 +195,15 @@ final class HostedIdentity: Sendable {
 
     /// The error of the last attempt to begin, or to read the property file again.
     var failure: ProviderError? { state.withLock(\.failure) }
+
+    /// The reason why there is no identity, or not all of its tunnels; `nil` if all is there.
+    var obstacle: ProviderError? {
+        get async {
+            let (phase, failure) = state.withLock { ($0.phase, $0.failure) }
+            guard case .runs(_, _, let tunnels) = phase else { return failure }
+            return await tunnels.failures.first
+        }
+    }
 
     /// How the identity is now.
     func status() async -> HostStatus.Identity {

@@ -16,15 +16,18 @@ actor IdentityTunnels {
     /// The errors of those that cannot listen.
     private(set) var failures: [ProviderError] = []
     private var isStopped = false
-
     /// How long connections go on when the service ends.
-    private static let grace = Duration.seconds(30)
+    private let grace: Duration
+
     /// How long they go on when their tunnel is no longer in the property file.
     private static let removalGrace = Duration.seconds(3600)
 
     /// - Parameter group: The event loops of all tunnels of the process; is called for the first one.
-    init(tls: @escaping Tunnel.TLSSource, on group: @escaping @Sendable () -> any EventLoopGroup, logger: Logger) {
-        (self.tls, self.group, self.logger) = (tls, group, logger)
+    init(
+        tls: @escaping Tunnel.TLSSource, on group: @escaping @Sendable () -> any EventLoopGroup, grace: Duration,
+        logger: Logger
+    ) {
+        (self.tls, self.group, self.grace, self.logger) = (tls, group, grace, logger)
     }
 
     var status: [HostStatus.Tunnel] {
@@ -38,14 +41,15 @@ actor IdentityTunnels {
 
     /// Brings the tunnels to what a configuration has: those at the same address go on with new settings, others end or begin.
     ///
+    /// - Parameter found: An error leaves them as they are.
     /// - Returns: Whether all of them listen.
-    func apply(_ configuration: LogonConfiguration) async -> Bool {
+    func apply(_ found: Result<(tunnels: [TunnelSettings], grants: Grants), ProviderError>) async -> Bool {
         var new: [(TunnelSettings, Grants)] = []
         var (kept, ending): ([Tunnel], [Tunnel]) = ([], tunnels)
         var failures: [ProviderError] = []
-        do throws(ProviderError) {
-            let grants = try ServeSection.grants(configuration.settings)
-            for settings in try ServeSection.tunnels(configuration.settings) {
+        switch found {
+        case .success((let settings, let grants)):
+            for settings in settings {
                 if let index = ending.firstIndex(where: { $0.continues(as: settings) }) {
                     let tunnel = ending.remove(at: index)
                     tunnel.update(settings, grants: grants)
@@ -54,9 +58,7 @@ actor IdentityTunnels {
                     new.append((settings, grants))
                 }
             }
-        } catch {
-            // The user of a grant may be gone since the file was read.
-            (kept, ending, failures) = (tunnels, [], [error])
+        case .failure(let error): (kept, ending, failures) = (tunnels, [], [error])
         }
         tunnels = kept
         leaving += ending
@@ -79,7 +81,7 @@ actor IdentityTunnels {
         }
         for error in failures where !self.failures.contains(where: { $0.message == error.message }) {
             logger.error(
-                "a tunnel does not listen; the service tries again",
+                "a tunnel does not listen",
                 metadata: ["code": "\(error.code)", "reason": "\(error)"])
         }
         self.failures = failures
@@ -93,7 +95,7 @@ actor IdentityTunnels {
         let ending = tunnels + leaving
         tunnels = []
         await withTaskGroup { tasks in
-            for tunnel in ending { tasks.addTask { await tunnel.stop(grace: Self.grace) } }
+            for tunnel in ending { tasks.addTask { [grace] in await tunnel.stop(grace: grace) } }
         }
     }
 }

@@ -1,6 +1,7 @@
 package import CertificateProviding
 package import HostSockets
 package import IdentityFiles
+package import Logon
 
 /// The settings of a host service that belong to an identity: the section `Serve.` of its property file.
 package enum ServeSection {
@@ -31,6 +32,10 @@ package enum ServeSection {
         }
     }
 
+    /// Returns the tunnels and grants of a property file, checked, or throws an error of it.
+    package typealias Reading =
+        @Sendable (LogonConfiguration) throws(ProviderError) -> (tunnels: [TunnelSettings], grants: Grants)
+
     package static let settings = SettingsSection(
         title: "Host service", namespaces: ["Serve."],
         [allow.descriptor, handsOutKey.descriptor, reload.descriptor, restart.descriptor] + TunnelSettings.parameters)
@@ -40,10 +45,22 @@ package enum ServeSection {
         settings[reload].map { UnitJob(.reload, $0) } + settings[restart].map { UnitJob(.restart, $0) }
     }
 
-    /// Returns the tunnels, in the order of their numbers. ``TunnelSettings/validate(configuration:)`` also checks the rest of the file.
+    /// Returns what a property file has for callers, checked with all that it needs. Blocks on the databases of users and groups.
+    ///
+    /// - Throws: `configurationInvalid`, with file and line.
+    package static func read(
+        _ configuration: LogonConfiguration
+    ) throws(ProviderError) -> (tunnels: [TunnelSettings], grants: Grants) {
+        let grants = try grants(configuration.settings)
+        let tunnels = try tunnels(configuration.settings)
+        for tunnel in tunnels { try tunnel.check(configuration, grants, configuration.settings) }
+        return (tunnels, grants)
+    }
+
+    /// Returns the tunnels, in the order of their numbers.
     ///
     /// - Throws: `configurationInvalid`.
-    package static func tunnels(_ settings: Parameters) throws(ProviderError) -> [TunnelSettings] {
+    private static func tunnels(_ settings: Parameters) throws(ProviderError) -> [TunnelSettings] {
         var tunnels: [TunnelSettings] = []
         for number in settings.members(of: TunnelSettings.listen) {
             let new = try TunnelSettings(number, settings)

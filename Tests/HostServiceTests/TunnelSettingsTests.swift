@@ -36,8 +36,7 @@ import Testing
     func complete() throws {
         let server = try load(
             Self.peers + Self.server + ["Serve.tunnel.1.proxy-protocol = v2", "Serve.tunnel.1.max-age = 3600"])
-        try TunnelSettings.validate(configuration: server)
-        let tunnel = try #require(try ServeSection.tunnels(server.settings).first)
+        let tunnel = try #require(try ServeSection.read(server).tunnels.first)
         #expect(tunnel.mode == .server && tunnel.hasProxyHeader && tunnel.maximumAge == .seconds(3600))
         #expect("\(tunnel.listen) \(tunnel.target)" == "0.0.0.0:8443 unix:/run/web.sock")
         let client = try load(
@@ -48,12 +47,10 @@ import Testing
                 "Serve.tunnel.2.target = [2001:db8::1]:5432",
                 "Serve.tunnel.2.any-local-user = true",
             ])
-        try TunnelSettings.validate(configuration: client)
-        #expect(try ServeSection.grants(client.settings).grants.map(\.selectors.count) == [1, 4])
-        #expect(try ServeSection.tunnels(client.settings).map(\.number) == [1, 2])
+        let (tunnels, grants) = try ServeSection.read(client)
+        #expect(grants.grants.map(\.selectors.count) == [1, 4] && tunnels.map(\.number) == [1, 2])
         // Every peer, in so many words.
-        try TunnelSettings.validate(
-            configuration: try load(["TrustAnchors = ca.pem", "Peers.allow = any"] + Self.server))
+        _ = try ServeSection.read(try load(["TrustAnchors = ca.pem", "Peers.allow = any"] + Self.server))
     }
 
     private struct Refused: CustomTestStringConvertible {
@@ -87,12 +84,12 @@ import Testing
             Refused("server", "a:1", "unix:/b", "proxy-protocol = v1", "must be v2"),
             Refused("server", "a:1", "localhost:80", "proxy-protocol = v2", "forge"),
             Refused("server", "a:1", "192.0.2.1:80", nil, "without TLS"),
-            Refused("server", "[::ffff:127.0.0.1]:80", "127.0.0.1:80", nil, "own address"),
-            Refused("server", "[0:0::1]:80", "[::1]:80", nil, "own address"),
-            Refused("server", "[0::0]:80", "localhost:80", nil, "own address"),
             Refused("server", "a:1", "localhost:0", nil, "port"),
             Refused("server", "a:1", "unix:web.sock", nil, "absolute"),
             Refused("server", "0.0.0.0:80", "localhost:80", nil, "own address"),
+            Refused("server", "[::ffff:127.0.0.1]:80", "127.0.0.1:80", nil, "own address"),
+            Refused("server", "[0:0::1]:80", "[::1]:80", nil, "own address"),
+            Refused("server", "[0::0]:80", "localhost:80", nil, "own address"),
             Refused("server", "unix:/a", "unix:/b", nil, "HOST:PORT"),
             Refused("server", "8443", "unix:/b", nil, "HOST:PORT"),
             Refused("other", "a:1", "unix:/b", nil, "server or client"),
@@ -111,7 +108,7 @@ import Testing
     @Test("What would open a tunnel too far, or mean nothing, is refused with its line", arguments: Refused.files)
     private func refused(_ file: Refused) throws {
         let error = try #require(throws: ProviderError.self) {
-            try TunnelSettings.validate(configuration: try load(file.lines))
+            _ = try ServeSection.read(try load(file.lines))
         }
         #expect(error.code == .configurationInvalid && error.message.contains(file.reason), "\(error)")
         // A required setting that is missing has no line.
@@ -131,7 +128,7 @@ import Testing
     func refusedGrants(text: String) throws {
         let configuration = try load(["Serve.allow.1 = user:root unit:a.service", "Serve.allow.2 = \(text)"])
         let error = try #require(throws: ProviderError.self) {
-            try TunnelSettings.validate(configuration: configuration)
+            _ = try ServeSection.read(configuration)
         }
         #expect(error.code == .configurationInvalid && error.message.contains("a.properties:2: "), "\(error)")
     }
@@ -142,7 +139,7 @@ import Testing
             "Serve.allow.1 = user:root unit:a.service", "Serve.allow.2 = unit:a.service  uid:0",
         ])
         let error = try #require(throws: ProviderError.self) {
-            try TunnelSettings.validate(configuration: configuration)
+            _ = try ServeSection.read(configuration)
         }
         #expect(error.message.contains("a.properties:2: ") && error.message.contains("Serve.allow.1"), "\(error)")
     }

@@ -225,14 +225,4 @@ extension TunnelSettings {
             }
         }
     }
-
-    /// Checks tunnels and grants of a property file, with all that they need.
-    ///
-    /// - Throws: `configurationInvalid`, with file and line.
-    package static func validate(configuration: LogonConfiguration) throws(ProviderError) {
-        let grants = try ServeSection.grants(configuration.settings)
-        for tunnel in try ServeSection.tunnels(configuration.settings) {
-            try tunnel.check(configuration, grants, configuration.settings)
-        }
-    }
 }

@@ -11,9 +11,8 @@ struct ServeCheck {
 
     func run() -> [Finding] {
         do throws(ProviderError) {
-            try TunnelSettings.validate(configuration: configuration)
-            let tunnels = try ServeSection.tunnels(configuration.settings)
-            let grants = try ServeSection.grants(configuration.settings).grants
+            let (tunnels, all) = try ServeSection.read(configuration)
+            let grants = all.grants
             let handsOutKey = configuration.settings[ServeSection.handsOutKey]
             guard !tunnels.isEmpty || !grants.isEmpty || handsOutKey else { return [] }
             var findings: [Finding] = [

@@ -1,14 +1,8 @@
 import ArgumentParser
 import CertificateProviding
-import CertprovKit
 import HostService
-import HostSockets
 import Logging
 import Logon
-import NIOCore
-import NIOPosix
-import ServiceLifecycle
-import SigningRequests
 import Terminal
 import UnixSignals
 
@@ -132,20 +126,19 @@ struct TunnelOptions: ParsableArguments {
             let configuration = try context.configuration()
             let settings = try Self.settings(given, allow)
             let tunnel = try TunnelSettings(Self.number, settings)
-            /// Returns the grants, after the check of what the tunnel needs of a property file.
-            @Sendable func check(_ configuration: LogonConfiguration) throws(ProviderError) -> Grants {
-                let grants = try ServeSection.grants(allow.isEmpty ? configuration.settings : settings)
-                try tunnel.check(configuration, grants, settings)
-                return grants
-            }
-            let grants = try check(configuration)
             var logger = context.logger
             logger.logLevel = min(logger.logLevel, .notice)
-            let logon = try CertprovLogon(
-                configuredBy: configuration.path ?? "", sections: [ServeSection.settings, .signingRequests],
-                logger: logger, secrets: context.secrets, store: nil, vaults: nil)
-            let run = TunnelRun(logon: logon, context: context, logger: logger, check: check)
-            try await run.run(tunnel, grants, grace)
+            let host = try HostService(
+                context.composition(logging: logger), statusAt: nil, grace: grace, logger: logger
+            ) { configuration throws(ProviderError) in
+                let grants = try ServeSection.grants(allow.isEmpty ? configuration.settings : settings)
+                try tunnel.check(configuration, grants, settings)
+                return ([tunnel], grants)
+            } read: { () throws(ProviderError) in
+                HostConfiguration(only: configuration.path ?? "")
+            }
+            try await host.run(
+                until: UnixSignalsSequence(trapping: .sighup, .sigterm, .sigint), limit: grace + .seconds(30))
             return .done
         }
     }
@@ -169,96 +162,5 @@ struct TunnelOptions: ParsableArguments {
         return try Parameters(
             texts, of: all + allow.indices.flatMap { index in grants.map { $0.of(index + 1) } }, .propertyFile,
             keyStores: .none)
-    }
-}
-
-/// A tunnel in the foreground, until SIGTERM.
-private struct TunnelRun: Sendable {
-    let logon: CertprovLogon
-    let context: CommandContext
-    let logger: Logger
-    let check: @Sendable (LogonConfiguration) throws(ProviderError) -> Grants
-
-    func run(_ settings: TunnelSettings, _ grants: Grants, _ grace: Duration) async throws(ProviderError) {
-        let tls = try await logon.tls()
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: System.coreCount)
-        let tunnel = Tunnel(settings, grants: grants, tls: { tls }, on: group, logger: logger)
-        // Before the first one can arrive.
-        let signals = await UnixSignalsSequence(trapping: .sighup, .sigint, .sigterm)
-        let renewal = Task { try await logon.renewal.run() }
-        let ended = await result { () async throws(ProviderError) in
-            HostService.noteMissingCapability(logger)
-            try await tunnel.start()
-            ServiceManager.reportReadiness()
-            try await untilEnd(of: tunnel, signals, grace)
-        }
-        renewal.cancel()
-        _ = await renewal.result
-        try ended.get()
-    }
-
-    /// Handles signals: SIGHUP reads the property file again; another one ends the tunnel, and a second one its open connections.
-    private func untilEnd(
-        of tunnel: Tunnel, _ signals: UnixSignalsSequence, _ grace: Duration
-    ) async throws(ProviderError) {
-        let (results, end) = AsyncStream<Result<Void, ProviderError>>.makeStream()
-        let handling = Task {
-            var isStopping = false
-            for await signal in signals {
-                if signal == .sighup {
-                    if case .failure(let error) = await result({ () async throws(ProviderError) in
-                        try await reload(tunnel)
-                    }) {
-                        end.yield(.failure(error))
-                    }
-                } else if isStopping {
-                    await tunnel.stop(grace: .zero)
-                } else {
-                    isStopping = true
-                    Task {
-                        await tunnel.stop(grace: grace)
-                        end.yield(.success(()))
-                    }
-                }
-            }
-        }
-        defer { handling.cancel() }
-        for await result in results { return try result.get() }
-    }
-
-    private func result(_ body: () async throws(ProviderError) -> Void) async -> Result<Void, ProviderError> {
-        do throws(ProviderError) { return .success(try await body()) } catch { return .failure(error) }
-    }
-
-    /// Reads the property file again. A wrong one leaves everything as it is.
-    ///
-    /// - Throws: The error of a file that is wrong only in force: it was changed in between.
-    private func reload(_ tunnel: Tunnel) async throws(ProviderError) {
-        do throws(ProviderError) {
-            // A tunnel must not be open to more peers for a moment.
-            _ = try check(try context.configurationWithoutRemarks())
-            try await reloadWhenFree()
-        } catch {
-            logger.error(
-                "the property file was not reloaded, the configuration in force stays",
-                metadata: ["code": "\(error.code)", "reason": "\(error)"])
-            return
-        }
-        tunnel.update(tunnel.settings, grants: try check(logon.manager.configuration))
-        logger.notice("the property file was reloaded")
-    }
-
-    /// Reloads when a renewal that is in progress has ended: a signal is sent once.
-    private func reloadWhenFree() async throws(ProviderError) {
-        while true {
-            do throws(ProviderError) {
-                try await logon.reload()
-                return
-            } catch {
-                guard error.reason == .busy, (try? await Task.sleep(for: .milliseconds(500))) != nil else {
-                    throw error
-                }
-            }
-        }
     }
 }

@@ -4,7 +4,6 @@ import Glibc
 import HostService
 import HostSockets
 import Logging
-import ServiceLifecycle
 import Terminal
 import UnixSignals
 
@@ -39,20 +38,8 @@ struct Serve: AsyncParsableCommand {
                 try HostConfiguration.read(file: options.config, directory: places.directory)
             }
             ProcessEnd.atEnd { host.removeFiles() }
-            // On the threads for all, and not on the main one.
-            let running = Task.detached {
-                let hangups = await UnixSignalsSequence(trapping: .sighup)
-                let rereading = Task { for await _ in hangups { host.reread() } }
-                defer { rereading.cancel() }
-                var configuration = ServiceGroupConfiguration(
-                    services: [.init(service: host)], gracefulShutdownSignals: [.sigterm, .sigint],
-                    logger: Logger(label: "certprov.lifecycle") { _ in SwiftLogNoOpLogHandler() })
-                configuration.maximumGracefulShutdownDuration = .seconds(60)
-                try await ServiceGroup(configuration: configuration).run()
-            }
-            if case .failure(let error) = await running.result {
-                throw error as? ProviderError ?? ProviderError(.internal, "The service has ended.", underlying: error)
-            }
+            try await host.run(
+                until: UnixSignalsSequence(trapping: .sighup, .sigterm, .sigint), limit: .seconds(60))
             socket.removeFile()
             return .done
         }
