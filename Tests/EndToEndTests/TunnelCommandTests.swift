@@ -213,6 +213,13 @@ import Testing
         let plain = [
             "curl", "--silent", "--show-error", "--max-time", "30", "--unix-socket", socket, "http://web/one.crl",
         ]
+        // The command tries nothing again at its start.
+        try host.certprov(arguments("server", "127.0.0.1:\(server.port)", "127.0.0.1:9")).expect(
+            69, stderr: "cannot listen at 127.0.0.1:\(server.port)")
+        rename(path + "/server.pem", path + "/other.pem")
+        let missing = try host.certprov(arguments("server", "127.0.0.1:0", "127.0.0.1:9"))
+        #expect(missing.status != 0 && missing.stderr.contains("server.pem cannot be opened"), "\(missing)")
+        rename(path + "/other.pem", path + "/server.pem")
         func isAnswered() throws -> Bool { try sandbox.run(plain).stdout.contains("BEGIN X509 CRL") }
         #expect(try isAnswered() && mode(socket) == 0o666)
         try configure("Peers.allow = any\nServe.allow.1 = uid:65534")
