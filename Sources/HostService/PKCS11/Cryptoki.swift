@@ -4,7 +4,6 @@ struct ReturnCode: Error, RawRepresentable, Hashable {
 
     static let ok = Self(rawValue: 0)
     static let slotIDInvalid = Self(rawValue: 0x03)
-    static let functionFailed = Self(rawValue: 0x06)
     static let argumentsBad = Self(rawValue: 0x07)
     static let noEvent = Self(rawValue: 0x08)
     static let attributeSensitive = Self(rawValue: 0x11)

@@ -25,8 +25,7 @@ actor TokenConnection {
     private var sessions: [UInt64: Session] = [:]
     private var handles: [TokenObject.ID: UInt64] = [:]
 
-    private static let slotID: UInt64 = 0
-    private static let maximumSessions = 256, maximumHandles = 1024, maximumFound = 1000
+    private static let maximumHandles = 1024, maximumFound = 1000
     /// The bytes of all signatures that are being made of parts.
     private static let maximumData = RPCFrame.largest
     private static let handshake = Array("PRIVATE-GNOME-KEYRING-PKCS11-PROTOCOL-V-1".utf8)
@@ -57,7 +56,7 @@ actor TokenConnection {
         switch function {
         case .initialize, .finalize, .getInfo, .waitForSlotEvent: try general(function, &reader, &writer)
         case .getSlotList, .getSlotInfo, .getTokenInfo, .getMechanismList, .getMechanismInfo:
-            try slot(function, &reader, &writer)
+            try TokenSlot.answer(function, sessions: sessions.count, &reader, &writer)
         case .openSession, .closeSession, .closeAllSessions, .getSessionInfo, .login, .logout, .generateRandom:
             try session(function, &reader, &writer)
         case .getAttributeValue: try await attributes(&reader, &writer)
@@ -98,63 +97,6 @@ actor TokenConnection {
         }
     }
 
-    // MARK: - The slot and its token
-
-    private func slot(_ function: RPCFunction, _ reader: inout RPCReader, _ writer: inout RPCWriter) throws(ReturnCode)
-    {
-        if function == .getSlotList {
-            _ = try reader.byte()
-            let room = try reader.numberRoom()
-            try reader.end()
-            return writer.write(numbers: [Self.slotID], room: room)
-        }
-        guard try reader.number() == Self.slotID else { throw .slotIDInvalid }
-        switch function {
-        case .getMechanismList:
-            let room = try reader.numberRoom()
-            try reader.end()
-            writer.write(numbers: TokenMechanism.allCases.map(\.rawValue), room: room)
-        case .getMechanismInfo:
-            let mechanism = TokenMechanism(rawValue: try reader.number())
-            try reader.end()
-            let sign: UInt64 = 0x800
-            // CKF_EC_F_P, CKF_EC_NAMEDCURVE and CKF_EC_UNCOMPRESS.
-            let curves: UInt64 = 0x190_0000
-            let (sizes, flags): (ClosedRange<UInt64>, UInt64) =
-                switch mechanism {
-                case .rsaPKCS, .rsaPSS: (2048...8192, sign)
-                case .ecdsa: (256...521, sign | curves)
-                case .eddsa: (255...256, sign)
-                case nil: throw .mechanismInvalid
-                }
-            for number in [sizes.lowerBound, sizes.upperBound, flags] { writer.write(number) }
-        case .getSlotInfo:
-            try reader.end()
-            writer.write("certprov serve", padded: 64)
-            writer.write("certprov", padded: 32)
-            // CKF_TOKEN_PRESENT.
-            writer.write(1)
-            writer.write(version: 0, 1)
-            writer.write(version: 0, 1)
-        default:
-            try reader.end()
-            writer.write("certprov", padded: 32)
-            writer.write("certprov", padded: 32)
-            writer.write("certprov", padded: 16)
-            writer.write("1", padded: 16)
-            // CKF_WRITE_PROTECTED and CKF_TOKEN_INITIALIZED.
-            writer.write(0x402)
-            // Sessions, those with write access, sizes of a PIN, and memory: the largest number is for unknown.
-            let count = UInt64(sessions.count)
-            for number in [UInt64(Self.maximumSessions), count, 0, 0, 0, 0] + Array(repeating: .max, count: 4) {
-                writer.write(number)
-            }
-            writer.write(version: 0, 1)
-            writer.write(version: 0, 1)
-            writer.write("", padded: 16)
-        }
-    }
-
     // MARK: - Sessions
 
     private func session(
@@ -162,20 +104,20 @@ actor TokenConnection {
     ) throws(ReturnCode) {
         let number = try reader.number()
         if function == .openSession {
-            guard number == Self.slotID else { throw .slotIDInvalid }
+            guard number == TokenSlot.id else { throw .slotIDInvalid }
             let flags = try reader.number()
             try reader.end()
             // CKF_SERIAL_SESSION and CKF_RW_SESSION.
             guard flags & 4 != 0 else { throw .sessionParallelNotSupported }
             guard flags & 2 == 0 else { throw .tokenWriteProtected }
-            guard sessions.count < Self.maximumSessions else { throw .sessionCount }
+            guard sessions.count < TokenSlot.maximumSessions else { throw .sessionCount }
             let handle = newHandle { sessions[$0] != nil }
             sessions[handle] = Session()
             return writer.write(handle)
         }
         if function == .closeAllSessions {
             try reader.end()
-            guard number == Self.slotID else { throw .slotIDInvalid }
+            guard number == TokenSlot.id else { throw .slotIDInvalid }
             return sessions = [:]
         }
         guard sessions[number] != nil else { throw .sessionHandleInvalid }
@@ -186,7 +128,7 @@ actor TokenConnection {
         case .getSessionInfo:
             try reader.end()
             // CKS_RO_PUBLIC_SESSION, CKF_SERIAL_SESSION, and no error of a device.
-            for value in [Self.slotID, 0, 4, 0] { writer.write(value) }
+            for value in [TokenSlot.id, 0, 4, 0] { writer.write(value) }
         case .login: throw .userPINNotInitialized
         case .logout: throw .userNotLoggedIn
         default: throw .randomNoRNG
