@@ -146,6 +146,8 @@ struct CredentialSocketTests {
             #expect(try await fetch("web.crt", client).size < 10_000)
             serve(identity, [.unit("web.service"), .user(0)])
             try await expectRefusal(of: "web.crt", "names a user or group, and credentials are fetched by root")
+            serve(identity, [.cgroup("/")])
+            try await expectRefusal(of: "web.crt", "it names no unit")
             serve(
                 try Identity(
                     certificateChain: identity.certificateChain, key: TestKey(identity.key),

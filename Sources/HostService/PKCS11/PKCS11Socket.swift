@@ -61,15 +61,15 @@ final class PKCS11Socket: Sendable {
     func removeFiles() { for socket in sockets { socket.removeFile() } }
 
     private func take(_ channel: any Channel, _ peer: SocketPeer) -> EventLoopFuture<Void> {
-        // Those of the process, and those of the user: a call that goes on after its connection has ended still takes them.
-        guard let place = Tunnel.places.take(0), let own = places.take(peer.user) else {
+        // A call that goes on after its connection has ended still takes one.
+        guard let place = places.take(peer.user) else {
             return channel.eventLoop.makeFailedFuture(Refused.tooMany)
         }
         let id = ObjectIdentifier(channel)
         open.withLock { $0[id] = channel }
         channel.closeFuture.whenComplete { [self] _ in _ = open.withLock { $0.removeValue(forKey: id) } }
         let connection = TokenConnection { [self] identity in
-            withExtendedLifetime((place, own)) {}
+            withExtendedLifetime(place) {}
             return await objects(for: peer, identity)
         } failed: { [logger, lines] object, error in
             guard let count = lines.note("\(object.label) \(error)") else { return }
