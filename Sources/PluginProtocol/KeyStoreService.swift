@@ -82,7 +82,8 @@ package final class KeyStoreService: Sendable {
             digestSchemes: key.digestSigner.map { $0.digestSchemes.map(\.description) }, use: key.use.names,
             location: key.location.rawValue, timeout: key.signatureTimeout.map { $0 / .seconds(1) },
             decrypts: decryption.contains(.rsaPKCS1),
-            decryptionSchemes: decryption.isEmpty ? nil : decryption.map(\.rawValue), label: label)
+            decryptionSchemes: decryption.isEmpty ? nil : decryption.map(\.rawValue), label: label, wrapped: key.wrapped
+        )
     }
 
     /// Forgets all keys.

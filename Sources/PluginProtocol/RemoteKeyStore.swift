@@ -352,6 +352,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
     package let uri: String?
     package let signatureTimeout: Duration?
     package let decryptionSchemes: [DecryptionScheme]
+    package let wrapped: WrappedKey?
     private let source: any PeerSource
     /// Asks a new process of the other side for the key.
     private let find: @Sendable (RemoteKey, Peer) throws(ProviderError) -> WireKey?
@@ -389,6 +390,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
         use =
             wire.use.map(KeyUse.init(names:))
             ?? KeyUse(signatureSchemes: signatureSchemes, decryptionSchemes: decryptionSchemes)
+        wrapped = wire.wrapped.flatMap { der in wire.wrappedLabel.map { WrappedKey(label: $0, der: der.bytes) } }
         (self.source, self.find) = (source, find)
         known = BlockingMutex(Known(peer: peer, id: id))
     }

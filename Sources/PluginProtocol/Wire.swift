@@ -150,16 +150,21 @@ package struct WireKey: Codable, Sendable {
     package var label: String?
     /// An unencrypted PKCS#8 key, instead of all that.
     package var pkcs8: Secret?
+    /// The key in a form that only its place can use, DER, and the label of that in PEM.
+    package var wrapped: Secret?
+    package var wrappedLabel: String?
 
     package init(
         id: String? = nil, uri: String? = nil, publicKey: Data? = nil, schemes: [String]? = nil,
         digestSchemes: [String]? = nil, use: [String]? = nil, location: String? = nil, timeout: Double? = nil,
-        decrypts: Bool? = nil, decryptionSchemes: [String]? = nil, label: String? = nil, pkcs8: Secret? = nil
+        decrypts: Bool? = nil, decryptionSchemes: [String]? = nil, label: String? = nil, pkcs8: Secret? = nil,
+        wrapped: WrappedKey? = nil
     ) {
         (self.id, self.uri, self.publicKey, self.schemes, self.location) = (id, uri, publicKey, schemes, location)
         (self.digestSchemes, self.use) = (digestSchemes, use)
         (self.timeout, self.decrypts, self.decryptionSchemes) = (timeout, decrypts, decryptionSchemes)
         (self.label, self.pkcs8) = (label, pkcs8)
+        (self.wrapped, wrappedLabel) = (wrapped.map { Secret($0.der) }, wrapped?.label)
     }
 }
 

@@ -12,7 +12,8 @@ struct AbilityTests {
     private static func abilities(of contract: String) throws -> Set<String> {
         let interface = try Transcript.text("Documentation/Interfaces/CertificateProviding.txt")
         let pattern = try Regex(
-            "(?m)^var \(contract)\\.(\\w+): (?:\\(any \\w+\\)|KeyReference)\\? ", as: (Substring, Substring).self)
+            "(?m)^var \(contract)\\.(\\w+): (?:\\(any \\w+\\)|KeyReference|WrappedKey)\\? ",
+            as: (Substring, Substring).self)
         return Set(interface.matches(of: pattern).map { String($0.1) })
     }
 
@@ -25,7 +26,7 @@ struct AbilityTests {
 
     private static let ofKey: [String: @Sendable (any IdentityKey) -> Bool] = [
         "decrypter": { $0.decrypter != nil }, "digestSigner": { $0.digestSigner != nil },
-        "callbackSigner": { $0.callbackSigner != nil },
+        "callbackSigner": { $0.callbackSigner != nil }, "wrapped": { $0.wrapped?.label == "TSS2 PRIVATE KEY" },
         // A key that can be exported leaves the plugin as it is, and one of the host is the host's.
         "exporter": { $0.exporter == nil }, "hostKey": { $0.hostKey == nil },
     ]
@@ -42,7 +43,8 @@ struct AbilityTests {
         #expect(try Self.abilities(of: "IdentityKey") == Set(Self.ofKey.keys))
         let wire = WireKey(
             id: "a", publicKey: Data(try SoftwareKey.generate(.rsa2048, location: .file).publicKey.derRepresentation),
-            schemes: ["rsa_pss_rsae_sha256"], digestSchemes: ["rsa_pss_rsae_sha256"], decryptionSchemes: ["RSA-OAEP"])
+            schemes: ["rsa_pss_rsae_sha256"], digestSchemes: ["rsa_pss_rsae_sha256"], decryptionSchemes: ["RSA-OAEP"],
+            wrapped: WrappedKey(label: "TSS2 PRIVATE KEY", der: SecretBytes(copying: [1])))
         let key = try RemoteKey(wire, NoPeer(), knownTo: nil) { _, _ in nil }
         for (name, isThere) in Self.ofKey { #expect(isThere(key), "\(name)") }
     }

@@ -46,6 +46,10 @@ public protocol IdentityKey: Sendable {
     /// Signs on threads of its own and calls back; `nil` for a key that signs in the caller's task only.
     var callbackSigner: (any CallbackSigning)? { get }
 
+    /// The key in a form that only its place can use, for a file that other programs read; `nil` for a key without one. Does not
+    /// block.
+    var wrapped: WrappedKey? { get }
+
     /// In a plugin, the key of its host's key store that this one is, or wraps; `nil` for any other key. The host uses such a key
     /// itself, and not through the plugin.
     var hostKey: KeyReference? { get }
@@ -69,6 +73,8 @@ extension IdentityKey {
     public var digestSigner: (any DigestSigning)? { nil }
     /// `nil`: the default for a key that signs in the caller's task.
     public var callbackSigner: (any CallbackSigning)? { nil }
+    /// `nil`: the default for a key that has no such form.
+    public var wrapped: WrappedKey? { nil }
     /// `nil`: the default for a key that is not of a plugin's host.
     public var hostKey: KeyReference? { nil }
 }
@@ -170,6 +176,19 @@ public protocol KeyExporting: Sendable {
     ///
     /// - Throws: Errors of the key store; none for a key in memory.
     func pkcs8Representation() throws(ProviderError) -> SecretBytes
+}
+
+/// A private key that is encrypted by the place that alone can use it, such as a TPM.
+///
+/// A program that may use the place, and has this, has the key: keep it as a private key.
+public struct WrappedKey: Sendable {
+    /// The label of its block in PEM (RFC 7468), such as `TSS2 PRIVATE KEY`.
+    public let label: String
+    /// The content of the block, DER.
+    public let der: SecretBytes
+
+    /// Creates the form.
+    public init(label: String, der: SecretBytes) { (self.label, self.der) = (label, der) }
 }
 
 /// The place that holds a private key.
