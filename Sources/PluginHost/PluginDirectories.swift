@@ -19,14 +19,14 @@ public struct PluginDirectories: Sendable {
         (paths, program) = (directories.paths, path)
     }
 
-    /// The directories of this host and user: `/usr/lib/certprov/plugins`, `/etc/certprov/plugins`, and for a user other than
-    /// root `$XDG_DATA_HOME/certprov/plugins`, by default `~/.local/share/certprov/plugins`.
+    /// The directories of this host and user: `/usr/local/lib/certprov/plugins`, `/usr/lib/certprov/plugins`, `/etc/certprov/plugins`,
+    /// and for a user other than root `$XDG_DATA_HOME/certprov/plugins`, by default `~/.local/share/certprov/plugins`.
     public static var standard: PluginDirectories {
         standard(user: geteuid()) { getenv($0).map { String(cString: $0) } }
     }
 
     static func standard(user: uid_t, environment: (String) -> String?) -> PluginDirectories {
-        var paths = ["/usr/lib/certprov/plugins", "/etc/certprov/plugins"]
+        var paths = ["/usr/local/lib/certprov/plugins", "/usr/lib/certprov/plugins", "/etc/certprov/plugins"]
         guard user != 0 else { return PluginDirectories(paths) }
         if let data = environment("XDG_DATA_HOME"), data.hasPrefix("/") {
             paths.append(data + "/certprov/plugins")

@@ -164,9 +164,10 @@ import Testing
     @Test func theUsersDirectoriesAreNotRoots() {
         let variables = ["HOME": "/home/me", "XDG_DATA_HOME": "data"]
         let root = PluginDirectories.standard(user: 0) { variables[$0] }
-        #expect(root.paths == ["/usr/lib/certprov/plugins", "/etc/certprov/plugins"])
+        #expect(
+            root.paths == ["/usr/local/lib/certprov/plugins", "/usr/lib/certprov/plugins", "/etc/certprov/plugins"])
         let user = PluginDirectories.standard(user: 1000) { variables[$0] }
-        #expect(user.paths.dropFirst(2) == ["/home/me/.local/share/certprov/plugins"])
+        #expect(user.paths.dropFirst(3) == ["/home/me/.local/share/certprov/plugins"])
         let data = PluginDirectories.standard(user: 1000) { $0 == "XDG_DATA_HOME" ? "/data" : nil }
         #expect(data.paths.last == "/data/certprov/plugins")
     }
