@@ -12,7 +12,7 @@ SIMULATION ?= .build/renewal-simulation.svg
 # Debian packages for the build, the demonstration, the tests and the benchmarks.
 # The libraries and tools of the toolchain itself.
 TOOLCHAIN_PACKAGES := git ca-certificates libcurl4 libncurses6 libsqlite3-0 libxml2
-BUILD_PACKAGES := $(TOOLCHAIN_PACKAGES) libp11-kit-dev libssl-dev pkg-config g++ zlib1g-dev
+BUILD_PACKAGES := $(TOOLCHAIN_PACKAGES) libp11-kit-dev libssl-dev libtss2-dev pkg-config g++ zlib1g-dev
 LINT_PACKAGES := python3
 INTERFACES_PACKAGES := $(BUILD_PACKAGES) python3
 DOCS_PACKAGES := $(INTERFACES_PACKAGES)
@@ -30,7 +30,7 @@ SPLITKEY_PYTHON := .build/splitkey/bin/python3
 CARD_PACKAGES := vsmartcard-vpcd pcscd opensc opensc-pkcs11 python3-cryptography iproute2
 # PKCS#11 modules that the tests use, and the tools that fill their tokens.
 TOKEN_PACKAGES := softhsm2 opensc gnutls-bin libengine-pkcs11-openssl p11-kit libnss3 libnss3-tools libtpm2-pkcs11-1 libtss2-tcti-swtpm0 swtpm \
-    tpm2-abrmd libtss2-tcti-tabrmd0 dbus-daemon tpm2-tools opencryptoki $(CARD_PACKAGES)
+    tpm2-abrmd libtss2-tcti-tabrmd0 dbus-daemon tpm2-openssl tpm2-tools opencryptoki $(CARD_PACKAGES)
 # Enrolment servers, and a client that shows that the tests' own server is one.
 ENROLMENT_PACKAGES := scep python3-openssl python3-oauthlib strongswan-pki libstrongswan-standard-plugins libstrongswan-extra-plugins
 # An ACME server for tests, and clients that write PEM files.
@@ -234,7 +234,7 @@ soak: packages-TEST toolchain ## All tests with their loops at full length, and 
 # The suites, each in a process of its own: most of their time they wait for other processes, so that several run at a time,
 # the long ones first. And PKCS#11 modules find their tokens by environment variables, which they read once.
 SUITES := test-card test-command test-plugged test-token-command test-plugins test-token-faults test-rooms test-enrolment \
-    test-token-keys test-tokens test-server test-acme test-gate
+    test-token-keys test-tpm test-tokens test-server test-acme test-gate
 TOKEN_COMMAND := EndToEndTests\.(Token|Module|WrongPIN|LoginFault|Keygen|NoisyModule|ReaderService)
 # How many tests of a suite run at a time. Without a bound all of them begin at once, and none has its turn in time on a busy
 # host. Swift before 6.3 does not know it.
@@ -267,7 +267,7 @@ test-gate:
 	@python3 Tests/Gate/test_applications.py
 
 test-rooms:
-	$(TESTS) --skip 'EndToEndTests\.|PKCS11|RemoteMDMProviderTests\.|ACMEServerTests\.|$(PLUGINS)'
+	$(TESTS) --skip 'EndToEndTests\.|PKCS11|TPMKeyStoreTests\.|RemoteMDMProviderTests\.|ACMEServerTests\.|$(PLUGINS)'
 
 # Each of their tests starts several processes.
 PLUGINS := PluginHostTests\.(Zoo|Conformance|RemoteKeyStore|Transcript)
@@ -295,6 +295,10 @@ test-token-faults:
 # One after the other: OpenSC's tools look at the written objects, and SoftHSM fails now and then if several write.
 test-token-keys:
 	$(TESTS) --no-parallel --filter 'PKCS11KeyGenerationTests\.'
+
+# Each of their tests has a software TPM of its own, which computes slowly.
+test-tpm:
+	$(TESTS) --filter 'TPMKeyStoreTests\.'
 
 test-tokens:
 	$(TESTS) --filter 'PKCS11TokenProviderTests\.'
@@ -346,6 +350,7 @@ docs: packages-DOCS toolchain ## Build the book of the pages and the public symb
 build: packages-BUILD toolchain ## Build the release
 	@mkdir -p $(STATIC) && ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(STATIC)/
 	$(SWIFT) build $(RELEASE) --product certprov
+	$(SWIFT) build $(RELEASE) --product certprov-plugin-tpm
 
 install: packages-INSTALL build ## Install into PREFIX (default /usr/local)
 	DESTDIR="$(DESTDIR)" Scripts/install "$$($(SWIFT) build $(RELEASE) --show-bin-path)" "$(DESTDIR)$(PREFIX)"

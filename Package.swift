@@ -34,9 +34,11 @@ let package = Package(
         .library(name: "SignedData", targets: ["SignedData"]),
         .library(name: "Signing", targets: ["Signing"]),
         .library(name: "SigningRequests", targets: ["SigningRequests"]),
+        .library(name: "TPMKeyStore", targets: ["TPMKeyStore"]),
         .library(name: "Terminal", targets: ["Terminal"]),
         .executable(name: "certprov", targets: ["certprov"]),
         .executable(name: "certprov-plugin-launcher", targets: ["certprov-plugin-launcher"]),
+        .executable(name: "certprov-plugin-tpm", targets: ["certprov-plugin-tpm"]),
     ],
     traits: [
         .trait(name: "ACME", description: "The provider acme."),
@@ -185,6 +187,17 @@ let package = Package(
             ],
             path: "Plugins/PKCS11TokenProvider"
         ),
+        .systemLibrary(name: "CTSS", pkgConfig: "tss2-esys", providers: [.apt(["libtss2-dev"])]),
+        .target(
+            name: "TPMKeyStore",
+            dependencies: [
+                "CTSS", "CertificateProviding",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "CryptoExtras", package: "swift-crypto"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
+            ],
+            path: "Plugins/TPMKeyStore"
+        ),
         .target(
             name: "ProviderTransport",
             dependencies: [
@@ -304,6 +317,9 @@ let package = Package(
                 "CLinux", "CertificateProviding", "PluginProtocol",
                 .product(name: "Logging", package: "swift-log"),
             ]),
+        // The key store `tpm:` for all programs of a host.
+        .executableTarget(
+            name: "certprov-plugin-tpm", dependencies: ["CertificateProviding", "PluginKit", "TPMKeyStore"]),
         // What a command has at a terminal: questions, streams, exit statuses.
         .target(
             name: "Terminal",
@@ -654,6 +670,14 @@ let package = Package(
                 .product(name: "X509", package: "swift-certificates"),
             ]
         ),
+        // On software TPMs.
+        .testTarget(
+            name: "TPMKeyStoreTests",
+            dependencies: [
+                "CertificateProviderTesting", "CertificateProviding", "PEMFileProvider", "PluginHost", "TPMKeyStore",
+                "TestSupport", "certprov-plugin-tpm",
+                .product(name: "Logging", package: "swift-log"),
+            ]),
         // Plugins of a built-in provider, which the documentation shows, and of a key store.
         .executableTarget(
             name: "ExamplePlugin", dependencies: ["PKCS12FileProvider", "PluginKit"], path: "Tests/ExamplePlugin"),
@@ -694,7 +718,7 @@ let package = Package(
             dependencies: [
                 "CertificateProviding", "Enrolment", "Greeter", "IdentityStore", "PKCS11TokenProvider", "PluginHost",
                 "RemoteMDMProvider", "RequestWaiter",
-                "SigningRequests", "SigningService", "TestPlugin", "TestSupport", "certprov",
+                "SigningRequests", "SigningService", "TestPlugin", "TestSupport", "certprov", "certprov-plugin-tpm",
             ], exclude: ["optimized.txt", "validate-cms.py"]),
     ],
     swiftLanguageModes: [.v6]

@@ -48,8 +48,7 @@ extension OpenSSLLibrary {
         case ("TSS2 PRIVATE KEY", _):
             throw block.error(
                 .unsupportedAlgorithm, in: name,
-                "is a key in a TPM, for another program's use of it. Use it through a PKCS#11 module (tpm2-pkcs11), and "
-                    + "name it by the URI of the token, such as pkcs11:token=tpm;object=web")
+                "is a key that only its TPM can use. Name the file by a URI of the TPM's key store, tpm:\(name)")
         case ("OPENSSH PRIVATE KEY", _):
             throw block.error(
                 .unsupportedAlgorithm, in: name,

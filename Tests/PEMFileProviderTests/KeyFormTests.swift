@@ -168,7 +168,7 @@ import Testing
     func otherForms() async throws {
         let identity = try TestAuthority().issue("client")
         for (label, advice) in [
-            ("TSS2 PRIVATE KEY", "PKCS#11"), ("OPENSSH PRIVATE KEY", "ssh-keygen -p -m PKCS8"),
+            ("TSS2 PRIVATE KEY", "tpm:/"), ("OPENSSH PRIVATE KEY", "ssh-keygen -p -m PKCS8"),
             ("DSA PRIVATE KEY", "not supported"),
         ] {
             let key = try identity.keyPEM.replacing("PRIVATE KEY", with: label)

@@ -31,7 +31,8 @@ import Testing
                 title: "An administrator", says: "the command certprov, and its service", color: user,
                 modules: ["certprov", "HostService", "Terminal", "CArguments"]),
             Box(
-                title: "An author of a plugin", says: "PluginKit, or any language", color: user, modules: ["PluginKit"]),
+                title: "An author of a plugin", says: "PluginKit, or any language", color: user,
+                modules: ["PluginKit", "certprov-plugin-tpm"]),
         ],
         [
             Box(title: "Renewal", says: "keeps an identity fresh", modules: ["Renewal"]),
@@ -45,8 +46,10 @@ import Testing
         ],
         [
             Box(
-                title: "Files and tokens", says: "pem, pkcs12, pkcs11", color: place,
-                modules: ["PEMFileProvider", "PKCS12FileProvider", "PKCS11TokenProvider", "CP11Kit"]),
+                title: "Files, tokens, TPM", says: "pem, pkcs12, pkcs11, tpm", color: place,
+                modules: [
+                    "PEMFileProvider", "PKCS12FileProvider", "PKCS11TokenProvider", "CP11Kit", "TPMKeyStore", "CTSS",
+                ]),
             Box(
                 title: "Enrolment protocols", says: "mdm: EST and SCEP; acme", color: place,
                 modules: ["Enrolment", "RemoteMDMProvider", "ACMEProvider"]),

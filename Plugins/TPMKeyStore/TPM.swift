@@ -1,0 +1,100 @@
+import CertificateProviding
+import Dispatch
+import Glibc
+import Synchronization
+
+/// The TPM of a key store: one call at a time.
+final class TPM: Sendable {
+    let settings: TPMSettings
+    private let environment: ProviderEnvironment
+    private let worker: BlockingExecutor
+
+    /// - Parameter worker: One thread for all stores of the program: a TPM does one thing at a time, and has room for the objects of
+    ///   one call.
+    init(_ settings: TPMSettings, _ environment: ProviderEnvironment, worker: BlockingExecutor) {
+        (self.settings, self.environment, self.worker) = (settings, environment, worker)
+    }
+
+    /// Calls `body` with a connection and the parent of keys, once more with a new connection if the first one breaks.
+    ///
+    /// - Throws: What the TPM reports; `timedOut` after the time that the settings give it. The call then ends by itself, and
+    ///   its result is lost.
+    func run<T: Sendable>(
+        beneath parent: TPMParent,
+        _ body: @escaping @Sendable (TPMConnection, borrowing TPMObject) throws(TPMFailure) -> T
+    ) async throws(ProviderError) -> T {
+        let owner = try await ownerAuthorisation(parent)
+        do throws(ProviderError) {
+            return try await limited { [settings] () throws(ProviderError) in
+                try settings.checkDevice()
+                func attempt() throws(TPMFailure) -> T {
+                    let connection = try TPMConnection(settings.tcti)
+                    return try body(connection, try connection.parent(parent, owner: owner))
+                }
+                do throws(TPMFailure) {
+                    do throws(TPMFailure) { return try attempt() } catch {
+                        guard error.isOfConnection else { throw error }
+                        return try attempt()
+                    }
+                } catch { throw error.error(settings.displayName) }
+            }
+        } catch {
+            if let owner, error.code == .wrongPassword {
+                await environment.noteOutcome(of: owner, for: settings.tcti, isRejected: true)
+            }
+            throw error
+        }
+    }
+
+    /// - Throws: `wrongPassword` for one that the TPM has rejected: it is not sent again. Errors of its source.
+    private func ownerAuthorisation(_ parent: TPMParent) async throws(ProviderError) -> SecretBytes? {
+        guard case .owner = parent, let source = settings.ownerSource else { return nil }
+        let secret = try await environment.secret(
+            from: source, prompt: "Owner authorisation of \(settings.displayName)", interaction: NoUserInteraction())
+        guard try await !environment.isRejected(secret, for: settings.tcti) else {
+            throw ProviderError(
+                .wrongPassword,
+                "\(settings.displayName) has rejected the owner authorisation of KeyStore.tpm.owner-source before; set the "
+                    + "right one.")
+        }
+        return secret
+    }
+
+    private func limited<T: Sendable>(
+        _ work: @escaping @Sendable () throws(ProviderError) -> T
+    ) async throws(ProviderError) -> T {
+        let result = await withCheckedContinuation { continuation in
+            let caller = Caller<T>(continuation)
+            worker.submit {
+                // A call that waited too long for its turn is not begun.
+                guard caller.isWaiting else { return }
+                caller.resume(Result { () throws(ProviderError) in try work() })
+            }
+            let (name, timeout) = (settings.displayName, settings.timeout)
+            DispatchQueue.global().asyncAfter(deadline: .now() + timeout / .seconds(1)) {
+                caller.resume(
+                    .failure(
+                        ProviderError(
+                            .timedOut,
+                            "\(name) does not answer within \(timeout); look whether another program keeps it busy, or set "
+                                + "KeyStore.tpm.timeout.")))
+            }
+        }
+        return try result.get()
+    }
+}
+
+/// Continues once, by the result or at the end of its time.
+private final class Caller<T: Sendable>: Sendable {
+    private let continuation: Mutex<CheckedContinuation<Result<T, ProviderError>, Never>?>
+
+    init(_ continuation: CheckedContinuation<Result<T, ProviderError>, Never>) {
+        self.continuation = Mutex(continuation)
+    }
+
+    var isWaiting: Bool { continuation.withLock { $0 != nil } }
+
+    func resume(_ result: Result<T, ProviderError>) {
+        continuation.withLock { $0.take() }?.resume(returning: result)
+    }
+}

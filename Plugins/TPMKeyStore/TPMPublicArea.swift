@@ -1,0 +1,122 @@
+import CertificateProviding
+import Crypto
+import CryptoExtras
+import FoundationEssentials
+
+/// A `TPM2B_PUBLIC` (TPM 2.0 Part 2, section 12.2.5), as bytes.
+struct TPMPublicArea: Sendable {
+    /// The attributes of an object (section 8.3).
+    private struct Attributes: OptionSet {
+        let rawValue: UInt32
+        static let (fixedTPM, fixedParent) = (Self(rawValue: 1 << 1), Self(rawValue: 1 << 4))
+        static let (sensitiveDataOrigin, userWithAuth) = (Self(rawValue: 1 << 5), Self(rawValue: 1 << 6))
+        static let (noDA, restricted) = (Self(rawValue: 1 << 10), Self(rawValue: 1 << 16))
+        static let (decrypt, sign) = (Self(rawValue: 1 << 17), Self(rawValue: 1 << 18))
+        /// A key that never leaves its TPM, and whose failures lock nothing.
+        static let own: Self = [fixedTPM, fixedParent, sensitiveDataOrigin, userWithAuth, noDA]
+    }
+
+    let bytes: [UInt8]
+
+    private init(_ type: UInt16, _ attributes: Attributes, _ parameters: [UInt8], unique: [UInt8]) {
+        let head = type.tpmBytes + TPMAlgorithm.sha256.tpmBytes + attributes.rawValue.tpmBytes + [UInt8]().tpmSized
+        bytes = (head + parameters + unique).tpmSized
+    }
+
+    /// A public area as a key file has it. Not looked at yet.
+    init(bytes: [UInt8]) { self.bytes = bytes }
+
+    /// The template of the owner's storage key, as tpm2-openssl and tpm2-tss-engine have it: another `unique` would be another key.
+    static let storageKey = TPMPublicArea(
+        TPMAlgorithm.ecc, [.own, .restricted, .decrypt],
+        [TPMAlgorithm.aes, 128, TPMAlgorithm.cfb, TPMAlgorithm.null, TPMAlgorithm.p256, TPMAlgorithm.null]
+            .flatMap(\.tpmBytes),
+        unique: [UInt8]().tpmSized + [UInt8]().tpmSized)
+
+    /// The template of a new key; `nil` for a type that no TPM makes here. The scheme is left open, so that the caller's digest
+    /// decides.
+    init?(_ type: KeyType, _ use: KeyUse) {
+        var attributes = Attributes.own
+        if use.contains(.signing) { attributes.insert(.sign) }
+        if !use.decryptionSchemes.isEmpty { attributes.insert(.decrypt) }
+        let open = TPMAlgorithm.null.tpmBytes + TPMAlgorithm.null.tpmBytes
+        func ecc(_ curve: UInt16) -> TPMPublicArea {
+            TPMPublicArea(
+                TPMAlgorithm.ecc, attributes, open + curve.tpmBytes + TPMAlgorithm.null.tpmBytes,
+                unique: [UInt8]().tpmSized + [UInt8]().tpmSized)
+        }
+        func rsa(_ bits: UInt16) -> TPMPublicArea {
+            TPMPublicArea(
+                TPMAlgorithm.rsa, attributes, open + bits.tpmBytes + UInt32(0).tpmBytes, unique: [UInt8]().tpmSized)
+        }
+        switch type {
+        case .p256: self = ecc(TPMAlgorithm.p256)
+        case .p384: self = ecc(TPMAlgorithm.p384)
+        case .rsa2048: self = rsa(2048)
+        case .rsa3072: self = rsa(3072)
+        default: return nil
+        }
+    }
+
+    /// Reads the key.
+    ///
+    /// - Throws: `malformedData`; `unsupportedAlgorithm` for another key than this store makes: one that asks for a policy, or is
+    ///   bound to one scheme.
+    func publicKey() throws(ProviderError) -> PublicKeyInfo {
+        do { return try read() } catch let error as ProviderError { throw error } catch {
+            throw ProviderError(
+                .malformedData, "The public part of the TPM key is damaged; replace the key.", underlying: error)
+        }
+    }
+
+    private func read() throws -> PublicKeyInfo {
+        var outer = TPMReader(bytes)
+        var reader = TPMReader(try outer.sized())
+        let type = try reader.uint16()
+        _ = try reader.uint16()
+        let attributes = Attributes(rawValue: try reader.uint32())
+        guard try reader.sized().isEmpty, attributes.contains(.userWithAuth) else {
+            throw Self.unsupported("asks for a policy")
+        }
+        guard !attributes.contains(.restricted) else { throw Self.unsupported("signs no digests of a caller") }
+        guard try reader.uint16() == TPMAlgorithm.null, try reader.uint16() == TPMAlgorithm.null else {
+            throw Self.unsupported("is bound to one scheme")
+        }
+        var key: PublicKeyInfo?
+        if type == TPMAlgorithm.ecc {
+            let curve = try reader.uint16()
+            guard try reader.uint16() == TPMAlgorithm.null else { throw Self.unsupported("is bound to one scheme") }
+            key = Self.key(on: curve, try reader.sized(), try reader.sized())
+        } else if type == TPMAlgorithm.rsa {
+            _ = try reader.uint16()
+            let exponent = try reader.uint32()
+            let modulus = try reader.sized()
+            let rsa = try? _RSA.Signing.PublicKey(
+                n: modulus, e: exponent == 0 ? [1, 0, 1] : Array(exponent.tpmBytes.drop { $0 == 0 }))
+            key = rsa.flatMap { try? PublicKeyInfo(derRepresentation: $0.derRepresentation) }
+        } else {
+            throw Self.unsupported("is of a kind")
+        }
+        guard reader.isAtEnd, outer.isAtEnd else { throw TPMReader.Failure() }
+        guard let key else { throw Self.unsupported("is of a type or size") }
+        return key
+    }
+
+    private static func unsupported(_ reason: String) -> ProviderError {
+        ProviderError(
+            .unsupportedAlgorithm,
+            "The TPM key \(reason), which is not supported; use a P-256, P-384 or RSA key for signatures, without policy."
+        )
+    }
+
+    private static func key(on curve: UInt16, _ x: [UInt8], _ y: [UInt8]) -> PublicKeyInfo? {
+        func point(_ size: Int) -> [UInt8] { [4] + x.padded(to: size) + y.padded(to: size) }
+        let der =
+            switch curve {
+            case TPMAlgorithm.p256: try? P256.Signing.PublicKey(x963Representation: point(32)).derRepresentation
+            case TPMAlgorithm.p384: try? P384.Signing.PublicKey(x963Representation: point(48)).derRepresentation
+            default: nil as Data?
+            }
+        return der.flatMap { try? PublicKeyInfo(derRepresentation: $0) }
+    }
+}

@@ -1,0 +1,84 @@
+import CertificateProviding
+import Glibc
+
+/// The parameters of the key store, checked.
+struct TPMSettings: Sendable {
+    let tcti: String
+    let parent: TPMParent
+    let ownerSource: SecretSource?
+    let timeout: Duration
+
+    init(_ parameters: Parameters) {
+        tcti = parameters[Self.tctiParameter]
+        parent = parameters[Self.parentParameter]
+        ownerSource = parameters[Self.ownerParameter]
+        timeout = parameters[Self.timeoutParameter]
+    }
+
+    /// The TPM in messages.
+    var displayName: String { "The TPM at \(tcti)" }
+
+    /// The path of a device; `nil` for a TPM behind a program.
+    private static func device(_ tcti: String) -> Substring? {
+        tcti.hasPrefix("device:") ? tcti.dropFirst("device:".count) : nil
+    }
+
+    /// Refuses a device that is not there, or that this process may not open. libtss2 has one error for both.
+    ///
+    /// - Throws: `tokenNotPresent`.
+    func checkDevice() throws(ProviderError) {
+        guard let device = Self.device(tcti).map(String.init),
+            faccessat(AT_FDCWD, device, R_OK | W_OK, AT_EACCESS) != 0
+        else { return }
+        let reason = errno
+        var status = stat()
+        guard reason == EACCES || reason == EPERM, stat(device, &status) == 0 else {
+            throw ProviderError(
+                .tokenNotPresent,
+                "This host has no TPM at \(device): \(String(cString: strerror(reason))). Enable it in the firmware, or set "
+                    + "KeyStore.tpm.tcti.", nativeCode: Int(reason))
+        }
+        let group = getgrgid(status.st_gid).map { String(cString: $0.pointee.gr_name) } ?? String(status.st_gid)
+        let user = getpwuid(geteuid()).map { String(cString: $0.pointee.pw_name) } ?? String(geteuid())
+        throw ProviderError(
+            .tokenNotPresent,
+            "The user '\(user)' may not open the TPM at \(device), which is for the group '\(group)'. Add the user, and log in "
+                + "or start the service again: usermod --append --groups \(group) \(user)", nativeCode: Int(reason))
+    }
+
+    // MARK: - Parameters
+
+    private static let tctiParameter = Parameter<String>(
+        "tcti", .string, absent: "device:/dev/tpmrm0", defaultValue: "device:/dev/tpmrm0",
+        summary: "How to reach the TPM: device:PATH, tabrmd:, or swtpm:path=PATH for a software TPM."
+    ) { text, _ throws(ParameterProblem) in
+        if let device = device(text), device.hasPrefix("/dev/tpm"), Int(device.dropFirst("/dev/tpm".count)) != nil {
+            throw .expected(
+                "is a device without a resource manager, which programs cannot share; use device:/dev/tpmrm0, or tabrmd:"
+            )
+        }
+        return text
+    }
+    private static let parentParameter = Parameter<TPMParent>(
+        "parent", .string, absent: .owner, defaultValue: "the owner's P-256 storage key",
+        summary: "The handle of a persistent storage key for new keys, such as 0x81000001."
+    ) { text, _ throws(ParameterProblem) in
+        guard text.hasPrefix("0x"), let handle = UInt32(text.dropFirst(2), radix: 16),
+            let parent = TPMParent(handle: handle)
+        else { throw .expected("must be the handle of a persistent key, from 0x81000000 to 0x81ffffff") }
+        return parent
+    }
+    private static let ownerParameter = Parameter<SecretSource?>.secretSource(
+        "owner-source", defaultValue: "none",
+        summary: "The secret source of the owner authorisation, if the TPM has one.")
+    private static let timeoutParameter = Parameter<Duration>.seconds(
+        "timeout", default: 60, in: 1...300,
+        summary: "How many seconds a caller waits for the TPM. Some take half a minute to make an RSA key.")
+
+    static var parameters: [ParameterDescriptor] {
+        [
+            tctiParameter.descriptor, parentParameter.descriptor, ownerParameter.descriptor,
+            timeoutParameter.descriptor,
+        ]
+    }
+}
