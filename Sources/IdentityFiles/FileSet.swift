@@ -23,6 +23,16 @@ package struct FileSet: Sendable {
         package static let expectation = "must be pem, der and pkcs12, or some of them, separated by commas"
     }
 
+    /// The form of the key in PEM.
+    package enum KeyForm: String, Sendable, CaseIterable {
+        /// Unencrypted PKCS#8.
+        case pkcs8
+        /// A key that only its TPM can use, for programs with OpenSSL's provider tpm2.
+        case tss2
+
+        fileprivate var label: String { self == .pkcs8 ? "PRIVATE KEY" : "TSS2 PRIVATE KEY" }
+    }
+
     /// How `identity.p12` is encrypted.
     package struct PKCS12: Sendable {
         let password: SecretBytes
@@ -61,11 +71,13 @@ package struct FileSet: Sendable {
     ///
     /// - Parameters:
     ///   - exportingKey: Whether to include the private key, unencrypted but in `identity.p12`.
+    ///   - keyForm: The form of the key in PEM; no other format has another form than PKCS#8.
     ///   - pkcs12: Needed for that format.
     /// - Throws: `unsupportedAlgorithm` if the key is requested and cannot be exported, or its type cannot be in a PKCS#12 file;
     ///   `configurationInvalid` for a password with a NUL.
     package init(
-        _ identity: Identity, exportingKey: Bool, formats: [Format] = [.pem], pkcs12: PKCS12? = nil
+        _ identity: Identity, exportingKey: Bool, keyForm: KeyForm = .pkcs8, formats: [Format] = [.pem],
+        pkcs12: PKCS12? = nil
     ) throws(ProviderError) {
         self.identity = identity
         self.formats = formats
@@ -79,6 +91,17 @@ package struct FileSet: Sendable {
         }
         if formats.contains(.der) { add(Self.certificateDERName, identity.certificate.derRepresentation) }
         guard exportingKey else { return }
+        if keyForm != .pkcs8 {
+            guard let wrapped = identity.key.wrapped, wrapped.label == keyForm.label else {
+                throw ProviderError(
+                    .unsupportedAlgorithm,
+                    "The private key of '\(identity.certificate.subject)' has no form '\(keyForm.rawValue)': it is in no TPM. "
+                        + "Remove Files.key-form, or use the key store tpm:.",
+                    provider: identity.provenance.provider)
+            }
+            add(pem: wrapped.der, label: wrapped.label)
+            return
+        }
         guard let exporter = identity.key.exporter else {
             throw ProviderError(
                 .unsupportedAlgorithm,
@@ -100,13 +123,17 @@ package struct FileSet: Sendable {
     }
 
     private mutating func add(key: SecretBytes) {
-        let der = key.withUnsafeBytes { Array($0) }
-        if formats.contains(.pem) {
-            let pem = Array((PEMDocument(type: Self.keyType, derBytes: der).pemString + "\n").utf8)
-            files.append(File(name: "key.pem", content: pem, hasKey: true))
-            files.append(File(name: "identity.pem", content: pem + Array(chain.utf8), hasKey: true))
+        if formats.contains(.pem) { add(pem: key, label: KeyForm.pkcs8.label) }
+        if formats.contains(.der) {
+            files.append(File(name: "key.der", content: key.withUnsafeBytes { Array($0) }, hasKey: true))
         }
-        if formats.contains(.der) { files.append(File(name: "key.der", content: der, hasKey: true)) }
+    }
+
+    private mutating func add(pem key: SecretBytes, label: String) {
+        let der = key.withUnsafeBytes { Array($0) }
+        let pem = Array((PEMDocument(type: label, derBytes: der).pemString + "\n").utf8)
+        files.append(File(name: "key.pem", content: pem, hasKey: true))
+        files.append(File(name: "identity.pem", content: pem + Array(chain.utf8), hasKey: true))
     }
 
     private mutating func add(_ form: PKCS12, _ key: SecretBytes) throws(ProviderError) {
@@ -144,8 +171,6 @@ package struct FileSet: Sendable {
         return copy
     }
 
-    private static let keyType = "PRIVATE KEY"
-
     /// Returns the set with the key in a file of an earlier one; `nil` if that is not the key of the certificate.
     func withKey(from file: [UInt8]) -> FileSet? {
         let pkcs8: SecretBytes
@@ -153,7 +178,7 @@ package struct FileSet: Sendable {
             pkcs8 = SecretBytes(copying: file)
         } else {
             guard let blocks = try? PEMFile(file, named: Self.namesWithKey[0]).blocks, blocks.count == 1,
-                blocks[0].label == Self.keyType, let secret = blocks[0].secret
+                blocks[0].label == KeyForm.pkcs8.label, let secret = blocks[0].secret
             else { return nil }
             pkcs8 = secret
         }

@@ -11,6 +11,7 @@ package struct IdentityExport: Sendable {
     package struct Form: Sendable {
         package var formats: [FileSet.Format] = [.pem]
         package var hasKey = false
+        package var keyForm = FileSet.KeyForm.pkcs8
         package var permissions = FilePermissions()
         package var pkcs12: FileSet.PKCS12?
 
@@ -39,7 +40,7 @@ package struct IdentityExport: Sendable {
     /// - Parameter newKey: The key that will be made for the identity; `nil` if that is not known.
     /// - Throws: `storeWriteFailed`; `unsupportedAlgorithm` for a key that cannot be exported.
     package func prepare(for newKey: NewKey? = nil) throws(ProviderError) {
-        if form.hasKey, newKey == .notExportable {
+        if form.hasKey, form.keyForm == .pkcs8, newKey == .notExportable {
             throw ProviderError(
                 .unsupportedAlgorithm,
                 "The private key will stay in its key store; write the files without the key (fetch without --export-key, or "
@@ -166,7 +167,8 @@ package struct IdentityExport: Sendable {
     }
 
     private func files(_ identity: Identity) throws(ProviderError) -> FileSet {
-        try FileSet(identity, exportingKey: form.hasKey, formats: form.formats, pkcs12: form.pkcs12)
+        try FileSet(
+            identity, exportingKey: form.hasKey, keyForm: form.keyForm, formats: form.formats, pkcs12: form.pkcs12)
     }
 }
 
@@ -184,6 +186,12 @@ extension IdentityExport {
     }
     private static let key = Parameter.flag(
         "Files.key", needs: needed, summary: "Whether the private key is written, unencrypted but in PKCS#12.")
+    private static let keyForm = Parameter<FileSet.KeyForm>.choice(
+        "Files.key-form", default: .pkcs8, needs: needed + [.value("Files.key", "true")],
+        summary:
+            "pkcs8, or tss2 for a key in a TPM (key = tpm:), which stays there: key.pem and identity.pem are for programs with "
+            + "OpenSSL's provider tpm2."
+    )
     private static let owner = Parameter<String?>(
         "Files.owner", .string, defaultValue: "as the file before, else the user of certprov", needs: needed,
         summary: "Name or number of the user who owns the files. Takes CAP_CHOWN, as root has it."
@@ -244,9 +252,8 @@ extension IdentityExport {
     package static let section = SettingsSection(
         title: "Files for other programs", namespaces: ["Files."],
         [
-            directory.descriptor, key.descriptor, owner.descriptor, group.descriptor, mode.descriptor,
-            formats.descriptor,
-            passwordSource.descriptor, isLegacy.descriptor, reload.descriptor,
+            directory.descriptor, key.descriptor, keyForm.descriptor, owner.descriptor, group.descriptor,
+            mode.descriptor, formats.descriptor, passwordSource.descriptor, isLegacy.descriptor, reload.descriptor,
         ])
 
     /// Creates what the section says; `nil` without `Files.directory`. Reads the password, and looks up user and group.
@@ -256,7 +263,10 @@ extension IdentityExport {
         guard let path = settings[Self.directory] else { return nil }
         var form = Form()
         form.formats = settings[Self.formats]
-        form.hasKey = settings[Self.key]
+        (form.hasKey, form.keyForm) = (settings[Self.key], settings[Self.keyForm])
+        guard form.keyForm == .pkcs8 || form.formats == [.pem] else {
+            throw settings.invalid(Self.keyForm, "needs Files.formats = pem")
+        }
         form.permissions.keyMode = settings[Self.mode]
         if let owner = settings[Self.owner] {
             guard let number = FilePermissions.user(owner) else {
