@@ -719,7 +719,7 @@ let package = Package(
                 "CertificateProviding", "Enrolment", "Greeter", "IdentityStore", "PKCS11TokenProvider", "PluginHost",
                 "RemoteMDMProvider", "RequestWaiter",
                 "SigningRequests", "SigningService", "TestPlugin", "TestSupport", "certprov", "certprov-plugin-tpm",
-            ], exclude: ["optimized.txt", "validate-cms.py"]),
+            ], exclude: ["attesting-plugin.py", "optimized.txt", "validate-cms.py"]),
     ],
     swiftLanguageModes: [.v6]
 )

@@ -58,6 +58,7 @@ public struct KeyStoreConformance: Sendable {
         for type in offered { await check(type, &report) }
         guard let type = offered.first else { return report }
         if let decrypting { await checkDecryption(decrypting, &report) }
+        await checkAttestation(type, &report)
         await checkImport(type, &report)
         await report.check(
             "aKeyThatIsNotWrittenDownIsGone",
@@ -287,6 +288,23 @@ extension KeyStoreConformance {
             try await found.signsOnce()
             try await later.destroy(reference, interaction)
             try require(try later.storedKey(for: reference) == nil, "The key is found after it was destroyed.")
+            await later.shutdown()
+        }
+        await store.shutdown()
+    }
+
+    /// Left out for a store whose keys do not attest.
+    private func checkAttestation(_ type: KeyType, _ report: inout ConformanceReport) async {
+        guard let store = try? make(), store.properties.attestsKeys else { return }
+        await report.check(
+            "attestation", "A key that attests does so over each 32 bytes, and over nothing else, also after a restart."
+        ) {
+            let made = try await key(type, in: store)
+            let reference = store.reference(to: made)
+            let later = try make()
+            let found = try require(try later.storedKey(for: reference), "The key is not found after a restart.")
+            for key in [made, found] { try await key.attestsValidly() }
+            try await later.destroy(reference, interaction)
             await later.shutdown()
         }
         await store.shutdown()

@@ -180,6 +180,8 @@ final class PluginProvider: CertificateProvider {
                 pkcs8: pkcs8.bytes, location: KeyLocation(wire: wire.location))
         }
         guard wire.schemes != nil else { return nil }
+        var wire = wire
+        if !can.contains("key.attest") { wire.attests = nil }
         return try RemoteKey(wire, instance, knownTo: peer) { [self] key, peer throws(ProviderError) in
             // A new process names the keys of its identity again.
             guard let wire = try stored(peer)?.key, let encoded = wire.publicKey,

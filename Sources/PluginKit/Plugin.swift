@@ -34,10 +34,14 @@ public struct Plugin: Sendable {
         public static let advice = Self(rawValue: 2)
         /// ``/CertificateProviding/CertificateProvider/revocation``.
         public static let revocation = Self(rawValue: 4)
+        /// ``/CertificateProviding/IdentityKey/attester`` of the identities' keys that stay in the plugin.
+        public static let attestation = Self(rawValue: 8)
 
         /// As the description names them.
         fileprivate var words: [String] {
-            let words: [(Self, String)] = [(.updates, "updated"), (.advice, "advice"), (.revocation, "revoke")]
+            let words: [(Self, String)] = [
+                (.updates, "updated"), (.advice, "advice"), (.revocation, "revoke"), (.attestation, "key.attest"),
+            ]
             return words.filter { contains($0.0) }.map(\.1)
         }
     }

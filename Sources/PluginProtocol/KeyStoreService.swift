@@ -18,6 +18,7 @@ enum KeyOperation: String, CaseIterable, Sendable {
     case sign = "key.sign"
     case signDigest = "key.signDigest"
     case decrypt = "key.decrypt"
+    case attest = "key.attest"
 
     /// Whether it is answered on a thread that may block: the synchronous half of the contract needs it.
     func blocks(mayAsk: Bool) -> Bool {
@@ -31,7 +32,7 @@ enum KeyOperation: String, CaseIterable, Sendable {
     /// The requests that not every store answers, of those that this one answers.
     static func optional(of store: any KeyStore) -> [Self] {
         [.open, .holds, .check] + (store.certificates == nil ? [] : [.identity, .keepOnly]) + [.announce]
-            + (store.properties.importsKeys ? [.importing] : [])
+            + (store.properties.importsKeys ? [.importing] : []) + (store.properties.attestsKeys ? [.attest] : [])
     }
 }
 
@@ -64,7 +65,7 @@ package final class KeyStoreService: Sendable {
         (self.executor, self.interaction, self.permit, self.open) = (executor, interaction, permit, open)
     }
 
-    /// Returns a key as the other side learns of it, and remembers it for `key.sign`, `key.signDigest` and `key.decrypt`.
+    /// Returns a key as the other side learns of it, and remembers it for `key.sign` and the like.
     package func name(_ key: any IdentityKey, label: String? = nil) -> WireKey {
         let id = keys.withLock { keys in
             let id =
@@ -82,8 +83,8 @@ package final class KeyStoreService: Sendable {
             digestSchemes: key.digestSigner.map { $0.digestSchemes.map(\.description) }, use: key.use.names,
             location: key.location.rawValue, timeout: key.signatureTimeout.map { $0 / .seconds(1) },
             decrypts: decryption.contains(.rsaPKCS1),
-            decryptionSchemes: decryption.isEmpty ? nil : decryption.map(\.rawValue), label: label, wrapped: key.wrapped
-        )
+            decryptionSchemes: decryption.isEmpty ? nil : decryption.map(\.rawValue),
+            attests: key.attester == nil ? nil : true, label: label, wrapped: key.wrapped)
     }
 
     /// Forgets all keys.
@@ -97,6 +98,7 @@ package final class KeyStoreService: Sendable {
         case .sign: peer.answer(request) { sign($0, request, peer) }
         case .signDigest: peer.answer(request) { signDigest($0, request, peer) }
         case .decrypt: peer.answer(request) { decrypt($0, request, peer) }
+        case .attest: peer.answer(request) { attest($0, request, peer) }
         case let operation?:
             peer.answer(request) { (fields: KeyRequest) in
                 if operation.blocks(mayAsk: fields.mayAsk == true) {
@@ -175,7 +177,7 @@ package final class KeyStoreService: Sendable {
             }
             try await store.certificates?.removeOtherCertificates(
                 than: leaf, of: try fields.required(\.key, "key"), person)
-        case .open, .holds, .sign, .signDigest, .decrypt: throw Self.unsupported(operation)
+        case .open, .holds, .sign, .signDigest, .decrypt, .attest: throw Self.unsupported(operation)
         }
         return Nothing()
     }
@@ -246,6 +248,16 @@ package final class KeyStoreService: Sendable {
             let scheme = fields.scheme.map(DecryptionScheme.init(rawValue:)) ?? .rsaPKCS1
             return DecryptAnswer(
                 plaintext: Secret(try await decrypter.decrypt([UInt8](fields.ciphertext), using: scheme)))
+        }
+    }
+
+    private func attest(_ fields: Attest, _ request: IncomingRequest, _ peer: Peer) {
+        peer.perform(request) { [self] () async throws(ProviderError) in
+            guard let attester = try key(fields.key).attester else {
+                throw ProviderError(
+                    .unsupportedRequest, "The key cannot prove where it lives; use a key store whose keys can.")
+            }
+            return AttestAnswer(try await attester.attestation(of: [UInt8](fields.data)))
         }
     }
 }

@@ -78,6 +78,7 @@ package final class RemoteKeyStore: KeyStore {
             properties = KeyStoreProperties(
                 scheme: scheme, location: KeyLocation(wire: location), makes: [KeyType: KeyUse](names: makes),
                 importsKeys: can?.contains(KeyOperation.importing.rawValue) == true,
+                attestsKeys: can?.contains(KeyOperation.attest.rawValue) == true,
                 guarantees: Set((guarantees ?? []).map(KeyGuarantee.init)))
             self.can = Set(can ?? [])
             keepsCertificates = certificates ?? true
@@ -257,7 +258,10 @@ package final class RemoteKeyStore: KeyStore {
 
     /// - Parameter peer: The one that knows the key already.
     private func key(_ wire: WireKey, _ peer: Peer?) throws(ProviderError) -> RemoteKey {
-        try RemoteKey(wire, source, knownTo: peer ?? source.livePeer) {
+        var wire = wire
+        // A store that has not told of this place yet tells of the key.
+        if current?.answers(.attest) == false { wire.attests = nil }
+        return try RemoteKey(wire, source, knownTo: peer ?? source.livePeer) {
             [self] key, peer throws(ProviderError) in
             var request = request
             (request.key, request.mayAsk) = (KeyReference(publicKey: key.publicKey, uri: key.uri ?? ""), false)
@@ -353,6 +357,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
     package let signatureTimeout: Duration?
     package let decryptionSchemes: [DecryptionScheme]
     package let wrapped: WrappedKey?
+    private let attests: Bool
     private let source: any PeerSource
     /// Asks a new process of the other side for the key.
     private let find: @Sendable (RemoteKey, Peer) throws(ProviderError) -> WireKey?
@@ -391,7 +396,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
             wire.use.map(KeyUse.init(names:))
             ?? KeyUse(signatureSchemes: signatureSchemes, decryptionSchemes: decryptionSchemes)
         wrapped = wire.wrapped.flatMap { der in wire.wrappedLabel.map { WrappedKey(label: $0, der: der.bytes) } }
-        (self.source, self.find) = (source, find)
+        (attests, self.source, self.find) = (wire.attests == true, source, find)
         known = BlockingMutex(Known(peer: peer, id: id))
     }
 
@@ -402,6 +407,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
     package var hostKey: KeyReference? {
         source.isHost ? uri.map { KeyReference(publicKey: publicKey, uri: $0) } : nil
     }
+    package var attester: (any KeyAttesting)? { attests ? self : nil }
     package var decrypter: (any KeyDecrypting)? { decryptionSchemes.isEmpty ? nil : self }
     package var digestSigner: (any DigestSigning)? { digestSchemes.isEmpty ? nil : self }
 
@@ -503,6 +509,28 @@ extension RemoteKey: KeyDecrypting {
                 "The key does not decrypt by \(scheme.rawValue.withVisibleControls); use one of: "
                     + "\(decryptionSchemes.map(\.rawValue.withVisibleControls).joined(separator: ", ")).")
         }
+        let answer: DecryptAnswer = try await ask(.decrypt) { id in
+            Decrypt(key: id, scheme: scheme.rawValue, ciphertext: Data(ciphertext))
+        }
+        return answer.plaintext.bytes
+    }
+}
+
+extension RemoteKey: KeyAttesting {
+    package func attestation(of data: [UInt8]) async throws(ProviderError) -> KeyAttestation {
+        try requireAttestable(data)
+        let answer: AttestAnswer = try await ask(.attest) { id in Attest(key: id, data: Data(data)) }
+        do throws(ProviderError) { return try answer.attestation() } catch { throw source.describing(error) }
+    }
+}
+
+extension RemoteKey {
+    /// Asks the process that knows the key, in this task.
+    ///
+    /// - Parameter fields: Returns those of the request, from the key's name.
+    private func ask<Fields: Encodable & Sendable, Answer: Decodable & Sendable>(
+        _ operation: KeyOperation, _ fields: (_ id: String) -> Fields
+    ) async throws(ProviderError) -> Answer {
         // The request is sent by this task, after the callback.
         source.beginUse()
         defer { source.endUse() }
@@ -510,10 +538,7 @@ extension RemoteKey: KeyDecrypting {
             let (peer, id) = try await withCheckedContinuation { continuation in
                 withPeer { continuation.resume(returning: $0) }
             }.get()
-            let answer: DecryptAnswer = try await peer.request(
-                KeyOperation.decrypt.rawValue, Decrypt(key: id, scheme: scheme.rawValue, ciphertext: Data(ciphertext)),
-                .total(source.timeout))
-            return answer.plaintext.bytes
+            return try await peer.request(operation.rawValue, fields(id), .total(source.timeout))
         } catch { throw source.describing(error) }
     }
 }

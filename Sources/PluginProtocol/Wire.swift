@@ -147,6 +147,8 @@ package struct WireKey: Codable, Sendable {
     /// All schemes that the key decrypts by, most preferred first. Missing for a key without one, and from a side that
     /// knows ``decrypts`` only.
     package var decryptionSchemes: [String]?
+    /// Whether the key proves where it lives: `key.attest`.
+    package var attests: Bool?
     package var label: String?
     /// An unencrypted PKCS#8 key, instead of all that.
     package var pkcs8: Secret?
@@ -157,13 +159,13 @@ package struct WireKey: Codable, Sendable {
     package init(
         id: String? = nil, uri: String? = nil, publicKey: Data? = nil, schemes: [String]? = nil,
         digestSchemes: [String]? = nil, use: [String]? = nil, location: String? = nil, timeout: Double? = nil,
-        decrypts: Bool? = nil, decryptionSchemes: [String]? = nil, label: String? = nil, pkcs8: Secret? = nil,
-        wrapped: WrappedKey? = nil
+        decrypts: Bool? = nil, decryptionSchemes: [String]? = nil, attests: Bool? = nil, label: String? = nil,
+        pkcs8: Secret? = nil, wrapped: WrappedKey? = nil
     ) {
         (self.id, self.uri, self.publicKey, self.schemes, self.location) = (id, uri, publicKey, schemes, location)
         (self.digestSchemes, self.use) = (digestSchemes, use)
         (self.timeout, self.decrypts, self.decryptionSchemes) = (timeout, decrypts, decryptionSchemes)
-        (self.label, self.pkcs8) = (label, pkcs8)
+        (self.attests, self.label, self.pkcs8) = (attests, label, pkcs8)
         (self.wrapped, wrappedLabel) = (wrapped.map { Secret($0.der) }, wrapped?.label)
     }
 }
@@ -395,6 +397,36 @@ struct Decrypt: Codable, Sendable {
 /// The answer to `key.decrypt`.
 struct DecryptAnswer: Codable, Sendable {
     var plaintext: Secret
+}
+
+/// `key.attest`.
+struct Attest: Codable, Sendable {
+    var key: String
+    /// 32 bytes.
+    var data: Data
+}
+
+/// The answer to `key.attest`: as ``/CertificateProviding/KeyAttestation``.
+struct AttestAnswer: Codable, Sendable {
+    var format: String
+    var algorithm: Int
+    /// DER, the attestation key's certificate first.
+    var chain: [Data]
+    var signature: Data
+    var fields: [String: Data]?
+
+    init(_ attestation: KeyAttestation) {
+        (format, algorithm) = (attestation.format.rawValue, attestation.algorithm)
+        chain = attestation.chain.map { Data($0.derRepresentation) }
+        (signature, fields) = (Data(attestation.signature), attestation.fields.mapValues { Data($0) })
+    }
+
+    /// - Throws: `malformedData` for a certificate that is none.
+    func attestation() throws(ProviderError) -> KeyAttestation {
+        KeyAttestation(
+            format: .init(rawValue: format), algorithm: algorithm, chain: try chain.certificates(),
+            signature: [UInt8](signature), fields: (fields ?? [:]).mapValues { [UInt8]($0) })
+    }
 }
 
 // MARK: - The host's services

@@ -273,6 +273,30 @@ import Testing
         #expect(failed.values.allSatisfy { $0.contains(reason) }, "\(failed)")
     }
 
+    /// The format of its statements is its own.
+    @Test(
+        "A key store in Python whose keys prove where they live passes its verification, and one with a flaw does not")
+    func attestationIsChecked() throws {
+        let source = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "attesting-plugin.py")
+        let program = try String(contentsOf: source, encoding: .utf8)
+        let plugin = try sandbox.installPlugin("proof", program)
+        #expect(try failures([plugin]) == [:])
+        let results = try sandbox.certprov("plugin", "verify", "--json", plugin).document("PluginVerification")["items"]
+        #expect(results.array.contains { $0["name"].string == "attestation" && $0["outcome"].string == "passed" })
+        for (right, wrong, reason) in [
+            ("\"statement\": encoded(data + public)", "\"statement\": \"\"", "one of its fields is empty"),
+            ("\"format\": \"proof\"", "\"format\": \"tpm\"", "must have none"),
+            ("if len(data) != 32:", "if False:", "An attestation of 0 bytes is accepted"),
+            ("if request == \"key.attest\":", "if False:", "does not support the request 'key.attest'"),
+            ("\"attests\": True", "\"attests\": False", "and the key does not"),
+        ] {
+            try sandbox.installPlugin("proof", program.replacing(right, with: wrong))
+            let failed = try failures([plugin])
+            let isOfHost = wrong == "if False:" && right.hasPrefix("if len")
+            #expect(isOfHost || failed["attestation"]?.contains(reason) == true, "\(wrong): \(failed)")
+        }
+    }
+
     @Test("A key store that uses a label in a path, or whose files others can read, fails its verification")
     func pathsAndModesAreChecked() throws {
         let (directory, keys) = (sandbox.path + "/outer/inner", try sandbox.installTestPlugin("keys"))

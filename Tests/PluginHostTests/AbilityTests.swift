@@ -26,7 +26,8 @@ struct AbilityTests {
 
     private static let ofKey: [String: @Sendable (any IdentityKey) -> Bool] = [
         "decrypter": { $0.decrypter != nil }, "digestSigner": { $0.digestSigner != nil },
-        "callbackSigner": { $0.callbackSigner != nil }, "wrapped": { $0.wrapped?.label == "TSS2 PRIVATE KEY" },
+        "callbackSigner": { $0.callbackSigner != nil }, "attester": { $0.attester != nil },
+        "wrapped": { $0.wrapped?.label == "TSS2 PRIVATE KEY" },
         // A key that can be exported leaves the plugin as it is, and one of the host is the host's.
         "exporter": { $0.exporter == nil }, "hostKey": { $0.hostKey == nil },
     ]
@@ -44,7 +45,7 @@ struct AbilityTests {
         let wire = WireKey(
             id: "a", publicKey: Data(try SoftwareKey.generate(.rsa2048, location: .file).publicKey.derRepresentation),
             schemes: ["rsa_pss_rsae_sha256"], digestSchemes: ["rsa_pss_rsae_sha256"], decryptionSchemes: ["RSA-OAEP"],
-            wrapped: WrappedKey(label: "TSS2 PRIVATE KEY", der: SecretBytes(copying: [1])))
+            attests: true, wrapped: WrappedKey(label: "TSS2 PRIVATE KEY", der: SecretBytes(copying: [1])))
         let key = try RemoteKey(wire, NoPeer(), knownTo: nil) { _, _ in nil }
         for (name, isThere) in Self.ofKey { #expect(isThere(key), "\(name)") }
     }

@@ -159,7 +159,8 @@ struct FlawedKeyStore: KeyStore {
         case decryptsWithEveryKey, decryptsWithNone, decryptsByEveryScheme, storesAnyChain, keepsWhatIsNotWrittenDown,
             destroysOnce, listsNothing, hasNoIdentity, keepsNoOther, announcesNothing, importsNothing, deniesKeys,
             guaranteesAnything, findsNothingWithoutURI, findsAnythingWithoutURI, hashesTheDigest, takesAnyDigest,
-            saysThatItDecrypts, takesThePlaceForAKey, failsAtItsPlace
+            saysThatItDecrypts, takesThePlaceForAKey, failsAtItsPlace, attestsNothing, attestsOtherData,
+            attestsAnyLength
 
         var failures: Set<String> {
             switch self {
@@ -172,6 +173,7 @@ struct FlawedKeyStore: KeyStore {
             case .saysThatItDecrypts: ["p256", "rsa2048", "decryption"]
             case .importsNothing: ["import"]
             case .guaranteesAnything: ["guarantees"]
+            case .attestsNothing, .attestsOtherData, .attestsAnyLength: ["attestation"]
             case .keepsWhatIsNotWrittenDown: ["aKeyThatIsNotWrittenDownIsGone"]
             }
         }
@@ -184,7 +186,13 @@ struct FlawedKeyStore: KeyStore {
         (self.flaw, store) = (flaw, SealedKeyStore(environment: .testing(storage: storage)))
     }
 
-    var properties: KeyStoreProperties { store.properties }
+    var properties: KeyStoreProperties {
+        let own = store.properties
+        return KeyStoreProperties(
+            scheme: own.scheme, location: own.location, makes: own.makes, importsKeys: own.importsKeys,
+            attestsKeys: [.attestsNothing, .attestsOtherData, .attestsAnyLength].contains(flaw),
+            guarantees: own.guarantees, query: own.query)
+    }
     func check(_ interaction: any UserInteraction) async throws(ProviderError) {}
     func holds(keyURI: String) -> Bool { store.holds(keyURI: keyURI) }
 
@@ -291,10 +299,23 @@ private struct FlawedKey: IdentityKey {
     var use: KeyUse { flaw == .saysThatItDecrypts ? key.use.union(.oaepDecryption) : key.use }
     var decrypter: (any KeyDecrypting)? { key.decrypter }
     var digestSigner: (any DigestSigning)? { self }
+    var attester: (any KeyAttesting)? { flaw == .attestsNothing ? nil : self }
 
     func signature(
         for message: [UInt8], using scheme: SignatureScheme
     ) async throws(ProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
+}
+
+extension FlawedKey: KeyAttesting {
+    private static let (tpm, other) = (try? InventedTPM(), try? InventedTPM(.otherData))
+
+    func attestation(of data: [UInt8]) async throws(ProviderError) -> KeyAttestation {
+        guard let tpm = flaw == .attestsOtherData ? Self.other : Self.tpm else {
+            throw ProviderError(.internal, "The invented TPM cannot be made.")
+        }
+        let data = flaw == .attestsAnyLength ? Array((data + [UInt8](repeating: 0, count: 32)).prefix(32)) : data
+        return try await tpm.attester(of: publicKey).attestation(of: data)
+    }
 }
 
 extension FlawedKey: DigestSigning {

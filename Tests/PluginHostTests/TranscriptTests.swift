@@ -77,7 +77,8 @@ struct TranscriptTests {
             "key.check": (KeyRequest.self, Nothing.self),
             "key.announce": (KeyRequest.self, Sentences.self), "key.sign": (Sign.self, SignatureAnswer.self),
             "key.signDigest": (SignDigest.self, SignatureAnswer.self),
-            "key.decrypt": (Decrypt.self, DecryptAnswer.self), "progress": (Progress.self, Nothing.self),
+            "key.decrypt": (Decrypt.self, DecryptAnswer.self), "key.attest": (Attest.self, AttestAnswer.self),
+            "progress": (Progress.self, Nothing.self),
             "log": (LogLine.self, Nothing.self), "cancel": (MessageChannel.Cancel.self, Nothing.self),
             "updated": (Nothing.self, Nothing.self),
         ]
@@ -396,6 +397,8 @@ struct TranscriptTests {
         try await store.certificates?.removeOtherCertificates(than: found.certificate, of: reference, none)
         #expect(try await store.announceDestruction(of: reference).count == 1)
         try await store.check(none)
+        let attestation = try await key.attester?.attestation(of: [UInt8](0..<32))
+        #expect(attestation?.format == .tpm && attestation?.algorithm == -7 && attestation?.fields.count == 2)
     }
 }
 

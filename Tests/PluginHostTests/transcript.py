@@ -100,7 +100,7 @@ class Side:
         if name == "secret":
             key = self.key(message.get("params", {}).get("label", "software"))
             return encoded(key.private_bytes(DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
-        if name == "signature":
+        if name == "signature" and "data" not in self.requests[message["id"]]["params"]:
             request = self.requests[message["id"]]["params"]
             key, digest = self.key(request["key"]), request.get("digest")
             algorithm = utils.Prehashed(hashes.SHA256()) if digest else hashes.SHA256()
@@ -108,7 +108,7 @@ class Side:
             if isinstance(key, rsa.RSAPrivateKey):
                 scheme = [padding.PSS(padding.MGF1(hashes.SHA256()), 32), algorithm]
             return encoded(key.sign(base64.b64decode(digest or request["message"]), *scheme))
-        if name == "digest":
+        if name in ("data", "digest"):
             return encoded(hashlib.sha256(b"any").digest())
         if name == "ciphertext":
             oaep = padding.OAEP(padding.MGF1(hashes.SHA256()), hashes.SHA256(), label=None)

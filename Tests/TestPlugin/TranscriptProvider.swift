@@ -182,7 +182,10 @@ final class TranscriptProvider: CertificateProvider {
         _ = try await hostStore.make(taken, interaction) { _ in }
         try await hostStore.check(interaction)
         let oldStore = try environment.keyStores.store(old.uri, pinSource: .environment("VAULT_TOKEN"))
-        if try oldStore.storedKey(for: old) == nil {
+        let data = [UInt8](0..<32)
+        if try oldStore.storedKey(for: old) == nil, let attester = key.attester {
+            let attestation = try await attester.attestation(of: data)
+            guard attestation.format == .tpm, attestation.algorithm == -7, attestation.chain.count == 1 else { return }
             throw ProviderError(.notFound, "The vault has no certificate for the key; request one.")
         }
     }

@@ -11,6 +11,7 @@ public final class ExampleKeyStore: KeyStore, CertificateStoring {
     /// The shared entries of all stores of one descriptor.
     private final class Entries: Sendable { let all = Mutex<[String: Entry]>([:]) }
 
+    private static let tpm = Result { try InventedTPM() }
     private static let generator = BlockingExecutor.threads()
     private let place: KeyStoreLocation
     private let entries: Entries
@@ -33,7 +34,7 @@ public final class ExampleKeyStore: KeyStore, CertificateStoring {
         KeyStoreProperties(
             scheme: place.scheme, location: .token,
             makes: [.p256: .signing, .rsa2048: [.signing, .pkcs1Decryption, .oaepDecryption]], importsKeys: true,
-            guarantees: [.neverExportable])
+            attestsKeys: true, guarantees: [.neverExportable])
     }
     public var certificates: (any CertificateStoring)? { self }
 
@@ -64,7 +65,8 @@ public final class ExampleKeyStore: KeyStore, CertificateStoring {
         let isSlow = made.publicKey.algorithm == .rsa
         let key = TestKey(
             made, uri: uri, timeout: isSlow ? .seconds(30) : nil, decrypter: made.decrypter,
-            digestSigner: isSlow ? made.digestSigner : nil)
+            digestSigner: isSlow ? made.digestSigner : nil,
+            attester: isSlow ? try? Self.tpm.get().attester(of: made.publicKey) : nil)
         try await remember(key)
         entries.all.withLock { $0[uri] = Entry(key: key, label: label) }
         return key

@@ -14,6 +14,7 @@ public struct TestKey: IdentityKey {
     public let exporter: (any KeyExporting)?
     public let decrypter: (any KeyDecrypting)?
     public let digestSigner: (any DigestSigning)?
+    public let attester: (any KeyAttesting)?
     public let hostKey: KeyReference?
     private let key: any IdentityKey
     private let signer: Signer?
@@ -23,12 +24,14 @@ public struct TestKey: IdentityKey {
         _ key: any IdentityKey, publicKey: PublicKeyInfo? = nil, signatureSchemes: [SignatureScheme]? = nil,
         location: KeyLocation = .token, uri: String? = nil, use: KeyUse? = nil, timeout: Duration? = nil,
         exporter: (any KeyExporting)? = nil, decrypter: (any KeyDecrypting)? = nil,
-        digestSigner: (any DigestSigning)? = nil, hostKey: KeyReference? = nil, signer: Signer? = nil
+        digestSigner: (any DigestSigning)? = nil, attester: (any KeyAttesting)? = nil,
+        hostKey: KeyReference? = nil, signer: Signer? = nil
     ) {
         self.publicKey = publicKey ?? key.publicKey
         self.signatureSchemes = signatureSchemes ?? key.signatureSchemes
         (self.location, self.uri, signatureTimeout) = (location, uri, timeout)
-        (self.exporter, self.decrypter, self.digestSigner, self.hostKey) = (exporter, decrypter, digestSigner, hostKey)
+        (self.exporter, self.decrypter, self.digestSigner) = (exporter, decrypter, digestSigner)
+        (self.attester, self.hostKey) = (attester, hostKey)
         self.use =
             use
             ?? KeyUse(signatureSchemes: self.signatureSchemes, decryptionSchemes: decrypter?.decryptionSchemes ?? [])

@@ -9,6 +9,8 @@ public struct KeyStoreProperties: Sendable {
     public let makes: [KeyType: KeyUse]
     /// Whether the store takes in keys that were made elsewhere, by an enrolment server say.
     public let importsKeys: Bool
+    /// Whether the keys that it makes can prove where they live (``IdentityKey/attester``).
+    public let attestsKeys: Bool
     /// The demands on a key that a caller of ``KeyStore/make(_:_:remember:)`` can have.
     public let guarantees: Set<KeyGuarantee>
     /// Follows the URI of a key in its reference, so that the reference leads to this place: `?module-path=…`. Empty for most.
@@ -17,10 +19,10 @@ public struct KeyStoreProperties: Sendable {
     /// Creates the properties.
     public init(
         scheme: String, location: KeyLocation, makes: [KeyType: KeyUse], importsKeys: Bool = false,
-        guarantees: Set<KeyGuarantee> = [], query: String = ""
+        attestsKeys: Bool = false, guarantees: Set<KeyGuarantee> = [], query: String = ""
     ) {
         (self.scheme, self.location, self.makes, self.importsKeys) = (scheme, location, makes, importsKeys)
-        (self.guarantees, self.query) = (guarantees, query)
+        (self.attestsKeys, self.guarantees, self.query) = (attestsKeys, guarantees, query)
     }
 
     /// Checks that the store makes such a key. Every store does so before it makes one.

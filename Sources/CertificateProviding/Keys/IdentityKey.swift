@@ -50,6 +50,9 @@ public protocol IdentityKey: Sendable {
     /// block.
     var wrapped: WrappedKey? { get }
 
+    /// Proves where the private key lives; `nil` for a key that cannot.
+    var attester: (any KeyAttesting)? { get }
+
     /// In a plugin, the key of its host's key store that this one is, or wraps; `nil` for any other key. The host uses such a key
     /// itself, and not through the plugin.
     var hostKey: KeyReference? { get }
@@ -75,6 +78,8 @@ extension IdentityKey {
     public var callbackSigner: (any CallbackSigning)? { nil }
     /// `nil`: the default for a key that has no such form.
     public var wrapped: WrappedKey? { nil }
+    /// `nil`: the default for a key that cannot prove where it lives.
+    public var attester: (any KeyAttesting)? { nil }
     /// `nil`: the default for a key that is not of a plugin's host.
     public var hostKey: KeyReference? { nil }
 }
