@@ -24,6 +24,8 @@ EXAMPLE_PACKAGES := $(DEMO_PACKAGES) $(SERVER_PACKAGES) nginx-light libnss3-tool
 OPENBAO ?= .build/openbao/bin/bao
 # Verifies signatures of PDF, with an analysis of what changed after each.
 PYHANKO := .build/pyhanko/bin/pyhanko
+# Verifies statements of TPMs.
+FIDO2 := .build/fido2/bin/python
 # Pairings of BLS12-381, for the split keys' authority.
 SPLITKEY_PYTHON := .build/splitkey/bin/python3
 # A smart card in a virtual reader, for the tests that find its tool beside the checkout.
@@ -186,6 +188,10 @@ $(PYHANKO): | packages-EXAMPLE
 	python3 -m venv .build/pyhanko
 	.build/pyhanko/bin/pip install --quiet --disable-pip-version-check 'pyhanko-cli>=0.6,<1'
 
+$(FIDO2): | packages-TEST
+	python3 -m venv .build/fido2
+	.build/fido2/bin/pip install --quiet --disable-pip-version-check 'fido2>=2,<3'
+
 $(SPLITKEY_PYTHON): | packages-EXAMPLE
 	python3 -m venv .build/splitkey
 	.build/splitkey/bin/pip install --quiet --disable-pip-version-check -r Examples/SplitKeySigning/authority/requirements-tests.txt
@@ -205,7 +211,7 @@ programs: build-tests
 	@find -L .build/debug -maxdepth 1 -type f -executable -exec cp --reflink=auto {} .build/tests \;
 	@find -L .build/debug -maxdepth 1 -name '*.resources' -exec cp -r {} .build/tests \;
 
-test: build-tests $(ENVOY) $(CADDY) $(PYHANKO) $(PYPI_TOOLS) .build/openbao/bin/bao ## Build and run all tests
+test: build-tests $(ENVOY) $(CADDY) $(FIDO2) $(PYHANKO) $(PYPI_TOOLS) .build/openbao/bin/bao ## Build and run all tests
 	@CERTPROV_TEST_ENVOY="$$(ls $(CURDIR)/.build/envoy/lib/python3*/site-packages/envoy/_bin/envoy)" \
 	    $(MAKE) --no-print-directory --jobs 4 --keep-going --output-sync=target $(SUITES)
 

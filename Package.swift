@@ -462,7 +462,7 @@ let package = Package(
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "X509", package: "swift-certificates"),
-            ]),
+            ], exclude: ["verify-statement.py"]),
         // The functions of the PKCS#11 module that fails as it is told to. The tests compile and load the module itself.
         .systemLibrary(
             name: "FaultyModuleControl", path: "Tests/FaultyModule/include", pkgConfig: "p11-kit-1"),

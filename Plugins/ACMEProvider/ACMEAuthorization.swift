@@ -26,6 +26,8 @@ struct ACMEAuthorizations {
     let client: ACMEClient
     let account: ACMEAccount
     let responder: ChallengeResponder
+    /// The key to be certified.
+    let key: any IdentityKey
     let interaction: any UserInteraction
     private var settings: ACMESettings { client.settings }
 
@@ -72,7 +74,7 @@ struct ACMEAuthorizations {
         }
         try await responder.begin(answers)
         for answer in answers where responder.needsSubmission(answer) {
-            let response = try await client.post(Array("{}".utf8), to: answer.url, by: account.signer)
+            let response = try await client.post(try await payload(of: answer), to: answer.url, by: account.signer)
             guard (200...299).contains(response.status) else {
                 // It may have been submitted by a run that was killed.
                 if response.status == 400, response.problem?.kind == "malformed" { continue }
@@ -82,6 +84,15 @@ struct ACMEAuthorizations {
             if let told = client.retryAfter(response) { delays.append(told) }
         }
         return delays.max()
+    }
+
+    /// The payload that tells the server that an answer is in place; for device-attest-01, the answer itself.
+    private func payload(of answer: ChallengeAnswer) async throws(ProviderError) -> [UInt8] {
+        guard answer.kind == .deviceAttest else { return Array("{}".utf8) }
+        guard let attester = key.attester else { throw settings.keyCannotAttest }
+        let attestation = try await attester.attestation(of: answer.digest)
+        try attestation.check(for: key.publicKey, of: answer.digest)
+        return try JSONText.encode(["attObj": ByteText.base64URL(attestation.object.encoded)])
     }
 
     private func challenge(
@@ -118,13 +129,15 @@ struct ACMEAuthorizations {
 
     private func failure(_ authorization: ACMEAuthorization) -> ProviderError {
         let problem = authorization.problem
+        // Another statement about the same key would fail, too.
+        let isFinal = problem?.kind == "badAttestationStatement"
         return ProviderError(
             .rejected,
             """
             \(client.serverName) has not accepted the proof for \(authorization.name), and its authorisation is \
             '\(authorization.status.rawValue)'\(problem.reasonForMessage); \(problem?.adviceForProof ?? adviceForProof). The next \
-            attempt makes a new order.
-            """, reason: .endedOrder)
+            attempt makes a new \(isFinal ? "key and " : "")order.
+            """, reason: isFinal ? .refusedStatement : .endedOrder)
     }
 
     /// The next step after a proof that the server has not accepted.
@@ -140,7 +153,7 @@ struct ACMEAuthorizations {
             "check that port 443 of the name leads to port \(settings.tlsListen.port) of this host ('tls-listen'), and that no firewall or "
                 + "other program answers"
         case .dns: "check that the program of 'dns-hook' publishes the record where the server looks"
-        case .none: "look for the reason in the server's log"
+        case .deviceAttest, .none: "look for the reason in the server's log"
         }
     }
 }

@@ -2,13 +2,15 @@ import CertificateProviding
 import SwiftASN1
 
 /// A name to be certified, as ACME and the certificate request have it.
-struct ACMEIdentifier: Sendable, Hashable {
+struct ACMEIdentifier: Sendable {
     /// The type of the protocol's registry, such as `dns` (RFC 8555, section 9.7.7).
     let type: String
     /// The value in the protocol.
     let value: String
     /// The name in the certificate request.
     let alternativeName: AlternativeName
+    /// Whether it was written as `hardware-module:OID:SERIAL`.
+    private(set) var isInFormerForm = false
 
     var isWildcard: Bool { type == "dns" && value.hasPrefix("*.") }
 
@@ -39,8 +41,8 @@ struct ACMEIdentifier: Sendable, Hashable {
             .map { name throws(ProviderError) in try ACMEIdentifier(name) }
         guard !names.isEmpty else { throw refusal(text, "at least one name is needed, such as dns:host.example") }
         // A server counts a name that is given twice as two.
-        var seen: Set<ACMEIdentifier> = []
-        return names.filter { seen.insert($0).inserted }
+        var seen: Set<[String]> = []
+        return names.filter { seen.insert([$0.type, $0.value]).inserted }
     }
 
     private init(_ text: String) throws(ProviderError) {
@@ -59,20 +61,30 @@ struct ACMEIdentifier: Sendable, Hashable {
             // In the canonical form (RFC 8738, section 3).
             (type, self.value) = ("ip", String(alternativeName.description.dropFirst(3)))
         case "permanent-identifier":
-            guard !value.isEmpty else { throw Self.refusal(text, "the identifier is missing") }
-            (type, self.value) = ("permanent-identifier", value)
+            let parts = value.split(separator: "/", omittingEmptySubsequences: false).map(String.init)
+            let assigner = parts.count == 2 ? Self.objectIdentifier(parts[1]) : nil
+            guard !parts[0].isEmpty, parts.count == 1 || assigner != nil else {
+                throw Self.refusal(text, "write permanent-identifier:VALUE or VALUE/OID, with the OID of its assigner")
+            }
+            (type, self.value) = ("permanent-identifier", assigner.map { "\(parts[0])/\($0)" } ?? value)
             alternativeName = try Self.encoded(text, [1, 3, 6, 1, 5, 5, 7, 8, 3]) { serializer in
-                try serializer.serialize(ASN1UTF8String(value))
+                try serializer.serialize(ASN1UTF8String(parts[0]))
+                if let assigner { try serializer.serialize(assigner) }
             }
         case "hardware-module":
-            let parts = value.split(separator: ":", maxSplits: 1)
-            guard parts.count == 2, let hardware = try? ASN1ObjectIdentifier(dotRepresentation: parts[0]) else {
-                throw Self.refusal(text, "write hardware-module:OID:SERIAL, with the object identifier of the hardware")
+            isInFormerForm = !value.contains("/")
+            let parts = value.split(
+                separator: isInFormerForm ? ":" : "/", maxSplits: isInFormerForm ? 1 : .max,
+                omittingEmptySubsequences: false
+            ).map(String.init)
+            let (serial, type) = isInFormerForm ? (parts.last, parts.first) : (parts.first, parts.last)
+            guard parts.count == 2, let serial, !serial.isEmpty, let hardware = Self.objectIdentifier(type ?? "") else {
+                throw Self.refusal(text, "write hardware-module:SERIAL/OID, with the OID of the type of hardware")
             }
-            (type, self.value) = ("hardware-module", String(parts[1]))
+            (self.type, self.value) = ("hardware-module", "\(serial)/\(hardware)")
             alternativeName = try Self.encoded(text, [1, 3, 6, 1, 5, 5, 7, 8, 4]) { serializer in
                 try serializer.serialize(hardware)
-                try serializer.serialize(ASN1OctetString(contentBytes: Array(parts[1].utf8)[...]))
+                try serializer.serialize(ASN1OctetString(contentBytes: Array(serial.utf8)[...]))
             }
         default: throw Self.refusal(text, "the kinds are \(Self.kinds)")
         }
@@ -89,6 +101,10 @@ struct ACMEIdentifier: Sendable, Hashable {
         } catch {
             throw refusal(text, "it cannot be encoded")
         }
+    }
+
+    private static func objectIdentifier(_ text: String) -> ASN1ObjectIdentifier? {
+        text.contains(".") ? try? ASN1ObjectIdentifier(dotRepresentation: text[...]) : nil
     }
 
     private static let kinds = "dns:, ip:, permanent-identifier: or hardware-module:"

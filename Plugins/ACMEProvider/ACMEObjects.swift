@@ -72,6 +72,8 @@ struct ACMEProblem: Decodable, Sendable {
         case "externalAccountRequired": "set 'eab-kid' and 'eab-key-source' to those that the CA gave you"
         case "userActionRequired":
             "read \(instance?.shown ?? "what the server says"), and agree to it; then try again"
+        case "badAttestationStatement":
+            "check that the server knows this device, and trusts the CA of its attestation key"
         case "invalidContact", "unsupportedContact": "check 'contact'"
         case "badCSR", "badPublicKey": "check 'identifiers', 'subject' and 'key-type'"
         case "rejectedIdentifier", "unsupportedIdentifier":

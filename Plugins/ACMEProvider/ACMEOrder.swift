@@ -243,6 +243,8 @@ struct ACMEOrders {
 extension ProviderError.Reason {
     /// The order is over, without a certificate that can be used.
     static let endedOrder = Self(rawValue: "endedOrder")
+    /// The server does not accept what the key has proven.
+    static let refusedStatement = Self(rawValue: "refusedStatement")
     /// The server has issued, and answers the request for the certificate with something else.
     static let missingCertificate = Self(rawValue: "missingCertificate")
 }

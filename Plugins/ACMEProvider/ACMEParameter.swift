@@ -76,8 +76,8 @@ enum ACMEParameter {
     static let challenge = Parameter<ChallengeKind>.choice(
         "challenge", default: .http,
         summary:
-            "How this host proves that the names are its own: http-01, tls-alpn-01, dns-01, or none for a server that has "
-            + "authorised the account already.")
+            "How this host proves that the names are its own: http-01, tls-alpn-01, dns-01, device-attest-01 by a key that proves "
+            + "where it lives, or none for a server that has authorised the account already.")
     static let httpListen = Parameter<ListenAddress>(
         "http-listen", .string, absent: .port(80), defaultValue: "80, on all addresses",
         needs: [.value("challenge", "http-01")], excludes: ["http-root"],
@@ -132,6 +132,7 @@ enum ChallengeKind: String, CaseIterable {
     case http = "http-01"
     case tlsALPN = "tls-alpn-01"
     case dns = "dns-01"
+    case deviceAttest = "device-attest-01"
     case none
 }
 

@@ -1,5 +1,6 @@
 public import CertificateProviding
 import Enrolment
+import Logging
 import ProviderTransport
 
 /// The provider of identities that a CA issues over ACME (RFC 8555): the enrolment engine with a client for it. The key is in any key
@@ -19,6 +20,11 @@ package enum ACMEProvider {
         ]
     ) { environment, parameters throws(ProviderError) in
         let settings = try ACMESettings(parameters)
+        for name in settings.identifiers where name.isInFormerForm {
+            environment.logger.warning(
+                "'identifiers' has a form that will go; write the serial number first",
+                metadata: ["identifier": "\(name)"])
+        }
         return EnrollingProvider(id, ACMEProtocol(settings, environment), settings.plan, environment)
     }
 
@@ -40,7 +46,7 @@ package enum ACMEProvider {
         case .http: (port(settings.httpListen, ACMEParameter.httpListen.descriptor.name), nil, nil)
         case .tlsALPN: (port(settings.tlsListen, ACMEParameter.tlsListen.descriptor.name), nil, nil)
         case .dns: (nil, nil, settings.dnsHook)
-        case .none: (nil, nil, nil)
+        case .deviceAttest, .none: (nil, nil, nil)
         }
     }
 }

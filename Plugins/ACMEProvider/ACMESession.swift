@@ -28,7 +28,10 @@ final class ACMESession: EnrolmentSession {
         // A run that was killed may have left some. The end of this one tries again, and warns.
         await responder.cleanUp(warns: false)
         let anchors = try await environment.executor.run { [client] () throws(ProviderError) in
-            try client.settings.anchors()
+            if client.settings.challenge == .deviceAttest, !client.settings.plan.keyStore.properties.attestsKeys {
+                throw client.settings.keyCannotAttest
+            }
+            return try client.settings.anchors()
         }
         let account = try await accounts.account()
         state.withLock { ($0.account, $0.anchors) = (account, anchors) }
@@ -65,7 +68,8 @@ final class ACMESession: EnrolmentSession {
         with found: ACMEOrders.Found, _ orders: ACMEOrders, isFinalised: Bool = false
     ) async throws(ProviderError) -> EnrolmentAnswer {
         let authorizations = ACMEAuthorizations(
-            client: client, account: orders.account, responder: responder, interaction: interaction)
+            client: client, account: orders.account, responder: responder, key: orders.request.key,
+            interaction: interaction)
         switch ACMEOrder.next(found.order, isFinalised: isFinalised) {
         case .prove:
             let told = try await authorizations.prove(found.order)
@@ -100,7 +104,9 @@ final class ACMESession: EnrolmentSession {
         return .pending(retryAfter: .milliseconds(min(100 << min(polls, 7), 10_000)))
     }
 
-    func isFinalRefusal(_ error: ProviderError) -> Bool { error.isRefusalByHTTPStatus }
+    func isFinalRefusal(_ error: ProviderError) -> Bool {
+        error.isRefusalByHTTPStatus || error.reason == .refusedStatement
+    }
 
     /// Removes the challenges: a listener is not left open, whatever the end.
     func noteOutcome(_ error: ProviderError?) async {

@@ -97,6 +97,16 @@ struct ACMESettings: Sendable {
         }
     }
 
+    /// The error for a key that cannot answer `device-attest-01`.
+    var keyCannotAttest: ProviderError {
+        ProviderError(
+            .configurationInvalid,
+            """
+            'challenge' is device-attest-01, and a key of the key store '\(plan.keyStore.scheme):' cannot prove where it lives; set \
+            'key' to a key store that can, such as one of a TPM.
+            """)
+    }
+
     /// Returns the trust for the TLS connection. Blocks while files are read.
     func serverTrust() throws(ProviderError) -> ServerTrust {
         if usesSystemStore {

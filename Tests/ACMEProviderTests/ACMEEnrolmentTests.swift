@@ -289,7 +289,12 @@ import Testing
             (["identifiers": "dns:a.*.example"], "only the first label"),
             (["identifiers": "mail:x"], "the kinds are dns:"),
             (["identifiers": " , "], "at least one name"),
-            (["identifiers": "hardware-module:serial"], "hardware-module:OID:SERIAL"),
+            (["identifiers": "hardware-module:serial"], "hardware-module:SERIAL/OID"),
+            (["identifiers": "hardware-module:a/b/1.2.3"], "hardware-module:SERIAL/OID"),
+            (["identifiers": "hardware-module:a/b"], "hardware-module:SERIAL/OID"),
+            (["identifiers": "permanent-identifier:"], "permanent-identifier:VALUE"),
+            (["identifiers": "permanent-identifier:a/b"], "VALUE/OID, with the OID of its assigner"),
+            (["identifiers": "permanent-identifier:a/b/1.2.3"], "VALUE/OID"),
             (["directory": "http://ca.example/dir"], "must begin with https:"),
             (["directory": "https://ca.example/dir"], "set it to a PEM file with the CA of ca.example"),
             (["challenge": "dns-01", "http-root": ""], "dns-hook"),
@@ -307,20 +312,5 @@ import Testing
         let error = failure { _ = try host.provider(changes.mapValues { $0.isEmpty ? String?.none : $0 }) }
         #expect(error?.message.contains(part) == true, "\(String(describing: error))")
         #expect(host.server.heard == [])
-    }
-
-    @Test("Device names go into the order and the request")
-    func deviceNames() async throws {
-        let names = try ACMEIdentifier.list(
-            "permanent-identifier:SN-1, hardware-module:1.3.6.1.4.1.1:A7, dns:x.example,dns:X.example")
-        #expect(names.map(\.type) == ["permanent-identifier", "hardware-module", "dns"])
-        #expect(names.map(\.value) == ["SN-1", "A7", "x.example"])
-        let request = try await CertificateRequest(
-            try CertificateRequest.Names(subject: "", subjectAlternativeNames: names.map(\.alternativeName)),
-            key: TestAuthority().issue("x").key)
-        let text = try Subprocess.run(
-            ["openssl", "req", "-noout", "-text", "-inform", "DER"], input: request.derRepresentation)
-        let shown = String(decoding: text, as: UTF8.self)
-        #expect(shown.contains("othername") && shown.contains("DNS:x.example"), "\(shown)")
     }
 }

@@ -41,7 +41,7 @@ final class ChallengeResponder: Sendable {
         case .dns:
             guard let hook = settings.dnsHook else { return }
             try await publish(new, by: hook)
-        case .none: break
+        case .deviceAttest, .none: break
         }
         state.withLock { $0.begun.formUnion(new.map(\.url)) }
     }

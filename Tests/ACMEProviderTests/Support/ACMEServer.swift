@@ -58,6 +58,8 @@ final class ACMEServer: Sendable {
         var challenges = ["http-01", "dns-01", "tls-alpn-01"]
         var token: String?
         var issue = Issue.right
+        /// How far its clock is ahead.
+        var ahead: TimeInterval = 0
         var hasOrderList = true
         var profiles: [String: String]?
         var hasRenewalInfo = true
@@ -89,6 +91,8 @@ final class ACMEServer: Sendable {
         let token: String
         var status = "pending"
         var isSubmitted = false
+        /// The answer to device-attest-01.
+        var statement: [UInt8]?
         var looks = 0
     }
     struct Account: Sendable {
@@ -323,7 +327,7 @@ final class ACMEServer: Sendable {
             return Self.json(["orders": all.map { "\(base)/order/\($0)" }])
         case "order": return order(request, parts[1], base, &state)
         case "authz": return authorization(request, parts[1], base, &state)
-        case "chall": return challenge(parts[1], base, &state)
+        case "chall": return challenge(request, parts[1], base, &state)
         case "finalize": return finalize(request, parts[1], base, &state)
         case "cert":
             guard let chain = state.certificates[parts[1]] else {
@@ -576,9 +580,10 @@ final class ACMEServer: Sendable {
         return Self.json(members, headers)
     }
 
-    private func challenge(_ name: String, _ base: String, _ state: inout State) -> Response {
+    private func challenge(_ request: Request, _ name: String, _ base: String, _ state: inout State) -> Response {
         let name = String(name.prefix { $0 != "-" })
         state.authorizations[name]?.isSubmitted = true
+        state.authorizations[name]?.statement = (request.payload["attObj"] as? String).flatMap(Self.decoded)
         return Self.json(["type": "http-01", "url": "\(base)/chall/\(name)", "status": "pending"])
     }
 
@@ -607,7 +612,8 @@ final class ACMEServer: Sendable {
             return Data(SHA256.hash(data: Data(members.utf8))).base64EncodedString().replacing("+", with: "-")
                 .replacing("/", with: "_").replacing("=", with: "")
         }
-        let isRight = thumbprints.contains { text == "\(authorization.token).\($0)" }
+        let isRight =
+            authorization.statement != nil || thumbprints.contains { text == "\(authorization.token).\($0)" }
         if !isRight { state.mistakes.append("no right answer to the challenge of \(name)") }
         authorization.status = isRight ? "valid" : "invalid"
     }
@@ -648,18 +654,20 @@ final class ACMEServer: Sendable {
         guard request.publicKey.isValidSignature(request.signature, for: request) else {
             throw ProviderError(.keyMismatch, "the request's signature does not verify")
         }
-        let names: [GeneralName] = order.identifiers.map { identifier in
-            identifier["type"] == "ip"
-                ? .ipAddress(
-                    ASN1OctetString(
-                        contentBytes: (identifier["value"] ?? "").split(separator: ".").compactMap { UInt8($0) }[...]))
-                : .dnsName(identifier["value"] ?? "")
+        let names: [GeneralName] = try order.identifiers.map { identifier in
+            let value = identifier["value"] ?? ""
+            return switch identifier["type"] {
+            case "ip":
+                .ipAddress(ASN1OctetString(contentBytes: value.split(separator: ".").compactMap { UInt8($0) }[...]))
+            case "permanent-identifier": try Self.permanentIdentifier(value)
+            default: .dnsName(value)
+            }
         }
         let requested = try request.attributes.extensionRequest?.extensions.subjectAlternativeNames
         guard requested.map({ Set($0) }) == Set(names) else {
             throw ProviderError(.malformedData, "the request's names are not those of the order")
         }
-        let now = now()
+        let now = now() + state.behaviour.ahead
         let subject = kind == .otherSubject ? try DistinguishedName { CommonName("dropped.example") } : request.subject
         let certificate = try Certificate(
             version: .v3, serialNumber: .init(),
@@ -686,6 +694,13 @@ final class ACMEServer: Sendable {
         default: break
         }
         return leaf + (kind == .twice ? leaf : "") + authority.pemRepresentation
+    }
+
+    private static func permanentIdentifier(_ value: String) throws -> GeneralName {
+        var serializer = DER.Serializer()
+        try serializer.appendConstructedNode(identifier: .sequence) { try $0.serialize(ASN1UTF8String(value)) }
+        let encoded = try ASN1Any(derEncoded: serializer.serializedBytes)
+        return .otherName(.init(typeID: [1, 3, 6, 1, 5, 5, 7, 8, 3], value: encoded))
     }
 
     private func revoke(_ request: Request, _ state: inout State) -> Response {
