@@ -95,8 +95,8 @@ enum EnrolmentParameter {
     }
     static let subjectAlternativeNames = Parameter<[AlternativeName]>(
         "subject-alternative-names", .names, absent: [],
-        summary: "dns:, ip:, email:, uri: and upn: names, separated by commas; one that has a comma itself in double "
-            + "quotes."
+        summary: "dns:, ip:, email:, uri:, upn: and sid: names, separated by commas; one that has a comma itself in "
+            + "double quotes."
     ) { text, _ throws(ParameterProblem) in
         do throws(ProviderError) { return try AlternativeName.list(text) } catch { throw .error(error) }
     }

@@ -71,6 +71,27 @@ import X509
         #expect(try request.attributes.extensionRequest?.extensions.map(\.self) == [alternatives])
     }
 
+    @Test("A directory's names have the octets that it looks for, beside an RSA key and a device's URN")
+    func namesForDirectories() async throws {
+        let alternatives = try AlternativeName.list(
+            #"sid:S-1-5-21-1-2-3-1001, upn:alice@example.com, uri:urn:device:SN-1, "uri:tag:a,2022:x""#)
+        #expect(alternatives[0].sid == "S-1-5-21-1-2-3-1001" && alternatives.compactMap(\.sid).count == 1)
+        let rsa = try SoftwareKey.generate(.rsa2048, location: .file)
+        let names = try CertificateRequest.Names(subject: "CN=alice", subjectAlternativeNames: alternatives)
+        let pem = try await CertificateRequest(names, key: rsa).pemRepresentation
+        let tree = String(
+            decoding: try Subprocess.run(["openssl", "asn1parse"], input: Array(pem.utf8)), as: UTF8.self)
+        func hex(_ text: String) -> String { DisplayText.hexadecimal(Array(text.utf8)).uppercased() }
+        let sid = hex("S-1-5-21-1-2-3-1001")
+        // SEQUENCE { [0] otherName { 1.3.6.1.4.1.311.25.2.1, [0] OCTET STRING } }.
+        #expect(tree.contains("[HEX DUMP]:3025A023060A2B060104018237190201A0150413" + sid), "\(tree)")
+        #expect(tree.contains("8634" + hex("tag:microsoft.com,2022-09-14:sid:") + sid), "\(tree)")
+        #expect(tree.contains("860F" + hex("urn:device:SN-1")), "\(tree)")
+        for wrong in ["sid:", "sid:S-1", "sid:S-2-5-21", "sid:S-1-5-x", "sid:S-1-5-21 "] {
+            #expect(failure { try AlternativeName(wrong) }?.message.contains("S-1-5-21-…") == true, "\(wrong)")
+        }
+    }
+
     @Test func alternativeNamesAreAsked() async throws {
         let asked = ["dns:*.host.example", "ip:192.0.2.1", "ip:2001:db8::7", "email:me@example.org", "uri:urn:x:y"]
         let request = try await request("", asked)
@@ -104,7 +125,7 @@ import X509
     @Test(
         "A malformed subject alternative name is refused, and the error says what is expected",
         arguments: [
-            ("host.example", "write dns:, ip:, email:, uri: or upn: before it"), ("dns:", "must be ASCII"),
+            ("host.example", "write dns:, ip:, email:, uri:, upn: or sid: before it"), ("dns:", "must be ASCII"),
             ("dns:a b", "must be ASCII"), ("dns:a..b", "labels of 1 to 63"), ("dns:\u{e9}.example", "ASCII form"),
             ("dns:a,dns:b", "has no comma"), ("dns:" + String(repeating: "a", count: 64), "labels of 1 to 63"),
             ("ip:host", "IPv4 or IPv6"), ("ip:1.2.3", "IPv4 or IPv6"), ("email:me", "email address"),

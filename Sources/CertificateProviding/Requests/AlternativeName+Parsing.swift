@@ -1,5 +1,6 @@
 extension AlternativeName {
-    /// Reads a name in the form of ``description``: `dns:host.example`, `ip:192.0.2.1`, `email:…`, `uri:…`, `upn:…`.
+    /// Reads a name in the form of ``description``: `dns:host.example`, `ip:192.0.2.1`, `email:…`, `uri:…`, `upn:…`; and `sid:S-1-5-…`,
+    /// which is the URI of ``sid``.
     ///
     /// - Throws: `malformedData`, with the expected form.
     public init(_ text: String) throws(ProviderError) {
@@ -17,6 +18,9 @@ extension AlternativeName {
         case "email": self = .email(value)
         case "uri": self = .uri(value)
         case "upn": self = .upn(value)
+        case "sid":
+            self = .uri(Self.sidPrefix + value)
+            guard sid != nil else { throw Self.refusal(text, "a security identifier has the form S-1-5-21-…") }
         default: throw Self.refusal(text, "the kinds are \(Self.prefixes)")
         }
         if let problem { throw Self.refusal(text, problem) }
@@ -84,7 +88,17 @@ extension AlternativeName {
         throw refusal(String(start), "the closing double quote is missing")
     }
 
-    private static let prefixes = "dns:, ip:, email:, uri: or upn:"
+    private static let prefixes = "dns:, ip:, email:, uri:, upn: or sid:"
+
+    private static let sidPrefix = "tag:microsoft.com,2022-09-14:sid:"
+
+    /// The security identifier in a directory that the name is, such as `S-1-5-21-1-2-3-1001`: a URI of the scheme `tag` (RFC 4151).
+    /// A request with it has the extension 1.3.6.1.4.1.311.25.2 as well, by which Windows' own CA names it.
+    public var sid: String? {
+        guard case .uri(let uri) = self, uri.hasPrefix(Self.sidPrefix) else { return nil }
+        let sid = uri.dropFirst(Self.sidPrefix.count)
+        return sid.wholeMatch(of: /S-1-[0-9]{1,14}(-[0-9]{1,10}){1,15}/) == nil ? nil : String(sid)
+    }
 
     static func refusal(_ text: String, _ reason: String) -> ProviderError {
         ProviderError(

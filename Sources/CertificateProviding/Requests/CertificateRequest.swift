@@ -113,6 +113,9 @@ public struct CertificateRequest: Sendable {
             var all = attributes
             let alternatives = names.alternativesExtension
             var wanted = [alternatives].compactMap(\.self) + extensions.filter { $0.oid != alternatives?.oid }
+            if let sid = names.alternativeNames.lazy.compactMap(\.sid).first {
+                wanted.append(try Self.securityExtension(sid))
+            }
             if usage != .client, !usage.purposes.isEmpty,
                 !wanted.contains(where: { $0.oid == .X509ExtensionID.extendedKeyUsage })
             {
@@ -139,6 +142,19 @@ public struct CertificateRequest: Sendable {
             throw ProviderError(
                 .internal, "The certificate request cannot be encoded or signed.", underlying: error)
         }
+    }
+
+    /// szOID_NTDS_CA_SECURITY_EXT (MS-WCCE, section 2.2.2.7.7.4): an otherName 1.3.6.1.4.1.311.25.2.1 with the text.
+    private static func securityExtension(_ sid: String) throws -> Certificate.Extension {
+        let text = ASN1OctetString(contentBytes: Array(sid.utf8)[...])
+        var serializer = DER.Serializer()
+        try serializer.appendConstructedNode(identifier: .sequence) { serializer in
+            let name = GeneralName.otherName(
+                .init(typeID: [1, 3, 6, 1, 4, 1, 311, 25, 2, 1], value: try ASN1Any(erasing: text)))
+            try serializer.serialize(name)
+        }
+        return Certificate.Extension(
+            oid: [1, 3, 6, 1, 4, 1, 311, 25, 2], critical: false, value: serializer.serializedBytes[...])
     }
 
     /// The PEM form (RFC 7468), with a final newline.
