@@ -64,6 +64,7 @@ struct ACMEProtocol: EnrolmentProtocol {
     var source: String { settings.directory.origin + settings.directory.target }
     var revokes: Bool { true }
     var givesRenewalAdvice: Bool { true }
+    var trustsAttestation: Bool { settings.challenge == .deviceAttest }
 
     func session(_ interaction: any UserInteraction) async throws(ProviderError) -> any EnrolmentSession {
         ACMESession(try await ACMEClient(settings, environment, interaction), interaction)

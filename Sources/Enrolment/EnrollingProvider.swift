@@ -28,6 +28,9 @@ public final class EnrollingProvider: CertificateProvider {
     /// The name of the record of an enrolment, and of its lease.
     package var recordName: String { "enrolment-\(plan.storageName)" }
 
+    /// The name of the record of the last order that replaced an expired identity.
+    var recoveryRecordName: String { "recovery-\(plan.storageName)" }
+
     /// Enrols, or resumes an interrupted enrolment with the same key. Concurrent calls share one enrolment, which asks the user of
     /// the first one.
     ///
@@ -78,6 +81,7 @@ public final class EnrollingProvider: CertificateProvider {
                 try keys.destroyAllStored(and: currentKey(warns: true))
                 try environment.storage.removeRecord(named: recordName)
                 try environment.storage.removeRecord(named: adviceRecordName)
+                try environment.storage.removeRecord(named: recoveryRecordName)
                 try server.forget()
                 try environment.storage.removeEntry(named: plan.storageName)
             }

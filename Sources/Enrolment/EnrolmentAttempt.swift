@@ -44,8 +44,11 @@ struct EnrolmentAttempt {
         var early: EnrolmentRun.Key?
         do throws(ProviderError) {
             let type = plan.keyType ?? server.defaultKeyType
+            let recovery = try await EnrolmentRecovery(of: current?.identity, run.provider)
+            try await recovery?.wait()
             if server.needsKeyFirst { early = try await run.requestKey(after: current?.key, type) }
             let terms = try await session.connect(renewing: renewed)
+            try await recovery?.note()
             var key =
                 if let early { early } else {
                     try await run.requestKey(after: current?.key, plan.keyType ?? terms.keyType ?? type)

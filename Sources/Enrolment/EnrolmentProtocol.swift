@@ -21,6 +21,9 @@ public protocol EnrolmentProtocol: Sendable {
 
     /// Whether the server says when to renew (``renewalInformation(for:)``). By default false.
     var givesRenewalAdvice: Bool { get }
+    /// Whether the server takes the attestation of a key for a proof of who asks, so that an identity that has expired is ordered anew
+    /// without a person or a secret. By default false.
+    var trustsAttestation: Bool { get }
     /// Whether the sessions can revoke certificates and close the account. By default false.
     var revokes: Bool { get }
 
@@ -57,6 +60,7 @@ extension EnrolmentProtocol {
     public var needsKeyFirst: Bool { false }
     public var keyAdvice: String? { nil }
     public var givesRenewalAdvice: Bool { false }
+    public var trustsAttestation: Bool { false }
     public var revokes: Bool { false }
     /// `nil`, and throws nothing.
     public func renewalInformation(for identity: Identity) async -> RenewalInformation? { nil }

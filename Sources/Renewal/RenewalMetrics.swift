@@ -48,6 +48,11 @@ package struct RenewalMetrics: Sendable {
         ).increment()
     }
 
+    /// Counts an identity that has expired, and was replaced because its key proves where it lives.
+    func countRecovery() {
+        Counter(label: "certprov_recoveries_total", dimensions: dimensions, factory: factory).increment()
+    }
+
     func countFailure(_ code: ProviderError.Code) {
         Counter(
             label: "certprov_renewal_failures_total", dimensions: dimensions + [("code", code.rawValue)],

@@ -18,7 +18,7 @@ import Synchronization
 ///
 /// Metrics, each with the dimension `provider`: the gauges `certprov_certificate_expiration_timestamp_seconds` and
 /// `certprov_renewal_next_attempt_timestamp_seconds`, and the counters `certprov_renewals_total` (by `result`:
-/// `renewed`, `pending`, `failed`) and `certprov_renewal_failures_total` (by `code`).
+/// `renewed`, `pending`, `failed`), `certprov_renewal_failures_total` (by `code`) and `certprov_recoveries_total`.
 ///
 /// May be used from any thread.
 public final class RenewingIdentity: Service {
@@ -365,8 +365,11 @@ public final class RenewingIdentity: Service {
             }
             // A source may have put other issuers beside the same certificate.
             if !isUpdate { try identity.requireSuccession(to: current, at: moment.wall) }
-            try await take(identity, "identity renewed")
+            let isRecovery =
+                current.key.attester != nil && current.certificate.status(at: moment.wall) == .expired
+            try await take(identity, isRecovery ? "identity recovered" : "identity renewed")
             metrics.count(.renewed)
+            if isRecovery { metrics.countRecovery() }
         } catch {
             let error = error.replacing(current, at: moment.wall)
             failed(with: error)

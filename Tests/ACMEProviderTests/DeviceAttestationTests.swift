@@ -125,6 +125,50 @@ import Testing
         #expect(host.server.count(of: "newOrder") == 2)
     }
 
+    @Test("An expired identity is ordered anew after a random wait, at most once an hour, whatever process asks")
+    func recovery() async throws {
+        let (host, first) = try host()
+        _ = try await first.getCertificate(person)
+        host.ahead.withLock { $0 += 400 * 86_400 }
+        host.server.behave { $0.ahead += 400 * 86_400 }
+        host.pauses.withLock { $0 = [] }
+        // A server that is away costs nothing.
+        host.server.behave { $0.showsAccounts = false }
+        host.server.fail("newAccount", .status(503), .status(503), .status(503))
+        #expect(await code { _ = try await self.provider(host).getCertificate(person) } == .unavailable)
+        let waits = host.pauses.withLock(\.self)
+        #expect(waits.first.map { $0 <= .seconds(60) && $0 > .zero } == true, "\(waits)")
+        host.server.fail("newOrder", .status(400, problem: "rejectedIdentifier"))
+        #expect(await code { _ = try await self.provider(host).getCertificate(person) } == .rejected)
+        let count = host.server.heard.count
+        let error = await failure { _ = try await self.provider(host).getCertificate(person) }
+        #expect(
+            error?.code == .unavailable && error?.message.contains("at most once an hour") == true,
+            "\(String(describing: error))")
+        #expect((error?.retryAfter).map { $0 > .seconds(3500) && $0 <= .seconds(3600) } == true)
+        #expect(host.server.heard.count == count)
+        host.ahead.withLock { $0 += 3600 }
+        let provider = try self.provider(host)
+        let recovered = try await provider.getCertificate(person)
+        #expect(recovered.certificate.status(at: host.environment().now()) == .valid)
+        // A renewal is not bound, and a deletion forgets.
+        _ = try await provider.getCertificate(person)
+        try provider.deleteStoredCertificate()
+        #expect(!host.records.contains { $0.hasPrefix("recovery-") })
+    }
+
+    @Test("An order that a recovery has begun is gone on with at once")
+    func aRecoveryGoesOn() async throws {
+        let (host, first) = try host()
+        _ = try await first.getCertificate(person)
+        host.ahead.withLock { $0 += 400 * 86_400 }
+        host.server.behave { $0.ahead += 400 * 86_400 }
+        host.server.fail("finalize", .status(503))
+        #expect(await code { _ = try await self.provider(host).getCertificate(person) } == .unavailable)
+        _ = try await provider(host).getCertificate(person)
+        #expect(host.server.count(of: "newOrder") == 2)
+    }
+
     @Test("Numbers and sizes have their shortest form, and members their order")
     func encoding() {
         let cases: [(CBOR, [UInt8])] = [

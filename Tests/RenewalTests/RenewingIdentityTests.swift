@@ -39,12 +39,12 @@ import Testing
         }
     }
 
-    private func service() -> RenewingIdentity {
+    private func service(_ identity: Identity? = nil) -> RenewingIdentity {
         var environment = clock.environment
         environment.metrics = metrics
         let installed = installed
         return RenewingIdentity(
-            first, of: provider, executor: BlockingExecutor { $0() }, environment: environment
+            identity ?? first, of: provider, executor: BlockingExecutor { $0() }, environment: environment
         ) { identity throws(ProviderError) in try installed.install(identity) }
     }
 
@@ -413,6 +413,17 @@ import Testing
         provider.answer { _, _ in first }
         let service = service()
         #expect(await failure { try await service.renew() }?.code == .pending)
+    }
+
+    @Test(
+        "An identity that comes back after its end is counted, if its key proves where it lives",
+        arguments: [true, false])
+    func recoveriesAreCounted(attests: Bool) async throws {
+        provider.fail(from: .zero, to: .hours(30), with: ProviderError(.unavailable, "The server is away."))
+        let attester = try attests ? InventedTPM().attester(of: first.key.publicKey) : nil
+        await service(try first.with(TestKey(first.key, attester: attester))).run(on: clock)
+        let counter = try? metrics.expectCounter("certprov_recoveries_total", [("provider", "issuing")])
+        #expect(counter?.totalValue == (attests ? 1 : nil))
     }
 
     @Test func monitoringSeesExpiryResultsAndTheNextAttempt() async throws {

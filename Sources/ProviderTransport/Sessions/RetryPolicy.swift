@@ -5,7 +5,7 @@ public struct RetryPolicy: Sendable {
     /// Suspends for a duration. Throws if the task is cancelled.
     public var sleep: @Sendable (Duration) async throws -> Void
     /// Returns a random number from 0 to 1.
-    package var random: @Sendable () -> Double
+    public var random: @Sendable () -> Double
 
     /// Creates a policy.
     public init(
