@@ -83,10 +83,17 @@ extension LogonManager {
     ///
     /// - Throws: The first error.
     public func deleteStoredCertificates() async throws(ProviderError) {
+        try await deleteStoredCertificates(known: nil)
+    }
+
+    /// As ``deleteStoredCertificates()``.
+    ///
+    /// - Parameter known: The stored identity, where the caller has read it: for the event.
+    package func deleteStoredCertificates(known: Identity?) async throws(ProviderError) {
         try await exclusively { log throws(ProviderError) in
             var first: ProviderError?
             for provider in try await self.candidates() {
-                let error = await self.sequence.delete(provider, &log)
+                let error = await self.sequence.delete(provider, &log, known: known)
                 first = first ?? error
             }
             if let first { throw first }

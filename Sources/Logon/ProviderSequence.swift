@@ -196,17 +196,18 @@ struct ProviderSequence: Sendable {
     }
 
     /// Deletes the stored identity of a provider. Returns the error if that fails.
-    func delete(_ provider: any CertificateProvider, _ log: inout DecisionLog) async -> ProviderError? {
+    ///
+    /// - Parameter known: The stored identity, where the caller has read it: for the event.
+    func delete(
+        _ provider: any CertificateProvider, _ log: inout DecisionLog, known: Identity? = nil
+    ) async -> ProviderError? {
         let start = uptime()
         let result = await attempt(with: provider) { () throws(ProviderError) in
-            // For the event alone.
-            let stored = try? provider.getStoredCertificate()
             try provider.deleteStoredCertificate()
-            return stored
         }
         switch result {
-        case .success(let stored):
-            if let stored { note(.deleted, stored, of: provider) }
+        case .success:
+            note(.deleted, known?.provenance.provider == provider.id ? known : nil, of: provider)
             log.append(provider.id, .delete, .deleted, since: start)
             return nil
         case .failure(let error):

@@ -71,7 +71,7 @@ import Testing
         #expect(
             try lines(output).contains { $0["level"] == "warning" && $0["message"]?.contains("No.such.key") == true })
         let failed = try sandbox.certprov("fetch", "--config", "/nonexistent", "--log-format", "json")
-        #expect(failed.status == 78 && (try failed.errorDocuments().count) == 1)
+        #expect(try failed.status == 78 && failed.errorDocuments().count == 1)
     }
 
     /// Stands for the journal at its socket, runs a command with a stderr that is its stream, and shows each entry as JSON.

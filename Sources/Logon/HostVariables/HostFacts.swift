@@ -55,10 +55,10 @@ package struct HostFacts: Sendable {
             Self.isHostName(name)
         else {
             throw .init(
-                reason: "has %{host}, and the name of this host is not a host name (RFC 1123); see hostnamectl(1)")
+                reason: "has the name of this host, which is not a host name (RFC 1123); see hostnamectl(1)")
         }
         guard first.lowercased() != "localhost" else {
-            throw .init(reason: "has %{host}, and this host has no name of its own; see hostnamectl(1)")
+            throw .init(reason: "has the name of this host, which has none of its own; see hostnamectl(1)")
         }
         return first
     }

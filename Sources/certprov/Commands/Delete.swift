@@ -60,7 +60,11 @@ struct Delete: AsyncParsableCommand {
             defer { context.log(manager.decisions) }
             let before = await Self.storedOutsideFiles(providers)
             var hadNone = false
-            do throws(ProviderError) { hadNone = try await manager.storedIdentity() == nil } catch {
+            var stored: Identity?
+            do throws(ProviderError) {
+                stored = try await manager.storedIdentity()
+                hadNone = stored == nil
+            } catch {
                 // One that cannot be read is deleted all the same.
             }
             let interaction = context.interaction
@@ -69,7 +73,7 @@ struct Delete: AsyncParsableCommand {
                 context.remark("the certificate is revoked.")
             }
             if force { try await manager.closeAccounts(interaction) }
-            do throws(ProviderError) { try await manager.deleteStoredCertificates() } catch {
+            do throws(ProviderError) { try await manager.deleteStoredCertificates(known: stored) } catch {
                 // The first is thrown; the others are shown as well.
                 manager.decisions.compactMap(\.error).dropFirst().forEach(context.report)
                 throw error
