@@ -442,6 +442,7 @@ extension CertprovLogon {
         for warning in new.configuration.warnings { logger.warning("\(warning)") }
         keepForHandshakes(old)
         _ = state.withLock(\.change)?.yield()
+        state.withLock(\.started)?.renewal.planAnew()
         return true
     }
 

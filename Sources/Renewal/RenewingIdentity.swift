@@ -311,7 +311,15 @@ public final class RenewingIdentity: Service {
     ///   yet; errors of the provider, the checks and `install`. The current identity then stays in use.
     public func renew() async throws(ProviderError) { try await renew(using: source.renew) }
 
-    /// Takes an identity that another configuration has led to. It need not be newer: one that is due is tried at once.
+    /// Plans anew by a configuration that has just come into force: an identity that is due is tried at once. For a time at which the
+    /// manager lets other operations begin.
+    package func planAnew() {
+        let schedule = source.schedule(current)
+        state.withLock { $0.plan.restart(with: schedule, isSameCertificate: true) }
+        endPauseIfDue()
+    }
+
+    /// Takes an identity that another configuration has led to. It need not be newer. ``planAnew()`` follows.
     ///
     /// - Parameters:
     ///   - isOfSameProvider: Whether it comes from the same object as the current one.
@@ -322,7 +330,7 @@ public final class RenewingIdentity: Service {
         _ identity: Identity, isOfSameProvider: Bool, install: Install
     ) async throws(ProviderError) {
         try begin()
-        defer { end() }
+        defer { state.withLock { $0.isBusy = false } }
         let isSameCertificate = identity.certificate == current.certificate
         if !isSameCertificate { try checkValidity(of: identity) }
         try await install(identity)
