@@ -29,7 +29,7 @@ final class PluginServer: PeerServices {
     func serve(_ channel: MessageChannel) async -> ProviderError {
         let peer = Peer(channel, self)
         let service = KeyStoreService(
-            executor: executor,
+            executor: executor, handsOutWrapped: true,
             interaction: { fields, request, peer in
                 RemoteInteraction(peer, request: request.id, canAsk: fields.mayAsk ?? false)
             },

@@ -41,6 +41,7 @@ package final class KeyStoreService: Sendable {
     private let open: @Sendable (KeyRequest) throws(ProviderError) -> any KeyStore
     private let permit: @Sendable (String) throws(ProviderError) -> Void
     private let executor: BlockingExecutor
+    private let handsOutWrapped: Bool
     private let interaction: @Sendable (KeyRequest, IncomingRequest, Peer) -> any UserInteraction
     private struct Keys {
         var byID: [String: any IdentityKey] = [:]
@@ -53,16 +54,19 @@ package final class KeyStoreService: Sendable {
 
     /// - Parameters:
     ///   - executor: Runs calls that block.
+    ///   - handsOutWrapped: Whether the other side gets ``IdentityKey/wrapped``: a plugin's host writes it into files, and a plugin must
+    ///     not have more of a host's key than its signatures.
     ///   - interaction: The user of a request.
     ///   - permit: Throws for the URI of an identity that the other side must not choose.
     ///   - open: Returns the store of a request. May block while another plugin is started or asked.
     package init(
-        executor: BlockingExecutor,
+        executor: BlockingExecutor, handsOutWrapped: Bool = false,
         interaction: @escaping @Sendable (KeyRequest, IncomingRequest, Peer) -> any UserInteraction,
         permit: @escaping @Sendable (String) throws(ProviderError) -> Void = { _ in },
         open: @escaping @Sendable (KeyRequest) throws(ProviderError) -> any KeyStore
     ) {
         (self.executor, self.interaction, self.permit, self.open) = (executor, interaction, permit, open)
+        self.handsOutWrapped = handsOutWrapped
     }
 
     /// Returns a key as the other side learns of it, and remembers it for `key.sign` and the like.
@@ -84,7 +88,7 @@ package final class KeyStoreService: Sendable {
             location: key.location.rawValue, timeout: key.signatureTimeout.map { $0 / .seconds(1) },
             decrypts: decryption.contains(.rsaPKCS1),
             decryptionSchemes: decryption.isEmpty ? nil : decryption.map(\.rawValue),
-            attests: key.attester == nil ? nil : true, label: label, wrapped: key.wrapped)
+            attests: key.attester == nil ? nil : true, label: label, wrapped: handsOutWrapped ? key.wrapped : nil)
     }
 
     /// Forgets all keys.

@@ -40,6 +40,26 @@ import Testing
         func ended(_ error: ProviderError) {}
     }
 
+    @Test("A plugin gets no file of a key of its host", arguments: [false, true])
+    func wrappedKeys(isPlugin: Bool) throws {
+        let key = WrappedTestKey(base: try Zoo.authority.get().issue("client").key)
+        let service = KeyStoreService(
+            executor: .threads(), handsOutWrapped: isPlugin, interaction: { _, _, _ in NoUserInteraction() }
+        ) { _ throws(ProviderError) in throw ProviderError(.configurationInvalid, "There is no key store.") }
+        #expect((service.name(key).wrapped != nil) == isPlugin)
+    }
+
+    private struct WrappedTestKey: IdentityKey {
+        let base: any IdentityKey
+        var publicKey: PublicKeyInfo { base.publicKey }
+        var signatureSchemes: [SignatureScheme] { base.signatureSchemes }
+        var location: KeyLocation { base.location }
+        let wrapped: WrappedKey? = WrappedKey(label: "TSS2 PRIVATE KEY", der: SecretBytes(copying: [1]))
+        func signature(for message: [UInt8], using scheme: SignatureScheme) async throws(ProviderError) -> [UInt8] {
+            try await base.signature(for: message, using: scheme)
+        }
+    }
+
     @Test("A key store is looked for on a thread that may block", arguments: [true, false])
     func aKeyStoreIsLookedForOnAThreadThatMayBlock(mayAsk: Bool) async throws {
         let connection = try MessageChannelTests.Connection(Services())
