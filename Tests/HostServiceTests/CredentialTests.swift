@@ -128,7 +128,7 @@ struct CredentialSocketTests {
                 #expect(try SoftwareKey(pkcs8: secret, location: .file).publicKey == identity.key.publicKey)
             }
         }
-        #expect(log.lines.count { $0.message == "credential handed out" } == 5 && !log.text.contains("PRIVATE"))
+        #expect(log.lines.count { $0.message == "identity served" } == 5 && !log.text.contains("PRIVATE"))
     }
 
     @Test("A refusal is larger than any credential, and its reason is in the log once a minute")

@@ -118,13 +118,13 @@ final class CredentialSocket: Sendable {
             let answer = await run { [self] in
                 Result { () throws(Grants.Refusal) in try credential(claim, of: served, for: peer) }
             }
-            let (content, serial, grant) = try answer.get()
-            if let count = lines.note("\(claim.unit) \(claim.credential) \(serial)") {
-                logger.notice(
-                    "credential handed out",
-                    metadata: [
-                        "credential": "\(claim.credential)", "unit": "\(claim.unit)", "serial": "\(serial)",
-                        "grant": "\(grant)", "caller": "\(caller)", "count": "\(count)",
+            let (content, identity, grant) = try answer.get()
+            if lines.note("\(claim.unit) \(claim.credential) \(identity.certificate.serialNumberText)") != nil {
+                IdentityEvent.served.write(
+                    to: logger, identity,
+                    [
+                        "identity": claim.identity, "credential": claim.credential, "unit": claim.unit, "grant": grant,
+                        "caller": "\(caller)",
                     ])
             }
             return ByteBuffer(bytes: content)
@@ -161,10 +161,10 @@ final class CredentialSocket: Sendable {
         }
     }
 
-    /// Returns the credential, with the serial number of its certificate and the grant. Blocks.
+    /// Returns the credential, with its identity and the grant. Blocks.
     private func credential(
         _ claim: CredentialClaim, of served: ServedIdentity, for peer: SocketPeer
-    ) throws(Grants.Refusal) -> (content: [UInt8], serial: String, grant: String) {
+    ) throws(Grants.Refusal) -> (content: [UInt8], identity: Identity, grant: String) {
         // Anew: it may have waited.
         let caller = Caller(peer)
         let obstacles = caller.mismatches(asManagerOf: claim.unit)
@@ -191,7 +191,7 @@ final class CredentialSocket: Sendable {
         guard content.count <= Self.largest else {
             throw Grants.Refusal("it has \(content.count) bytes, and a credential \(Self.largest) at most")
         }
-        return (content, identity.certificate.serialNumberText, "\(grant.name) (\(grant.text))")
+        return (content, identity, "\(grant.name) (\(grant.text))")
     }
 
     /// The identities that a process has begun to fetch: certificate and key of one are of one generation, whatever is renewed in between.

@@ -71,11 +71,17 @@ final class PKCS11Socket: Sendable {
         let connection = TokenConnection { [self] identity in
             withExtendedLifetime(place) {}
             return await objects(for: peer, identity)
-        } failed: { [logger, lines] object, error in
-            guard let count = lines.note("\(object.label) \(error)") else { return }
-            logger.warning(
-                "no signature",
-                metadata: ["identity": "\(object.label)", "reason": "\(error)", "count": "\(count)"])
+        } signed: { [logger, lines] object, error in
+            if let error {
+                guard let count = lines.note("\(object.label) \(error)") else { return }
+                logger.warning(
+                    "no signature",
+                    metadata: ["identity": "\(object.label)", "reason": "\(error)", "count": "\(count)"])
+            } else if lines.note("\(peer.process) \(object.label)") != nil {
+                let caller = "process \(peer.process) user \(peer.user)"
+                IdentityEvent.served.write(
+                    to: logger, object.identity, ["identity": object.label, "caller": caller])
+            }
         }
         return channel.eventLoop.makeCompletedFuture {
             try channel.syncOptions?.setOption(.maxMessagesPerRead, value: 1)

@@ -20,7 +20,9 @@ actor TokenConnection {
     }
 
     private let view: View
-    private let failed: @Sendable (TokenObject.ID, any Error) -> Void
+    private let signed: Signed
+    /// The keys that have signed for this caller.
+    private var used: Set<TokenObject.ID> = []
     private var isInitialized = false
     private var sessions: [UInt64: Session] = [:]
     private var handles: [TokenObject.ID: UInt64] = [:]
@@ -30,10 +32,10 @@ actor TokenConnection {
     private static let maximumData = RPCFrame.largest
     private static let handshake = Array("PRIVATE-GNOME-KEYRING-PKCS11-PROTOCOL-V-1".utf8)
 
-    /// - Parameter failed: Is called with the error of a key.
-    init(view: @escaping View, failed: @escaping @Sendable (TokenObject.ID, any Error) -> Void) {
-        (self.view, self.failed) = (view, failed)
-    }
+    /// Is called with the error of a key, and without one after its first signature.
+    typealias Signed = @Sendable (TokenObject, (any Error)?) -> Void
+
+    init(view: @escaping View, signed: @escaping Signed) { (self.view, self.signed) = (view, signed) }
 
     /// The caller's process has ended: the connection ends, whichever process has it now.
     private struct Ended: Error {}
@@ -266,8 +268,9 @@ actor TokenConnection {
         do {
             let signature = try await object.signature(of: signing.data ?? data, by: signing.schemes)
             writer.write(signature, room: room)
+            if used.insert(object.id).inserted { signed(object, nil) }
         } catch let code as ReturnCode { throw code } catch {
-            failed(object.id, error)
+            signed(object, error)
             throw ReturnCode.deviceError
         }
     }

@@ -159,7 +159,7 @@ final class TestHost: Sendable {
     func connection() -> TokenConnection {
         TokenConnection { [self] _ in
             served.withLock { $0.map(TokenObject.objects) }
-        } failed: { _, _ in
+        } signed: { _, _ in
         }
     }
 
