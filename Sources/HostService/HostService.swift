@@ -40,6 +40,7 @@ package final class HostService: Service {
         var conflicts: [String: String] = [:]
     }
     private let state: Mutex<State>
+    private let pace = UnitPace()
     private let loops = EventLoops()
     /// `nil` without a setting and without one that is passed by the service manager.
     private let pkcs11 = Mutex<PKCS11Socket?>(nil)
@@ -90,11 +91,23 @@ package final class HostService: Service {
         if socket != nil { try makeSockets(configuration) }
     }
 
+    /// Checks that no other user can put a socket of its own in the place of one: programs would take its token for this one.
+    private static func requireTrusted(_ path: String, setting: String) throws(ProviderError) {
+        let directory = path.lastIndex(of: "/").map { String(path[..<$0]) } ?? ""
+        do throws(TrustedPath.Refusal) { _ = try TrustedPath.check(directory + "/", .directory) } catch {
+            throw ProviderError(
+                .configurationInvalid,
+                "The socket \(path.withVisibleControls) is not made: \(error.reason.withVisibleControls); or name another path with "
+                    + "\(setting).")
+        }
+    }
+
     /// Makes the sockets for other programs, or takes those that the service manager passes.
     private func makeSockets(_ configuration: HostConfiguration) throws(ProviderError) {
         let passed = try ServiceManager.sockets()
         var sockets = passed.filter { $0.name == PKCS11Socket.name }.map(\.socket)
         if sockets.isEmpty, let path = configuration.pkcs11Socket {
+            try Self.requireTrusted(path, setting: HostConfiguration.pkcs11.name)
             sockets.append(try ListeningSocket(at: path, setting: HostConfiguration.pkcs11.name, mode: 0o666))
         }
         if !sockets.isEmpty {
@@ -103,6 +116,7 @@ package final class HostService: Service {
         }
         sockets = passed.filter { $0.name == CredentialSocket.name }.map(\.socket)
         if sockets.isEmpty, let path = configuration.credentialSocket {
+            try Self.requireTrusted(path, setting: HostConfiguration.credentials.name)
             sockets.append(try ListeningSocket(at: path, setting: HostConfiguration.credentials.name))
         }
         if !sockets.isEmpty {
@@ -195,7 +209,16 @@ package final class HostService: Service {
         for file in files {
             // Threads of its own: a device that hangs holds those of no other identity.
             let executor = BlockingExecutor.threads(maximum: 8)
-            let identity = HostedIdentity(file, logger: logger, read: readTunnels) { [loops, grace] logon, logger in
+            let identity = HostedIdentity(file, logger: logger, pace: pace, read: readTunnels) {
+                [self] () async throws(ProviderError) in
+                // Not of the executor of the identity: a token that hangs may have all of its threads.
+                try await composition.executor.run { [self] () throws(ProviderError) in
+                    try HostConfiguration.requireTrusted(file.path)
+                    return try readTunnels(
+                        try LogonConfiguration.load(path: file.path, registry: composition.registry)
+                    ).grants
+                }
+            } tunnels: { [loops, grace] logon, logger in
                 IdentityTunnels(
                     tls: { () throws(ProviderError) in try await logon.tls() }, on: { loops.group }, grace: grace,
                     logger: logger)

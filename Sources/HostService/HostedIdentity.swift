@@ -30,6 +30,9 @@ final class HostedIdentity: Sendable {
         var failure: ProviderError?
         /// Those of the property file in force: to read them takes the databases of users and groups.
         var grants = Grants()
+        /// Those of the property file as it was read last. A grant that is gone ends at once: to take the rest of the file may have to
+        /// wait for a renewal or a token, or fail. `nil` for the file in force.
+        var permitted: Grants?
         /// Whether the first attempt is still to come, or its tunnels.
         var isBeginning = true
     }
@@ -38,40 +41,55 @@ final class HostedIdentity: Sendable {
     private let configured = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
     private let notices: UnitNotices
     private let read: ServeSection.Reading
+    private let readGrants: @Sendable () async throws(ProviderError) -> Grants
     private let tunnels: @Sendable (CertprovLogon, Logger) -> IdentityTunnels
     private let rereads = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
+    private let grantReads = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
 
     /// - Parameters:
+    ///   - pace: That of all identities.
     ///   - read: Reads what the property file in force has for callers.
+    ///   - readGrants: Reads the grants of the property file.
     ///   - make: Reads the property file.
     ///   - check: Refuses an identity by its entry of the store, before it is in use.
     init(
-        _ file: HostConfiguration.File, logger: Logger, read: @escaping ServeSection.Reading,
+        _ file: HostConfiguration.File, logger: Logger, pace: UnitPace, read: @escaping ServeSection.Reading,
+        readGrants: @escaping @Sendable () async throws(ProviderError) -> Grants,
         tunnels: @escaping @Sendable (CertprovLogon, Logger) -> IdentityTunnels,
         sleep: @escaping @Sendable (Duration) async throws -> Void,
         make: @escaping @Sendable () async throws(ProviderError) -> CertprovLogon,
         check: @escaping @Sendable () throws(ProviderError) -> Void
     ) {
-        (self.file, self.read, self.tunnels) = (file, read, tunnels)
+        (self.file, self.read, self.readGrants, self.tunnels) = (file, read, readGrants, tunnels)
         self.make = make
         self.check = check
         self.sleep = sleep
         var logger = logger
         logger[metadataKey: "identity"] = "\(file.name)"
         self.logger = logger
-        notices = UnitNotices(file.name, logger: logger, sleep: sleep)
+        notices = UnitNotices(file.name, logger: logger, sleep: sleep, pace: pace)
     }
 
     /// Whether the first attempt is still to come, or its tunnels.
     var isBeginning: Bool { state.withLock(\.isBeginning) }
 
     /// Reads the property file again, soon. A wrong one leaves the last good state.
-    func reread() { rereads.continuation.yield() }
+    func reread() {
+        grantReads.continuation.yield()
+        rereads.continuation.yield()
+    }
 
     /// Keeps the identity until the service is shut down or the task is cancelled.
     func run() async {
         await withTaskGroup(of: Void.self) { tasks in
             tasks.addTask { for await _ in self.rereads.stream { await self.readAgain() } }
+            tasks.addTask {
+                for await _ in self.grantReads.stream {
+                    // An error of the file is told when the rest of it is read.
+                    guard let grants = try? await self.readGrants() else { continue }
+                    self.state.withLock { $0.permitted = grants }
+                }
+            }
             await keep()
             tasks.cancelAll()
         }
@@ -171,8 +189,9 @@ final class HostedIdentity: Sendable {
                     }
                     return state.withLock { $0.failure = nil }
                 } catch {
+                    // Until then the file in force is not the one that an administrator sees.
+                    state.withLock { $0.failure = error }
                     guard error.reason == .busy else {
-                        state.withLock { $0.failure = error }
                         return logger.error(
                             "the property file was not read again, the last good state stays",
                             metadata: ["code": "\(error.code)", "reason": "\(error)"])
@@ -186,7 +205,9 @@ final class HostedIdentity: Sendable {
 
     /// The identity for callers; `nil` while there is none.
     var served: ServedIdentity? {
-        let (phase, grants) = state.withLock { ($0.phase, $0.grants) }
+        let (phase, grants) = state.withLock { state in
+            (state.phase, state.permitted.map { state.grants.limited(to: $0) } ?? state.grants)
+        }
         guard case .runs(let logon, let renewal, _) = phase else { return nil }
         return ServedIdentity(
             name: file.name, identities: [renewal.current] + renewal.replaced, grants: grants,

@@ -13,17 +13,20 @@ final class UnitNotices: Sendable {
     private let begin: @Sendable (UnitJob) throws(ProviderError) -> Void
     private let executor = BlockingExecutor.threads(maximum: 1)
     private let errors = Mutex<[ProviderError]>([])
+    private let pace: UnitPace
 
     /// - Parameters:
     ///   - name: The name of the identity.
+    ///   - pace: That of all identities.
     ///   - begin: Begins a job. May block.
     init(
         _ name: String, logger: Logger, sleep: @escaping @Sendable (Duration) async throws -> Void,
+        pace: UnitPace,
         begin: @escaping @Sendable (UnitJob) throws(ProviderError) -> Void = { job throws(ProviderError) in
             try job.begin()
         }
     ) {
-        (self.name, self.logger, self.sleep, self.begin) = (name, logger, sleep, begin)
+        (self.name, self.logger, self.sleep, self.pace, self.begin) = (name, logger, sleep, pace, begin)
     }
 
     /// Why units were not told, while they are to be told.
@@ -62,6 +65,12 @@ final class UnitNotices: Sendable {
             let left = await blocking { [told] in jobs().filter { !told.contains($0) } }
             var failures: [ProviderError] = []
             for job in left {
+                // Another identity is about to have the unit told, which takes this one as well.
+                guard let pause = pace.pause(before: job) else {
+                    told.insert(job)
+                    continue
+                }
+                guard (try? await sleep(pause)) != nil else { return }
                 let failure = await blocking { [begin] () -> ProviderError? in
                     do throws(ProviderError) { try begin(job) } catch { return error }
                     return nil

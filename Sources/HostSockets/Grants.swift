@@ -79,6 +79,11 @@ package struct Grants: Sendable, Equatable {
 
     package init(_ grants: [Grant] = []) { self.grants = grants }
 
+    /// Returns those that others have, too.
+    package func limited(to others: Grants) -> Grants {
+        Grants(grants.filter { grant in others.grants.contains { $0.selectors == grant.selectors } })
+    }
+
     /// Returns why a caller is refused: a clause for each grant. `nil` if one of them matches.
     package func refusal(of caller: Caller) -> String? {
         if grants.contains(where: { $0.mismatches(caller).isEmpty }) { return nil }

@@ -10,6 +10,8 @@ import Testing
 
 @Suite struct UnitNoticesTests {
     private let log = TestLog()
+    /// Without a pause.
+    private let pace = UnitPace(settling: .zero, interval: .zero)
     private let settings: Parameters
     private let identities: [Identity]
 
@@ -26,7 +28,8 @@ import Testing
     @Test("Units are told of each new certificate but the first, and of none that is the same")
     func newOnes() async {
         let jobs = Mutex<[UnitJob]>([])
-        let notices = UnitNotices("web", logger: log.logger, sleep: { _ in }) { job in jobs.withLock { $0.append(job) }
+        let notices = UnitNotices("web", logger: log.logger, sleep: { _ in }, pace: pace) { job in
+            jobs.withLock { $0.append(job) }
         }
         let (updates, next) = AsyncStream<Identity>.makeStream()
         for index in [0, 0, 1, 1, 2] { next.yield(identities[index]) }
@@ -48,10 +51,12 @@ import Testing
         let new = UnitNotices(
             "web", logger: log.logger,
             sleep: { duration in
+                guard duration > .zero else { return }
                 #expect(duration == .seconds(60))
                 pauses.withLock { $0 += 1 }
                 shown.withLock { $0 += notices.withLock(\.self)?.failures.count ?? 0 }
-            }
+            },
+            pace: pace
         ) { job throws(ProviderError) in
             let count = jobs.withLock { jobs in
                 jobs.append(job.unit)
@@ -70,5 +75,19 @@ import Testing
         #expect(new.failures.isEmpty == isCurrent)
         #expect(log.warnings.count == 1, "\(log.text)")
         notices.withLock { $0 = nil }
+    }
+
+    @Test("Identities that are renewed together tell a unit once, and it is left in peace for ten seconds then")
+    func together() {
+        let time = Mutex(ContinuousClock.now)
+        let pace = UnitPace { time.withLock(\.self) }
+        let (job, other) = (UnitJob(.restart, "b.service"), UnitJob(.reload, "b.service"))
+        #expect(pace.pause(before: job) == .seconds(2))
+        #expect(pace.pause(before: job) == nil && pace.pause(before: other) == .seconds(2))
+        time.withLock { $0 += .seconds(3) }
+        #expect(pace.pause(before: job) == .seconds(9))
+        #expect(pace.pause(before: job) == nil)
+        time.withLock { $0 += .seconds(60) }
+        #expect(pace.pause(before: job) == .seconds(2))
     }
 }
