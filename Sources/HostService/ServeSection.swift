@@ -145,6 +145,12 @@ package enum ServeSection {
             default: throw invalid("has \(name), which is not a selector; write \(kinds)")
             }
             guard selectors.insert(new).inserted else { throw invalid("has \(name) twice, perhaps by another name") }
+            if case .user = new, selectors.contains(where: { if case .user = $0 { $0 != new } else { false } }) {
+                throw invalid("has two users, and all selectors must match; write a grant for each")
+            }
+            if case .unit = new, selectors.contains(where: { if case .unit = $0 { $0 != new } else { false } }) {
+                throw invalid("has two units, and all selectors must match; write a grant for each")
+            }
         }
         return selectors
     }

@@ -34,7 +34,8 @@ struct ControlGroup: Equatable {
         guard let unit = parts.first(where: { !ends($0, ".slice") }),
             Self.unitTypes.contains(where: { ends(unit, $0) })
         else { throw Obstacle(reason: "it is in no unit of the service manager") }
-        self.unit = unit
+        // systemd puts `_` before names that the kernel could have, such as memory.service, and before those that begin with `_` or `.`.
+        self.unit = unit.utf8.first == UInt8(ascii: "_") ? String(unit.dropFirst()) : unit
     }
 
     /// Whether it is this one, or below it.

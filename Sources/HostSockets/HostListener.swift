@@ -16,6 +16,9 @@ package final class HostListener: Sendable {
     /// whose future fails is closed.
     package typealias Setup = @Sendable (any Channel, SocketPeer) -> EventLoopFuture<Void>
 
+    /// Sets up a connection that is one too many; `nil` closes it. Called on its event loop.
+    package typealias Overflow = @Sendable (any Channel, SocketPeer) -> EventLoopFuture<Void>?
+
     private struct NotTaken: Error {}
 
     private let channel: any Channel
@@ -25,15 +28,17 @@ package final class HostListener: Sendable {
     ///
     /// - Parameters:
     ///   - places: Those of the process, which `limits` cannot exceed.
+    ///   - overflow: Sets up connections for which there is no place. All are closed without it.
     ///   - logger: Gets a line a minute about each user with too many connections.
     /// - Throws: `unavailable` if the system cannot wait for connections.
     package init(
         _ socket: ListeningSocket, _ limits: Limits, on group: any EventLoopGroup,
-        places: Places<Int> = .ofProcess, logger: Logger, setup: @escaping Setup
+        places: Places<Int> = .ofProcess, logger: Logger, overflow: Overflow? = nil, setup: @escaping Setup
     ) async throws(ProviderError) {
         // SwiftNIO closes the one that it gets.
         let copy = fcntl(socket.descriptor, F_DUPFD_CLOEXEC, 3)
-        let users = Places<uid_t>(total: limits.total, each: limits.perUser)
+        // With few descriptors one user would have the places of all.
+        let users = Places<uid_t>(total: limits.total, each: min(limits.perUser, max(1, places.total / 4)))
         let lines = RepeatedLines()
         do {
             guard copy >= 0 else { throw IOError(errnoCode: errno, reason: "dup") }
@@ -57,7 +62,7 @@ package final class HostListener: Sendable {
                                     "count": "\(count)",
                                 ])
                         }
-                        return channel.eventLoop.makeFailedFuture(NotTaken())
+                        return overflow?(channel, peer) ?? channel.eventLoop.makeFailedFuture(NotTaken())
                     }
                     channel.closeFuture.whenComplete { _ in withExtendedLifetime(place) {} }
                     return setup(channel, peer)

@@ -3,7 +3,8 @@ import Synchronization
 
 /// Counts things at one time, such as connections: in total and for each key, such as a user.
 package final class Places<Key: Hashable & Sendable>: Sendable {
-    private let total: Int, each: Int
+    let total: Int
+    private let each: Int
     private let counts = Mutex<(all: Int, of: [Key: Int])>((0, [:]))
 
     package init(total: Int, each: Int) { (self.total, self.each) = (total, each) }

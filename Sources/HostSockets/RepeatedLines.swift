@@ -11,18 +11,22 @@ package final class RepeatedLines: Sendable {
 
     private static let pause = Duration.seconds(60)
     /// Ever new lines must not fill the memory: further ones share one.
-    private static let maximumCount = 1024
+    private let maximumCount: Int
 
-    package init(now: @escaping @Sendable () -> ContinuousClock.Instant = { .now }) { self.now = now }
+    package init(
+        maximumCount: Int = 1024, now: @escaping @Sendable () -> ContinuousClock.Instant = { .now }
+    ) {
+        (self.maximumCount, self.now) = (maximumCount, now)
+    }
 
     /// Returns how often this has happened since the last line about it, this time included; `nil` if no line is due.
     package func note(_ text: String) -> Int? {
         let now = now()
         return lines.withLock { lines in
             var key = text
-            if lines[key] == nil, lines.count >= Self.maximumCount {
+            if lines[key] == nil, lines.count >= maximumCount {
                 lines = lines.filter { now - $0.value.last < Self.pause }
-                if lines.count >= Self.maximumCount { key = "" }
+                if lines.count >= maximumCount { key = "" }
             }
             var line = lines[key] ?? Line(last: now - Self.pause)
             line.count += 1

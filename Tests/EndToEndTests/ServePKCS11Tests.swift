@@ -39,12 +39,12 @@ import Testing
         try regrant(grant)
     }
 
-    private func regrant(_ grant: String) throws {
+    private func regrant(_ grant: String, key: String = "web.key") throws {
         try sandbox.write(
             """
             CertificateProvider = pem
             CertificateProvider.pem.certificate = \(sandbox.path)/web.crt
-            CertificateProvider.pem.key = \(sandbox.path)/web.key
+            CertificateProvider.pem.key = \(sandbox.path)/\(key)
             Serve.allow.1 = \(grant)
             """, to: "etc/web.properties")
     }
@@ -120,6 +120,16 @@ import Testing
         #expect(!FileManager.default.fileExists(atPath: socket))
     }
 
+    @Test("A socket in a directory that others can change is refused: one of theirs could take its place")
+    func openDirectory() throws {
+        try configure("uid:\(geteuid())")
+        let directory = sandbox.path + "/open"
+        try #require(mkdir(directory, 0o700) == 0 && chmod(directory, 0o777) == 0)
+        try sandbox.write("Serve.pkcs11-socket = \(directory)/a.sock\n", to: "etc/serve.properties")
+        try sandbox.certprov("serve", "--directory", sandbox.path + "/etc", with: variables).expect(
+            78, stderr: "Serve.pkcs11-socket")
+    }
+
     @Test("A user without a grant sees nothing, with the reason in the log, and a changed grant counts at once")
     func grants() throws {
         try configure("uid:\(geteuid())")
@@ -135,6 +145,15 @@ import Testing
             }
             let lines = logged.split(separator: "\n").filter { $0.contains("caller refused") }
             #expect(lines.count == 1 && lines[0].contains("its user is 65533"), "\(logged)")
+        }
+        // A grant that is gone counts also where the rest of the file cannot be used.
+        for key in ["web.key", "missing.key"] {
+            try regrant("uid:54321", key: key)
+            service.send(SIGHUP)
+            try service.waitUntil { try keys().isEmpty }
+            try regrant("uid:\(geteuid())")
+            service.send(SIGHUP)
+            try service.waitUntil { try keys().count == 1 }
         }
         try regrant("uid:54321")
         service.send(SIGHUP)

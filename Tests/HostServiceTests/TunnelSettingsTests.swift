@@ -123,7 +123,7 @@ import Testing
             "user:0", "group:no-such-group", "group:nogroup", "user:", "unit:web", "unit:user@1000.service",
             "unit:a/b.service", "unit:.service",
             "cgroup:a.slice", "cgroup:/", "cgroup:/a/../b", "cgroup:/a/", "cgroup://a", "pid:7", "*", "any",
-            "user:root uid:0", "root",
+            "user:root uid:0", "uid:1 uid:2", "unit:a.service unit:b.service", "root",
         ])
     func refusedGrants(text: String) throws {
         let configuration = try load(["Serve.allow.1 = user:root unit:a.service", "Serve.allow.2 = \(text)"])

@@ -43,6 +43,39 @@ import Testing
         #expect(FileStatus(path) == nil)
     }
 
+    @Test("A connection for which there is no place can get an answer")
+    func overflow() async throws {
+        let directory = try TemporaryDirectory()
+        let listener = try await HostListener(
+            ListeningSocket(at: directory["a.sock"], setting: "--socket"), .init(total: 0, perUser: 0),
+            on: MultiThreadedEventLoopGroup.singleton, logger: TestLog().logger,
+            overflow: { channel, _ in
+                channel.eventLoop.makeCompletedFuture {
+                    try channel.pipeline.syncOperations.addHandler(Full())
+                }
+            }
+        ) { channel, _ in channel.eventLoop.makeSucceededVoidFuture() }
+        let client = try Subprocess([
+            "/usr/bin/python3", "-c",
+            """
+            import socket, sys
+            one = socket.socket(socket.AF_UNIX)
+            one.connect(sys.argv[1])
+            print(one.recv(10).decode(), one.recv(10) == b"", flush=True)
+            """, directory["a.sock"],
+        ])
+        #expect(await client.nextLine() == "full True")
+        await listener.stop()
+    }
+
+    private final class Full: ChannelInboundHandler, Sendable {
+        typealias InboundIn = ByteBuffer
+        func channelActive(context: ChannelHandlerContext) {
+            let channel = context.channel
+            channel.writeAndFlush(ByteBuffer(string: "full")).whenComplete { _ in channel.close(promise: nil) }
+        }
+    }
+
     @Test("All sockets of a process have a bounded number of connections, and the log says how to have more")
     func boundOfProcess() async throws {
         let directory = try TemporaryDirectory()

@@ -33,7 +33,6 @@ final class CredentialSocket: Sendable {
     private static let refusal = ByteBuffer(repeating: UInt8(ascii: "\n"), count: 1 << 20 + 1)
     /// A socket's buffer takes as much at once: of a service that is killed, no client has a part.
     private static let largest = 1 << 17
-    /// One that root waits for is never closed for want of a place: it would be an empty credential.
     private static let limits = HostListener.Limits(total: 8192, perUser: 4096)
 
     /// The name of a socket that the service manager passes.
@@ -51,7 +50,9 @@ final class CredentialSocket: Sendable {
     /// - Throws: `unavailable`.
     func start(on group: any EventLoopGroup) async throws(ProviderError) {
         for socket in sockets {
-            let listener = try await HostListener(socket, Self.limits, on: group, logger: logger) { [self] in
+            let listener = try await HostListener(
+                socket, Self.limits, on: group, logger: logger, overflow: Self.refuse
+            ) { [self] in
                 take($0, $1)
             }
             state.withLock { $0.listeners.append(listener) }
@@ -73,6 +74,15 @@ final class CredentialSocket: Sendable {
         }
     }
 
+    /// Root's is not closed for want of a place: without data it would be an empty credential.
+    @Sendable private static func refuse(_ channel: any Channel, _ peer: SocketPeer) -> EventLoopFuture<Void>? {
+        guard peer.user == 0 else { return nil }
+        channel.eventLoop.scheduleTask(in: .seconds(10)) { channel.close(promise: nil) }
+        return channel.eventLoop.makeCompletedFuture {
+            try channel.pipeline.syncOperations.addHandler(Handler { Self.refusal })
+        }
+    }
+
     /// Takes no more connections, and waits for the answers to those that are open.
     func stop() async {
         let listeners = state.withLock { state in
@@ -81,11 +91,13 @@ final class CredentialSocket: Sendable {
             return state.listeners
         }
         for listener in listeners { await listener.stop() }
-        for channel in state.withLock(\.open).values {
-            let limit = channel.eventLoop.scheduleTask(in: .seconds(10)) { channel.close(promise: nil) }
-            try? await channel.closeFuture.get()
-            limit.cancel()
+        // Ten seconds for all: clients that do not read must not keep the service from its end, one after another.
+        let open = Array(state.withLock(\.open).values)
+        let limits = open.map { channel in
+            channel.eventLoop.scheduleTask(in: .seconds(10)) { channel.close(promise: nil) }
         }
+        for channel in open { try? await channel.closeFuture.get() }
+        for limit in limits { limit.cancel() }
     }
 
     /// Removes the sockets' files that were made here. For the end of the process.
@@ -195,15 +207,19 @@ final class CredentialSocket: Sendable {
     }
 
     /// The identities that a process has begun to fetch: certificate and key of one are of one generation, whatever is renewed in between.
+    /// For a minute: a process of root that goes on, and fetches by itself, gets the new one.
     private struct Snapshot {
         /// Has the descriptor of the process: another one with its number gets others.
         let peer: SocketPeer
+        let begin = ContinuousClock.now
         var identities: [String: Identity] = [:]
     }
 
     private func snapshot(of served: ServedIdentity, for peer: SocketPeer) -> Identity {
         state.withLock { state in
-            state.snapshots = state.snapshots.filter { $0.value.peer.isRunning }
+            state.snapshots = state.snapshots.filter {
+                $0.value.peer.isRunning && ContinuousClock.now - $0.value.begin < .seconds(60)
+            }
             let identity = state.snapshots[peer.process]?.identities[served.name] ?? served.current
             state.snapshots[peer.process, default: Snapshot(peer: peer)].identities[served.name] = identity
             return identity

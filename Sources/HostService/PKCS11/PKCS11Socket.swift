@@ -16,9 +16,14 @@ final class PKCS11Socket: Sendable {
     private let limits: HostListener.Limits
     private let limit: TimeAmount
     private let places: Places<uid_t>
-    private let lines = RepeatedLines()
+    /// Of callers with a grant, and of all others: these must not keep lines of those out of the log.
+    private let lines = RepeatedLines(), refusals = RepeatedLines()
+    /// Of signatures: an audit wants each process.
+    private let events = RepeatedLines(maximumCount: 1 << 16)
     /// Looks at callers, which blocks on `/proc`.
     private let looking = BlockingExecutor.threads(maximum: 2)
+    /// One look at a time for each user.
+    private let turns = Turns<uid_t>()
     private let open = Mutex<[ObjectIdentifier: any Channel]>([:])
     private let listeners = Mutex<[HostListener]>([])
 
@@ -63,6 +68,14 @@ final class PKCS11Socket: Sendable {
     private func take(_ channel: any Channel, _ peer: SocketPeer) -> EventLoopFuture<Void> {
         // A call that goes on after its connection has ended still takes one.
         guard let place = places.take(peer.user) else {
+            if let count = lines.note("\(peer.user) has too many calls") {
+                logger.warning(
+                    "a connection is one too many",
+                    metadata: [
+                        "user": "\(peer.user)", "process": "\(peer.process)", "count": "\(count)",
+                        "reason": "calls of ended connections still wait for a key",
+                    ])
+            }
             return channel.eventLoop.makeFailedFuture(Refused.tooMany)
         }
         let id = ObjectIdentifier(channel)
@@ -71,13 +84,13 @@ final class PKCS11Socket: Sendable {
         let connection = TokenConnection { [self] identity in
             withExtendedLifetime(place) {}
             return await objects(for: peer, identity)
-        } signed: { [logger, lines] object, error in
+        } signed: { [logger, lines, events] object, error in
             if let error {
                 guard let count = lines.note("\(object.label) \(error)") else { return }
                 logger.warning(
                     "no signature",
                     metadata: ["identity": "\(object.label)", "reason": "\(error)", "count": "\(count)"])
-            } else if lines.note("\(peer.process) \(object.label)") != nil {
+            } else if events.note("\(peer.process) \(object.label)") != nil {
                 let caller = "process \(peer.process) user \(peer.user)"
                 IdentityEvent.served.write(
                     to: logger, object.identity, ["identity": object.label, "caller": caller])
@@ -94,14 +107,15 @@ final class PKCS11Socket: Sendable {
     ///
     /// - Parameter wanted: The identity that the caller wants to use; `nil` to see all.
     private func objects(for peer: SocketPeer, _ wanted: String?) async -> [TokenObject]? {
-        guard let caller = try? await looking.run({ () throws(ProviderError) in Caller(peer) }), peer.isRunning else {
-            return nil
+        let caller = try? await turns.run(peer.user) {
+            try await looking.run { () throws(ProviderError) in Caller(peer) }
         }
+        guard let caller, peer.isRunning else { return nil }
         let all = served()
         let granted = all.filter { $0.grants.refusal(of: caller) == nil }
         // A caller sees what it is granted. It is refused where it wants another one, or would see none at all.
         for one in all where wanted.map({ $0 == one.name }) ?? granted.isEmpty {
-            _ = one.grants.refusal(of: caller, for: one.name, lines, logger)
+            _ = one.grants.refusal(of: caller, for: one.name, refusals, logger)
         }
         return TokenObject.objects(of: granted)
     }

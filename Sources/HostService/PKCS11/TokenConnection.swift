@@ -265,13 +265,16 @@ actor TokenConnection {
         sessions[session]?.signing = nil
         guard function == .signFinal || signing.data == nil else { throw ReturnCode.operationActive }
         let object = try await object(signing.object, or: .keyHandleInvalid)
+        let signature: [UInt8]
         do {
-            let signature = try await object.signature(of: signing.data ?? data, by: signing.schemes)
-            writer.write(signature, room: room)
-            if used.insert(object.id).inserted { signed(object, nil) }
+            signature = try await object.signature(of: signing.data ?? data, by: signing.schemes)
         } catch let code as ReturnCode { throw code } catch {
             signed(object, error)
             throw ReturnCode.deviceError
         }
+        // A token may take minutes. The caller may have lost its grant since then, or its process may have ended.
+        _ = try await self.object(signing.object, or: .keyHandleInvalid)
+        writer.write(signature, room: room)
+        if used.insert(object.id).inserted { signed(object, nil) }
     }
 }

@@ -79,6 +79,27 @@ import Testing
         await socket.stop()
     }
 
+    @Test("A caller that loses its grant while the key takes its time gets no signature")
+    func lostGrantMeanwhile() async throws {
+        let web = try #require(host.served.withLock { $0?.first?.current })
+        let key = WaitingKey(web.key)
+        let slow = try Identity(certificateChain: web.certificateChain, key: key, provenance: web.provenance)
+        host.set([.init("web", slow, grants: [Self.grant(geteuid())])])
+        let socket = try await start()
+        let caller = Task {
+            try await SocketCaller(path).withDialogue { dialogue in
+                try await dialogue.begin()
+                let handle = try #require(try await dialogue.find(.privateKey, "web").first)
+                await #expect(throws: ReturnCode.keyHandleInvalid) { try await sign(dialogue, handle) }
+            }
+        }
+        while key.waitingCount < 1 { try await Task.sleep(for: .milliseconds(1)) }
+        host.set([.init("web", slow, grants: [Self.grant(54321)])])
+        key.open()
+        try await caller.value
+        await socket.stop()
+    }
+
     @Test("A message that is too large ends its connection, and no other one")
     func tooLarge() async throws {
         let socket = try await start()
