@@ -185,9 +185,15 @@ import Testing
                                 return {}
                             if request == "forget":
                         """))
+        let proof = try sandbox.installPlugin(
+            "proof",
+            try String(
+                contentsOf: URL(filePath: #filePath).deletingLastPathComponent().appending(path: "attesting-plugin.py"),
+                encoding: .utf8))
         var checked: Set<String> = []
         for arguments in [
             [sandbox.path + "/plugins/certprov-plugin-files", "--set", "directory=\(sandbox.path)/identity"], [keys],
+            [proof],
         ] {
             let output = try sandbox.certprov(["plugin", "verify", "--json"] + arguments)
             let report = try output.document("PluginVerification")

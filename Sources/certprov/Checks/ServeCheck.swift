@@ -44,6 +44,13 @@ struct ServeCheck {
                 Self.what,
                 "\($0.name) (\($0.text)) gives the unit no credential, which root fetches; name the unit alone.")
         }
+        if !grants.contains(where: \.isOfUnit) {
+            findings.append(
+                .warning(
+                    Self.what,
+                    "Serve.hand-out-key = true, and no grant names a unit: no unit gets a credential; add Serve.allow.1 = unit:NAME.service."
+                ))
+        }
         if let stored, stored.key.exporter == nil {
             findings.append(
                 .warning(
