@@ -376,6 +376,8 @@ public final class RenewingIdentity: Service {
             let isRecovery =
                 current.key.attester != nil && current.certificate.status(at: moment.wall) == .expired
             try await take(identity, isRecovery ? "identity recovered" : "identity renewed")
+            // Of one that it has obtained itself, the manager tells.
+            if isUpdate { IdentityEvent.renewed.write(to: environment.logger, identity) }
             metrics.count(.renewed)
             if isRecovery { metrics.countRecovery() }
         } catch {
