@@ -191,9 +191,10 @@ let package = Package(
         .target(
             name: "TPMKeyStore",
             dependencies: [
-                "CTSS", "CertificateProviding",
+                "CTSS", "CertificateProviding", "CertificateTLS", "ProviderTransport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
+                .product(name: "Logging", package: "swift-log"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
             ],
             path: "Plugins/TPMKeyStore"
@@ -674,10 +675,10 @@ let package = Package(
         .testTarget(
             name: "TPMKeyStoreTests",
             dependencies: [
-                "CertificateProviderTesting", "CertificateProviding", "PEMFileProvider", "PluginHost", "TPMKeyStore",
-                "TestSupport", "certprov-plugin-tpm",
+                "ACMEProvider", "CertificateProviderTesting", "CertificateProviding", "PEMFileProvider", "PluginHost",
+                "TPMKeyStore", "TestSupport", "certprov-plugin-tpm",
                 .product(name: "Logging", package: "swift-log"),
-            ]),
+            ], exclude: ["flawed-server.py"]),
         // Plugins of a built-in provider, which the documentation shows, and of a key store.
         .executableTarget(
             name: "ExamplePlugin", dependencies: ["PKCS12FileProvider", "PluginKit"], path: "Tests/ExamplePlugin"),

@@ -103,7 +103,7 @@ struct ACMESettings: Sendable {
             .configurationInvalid,
             """
             'challenge' is device-attest-01, and a key of the key store '\(plan.keyStore.scheme):' cannot prove where it lives; set \
-            'key' to a key store that can, such as one of a TPM.
+            'key' to a key store that can, such as one of a TPM with a CA for its attestation key.
             """)
     }
 

@@ -6,13 +6,20 @@ import Synchronization
 /// The TPM of a key store: one call at a time.
 final class TPM: Sendable {
     let settings: TPMSettings
-    private let environment: ProviderEnvironment
+    let environment: ProviderEnvironment
     private let worker: BlockingExecutor
 
     /// - Parameter worker: One thread for all stores of the program: a TPM does one thing at a time, and has room for the objects of
     ///   one call.
     init(_ settings: TPMSettings, _ environment: ProviderEnvironment, worker: BlockingExecutor) {
         (self.settings, self.environment, self.worker) = (settings, environment, worker)
+    }
+
+    /// The CA for attestation keys; `nil` if none is configured.
+    var authority: AttestationAuthority? {
+        settings.attestation.map {
+            AttestationAuthority(url: $0.url, trustAnchors: $0.trustAnchors, environment: environment)
+        }
     }
 
     /// Calls `body` with a connection and the parent of keys, once more with a new connection if the first one breaks.

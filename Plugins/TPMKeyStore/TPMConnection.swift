@@ -7,7 +7,7 @@ import Glibc
 /// Used by one thread at a time.
 final class TPMConnection {
     private var transport: OpaquePointer?
-    fileprivate let esys: OpaquePointer
+    let esys: OpaquePointer
 
     /// Connects.
     ///
@@ -38,9 +38,9 @@ final class TPMConnection {
     ///
     /// - Parameter owner: The authorisation of the owner hierarchy, for the key that is derived from its seed.
     func parent(_ parent: TPMParent, owner: SecretBytes?) throws(TPMFailure) -> TPMObject {
-        var handle = ESYS_TR()
         switch parent {
         case .persistent(let number):
+            var handle = ESYS_TR()
             try TPMFailure.check(
                 Esys_TR_FromTPMPublic(esys, number, .none, .none, .none, &handle), "Esys_TR_FromTPMPublic")
             return TPMObject(self, handle, isTransient: false)
@@ -50,15 +50,22 @@ final class TPMConnection {
                 defer { withUnsafeMutableBytes(of: &auth) { wipe($0) } }
                 try TPMFailure.check(Esys_TR_SetAuth(esys, ESYS_TR(ESYS_TR_RH_OWNER), &auth), "Esys_TR_SetAuth")
             }
-            var (sensitive, data, registers) = (TPM2B_SENSITIVE_CREATE(), TPM2B_DATA(), TPML_PCR_SELECTION())
-            var template = try TPMPublicArea.storageKey.structure()
-            try TPMFailure.check(
-                Esys_CreatePrimary(
-                    esys, ESYS_TR(ESYS_TR_RH_OWNER), .password, .none, .none, &sensitive, &template, &data, &registers,
-                    &handle, nil, nil, nil, nil),
-                "TPM2_CreatePrimary")
-            return TPMObject(self, handle, isTransient: true)
+            return try primary(ESYS_TR(ESYS_TR_RH_OWNER), .storageKey)
         }
+    }
+
+    /// The key that the TPM derives from the seed of a hierarchy.
+    func primary(_ hierarchy: ESYS_TR, _ template: TPMPublicArea) throws(TPMFailure) -> TPMObject {
+        var handle = ESYS_TR()
+        var (sensitive, data, registers) = (TPM2B_SENSITIVE_CREATE(), TPM2B_DATA(), TPML_PCR_SELECTION())
+        var template = try template.structure()
+        try TPMFailure.check(
+            Esys_CreatePrimary(
+                esys, hierarchy, .password, .none, .none, &sensitive, &template, &data, &registers, &handle, nil, nil,
+                nil,
+                nil),
+            "TPM2_CreatePrimary")
+        return TPMObject(self, handle, isTransient: true)
     }
 
     private static func digest(_ secret: SecretBytes) throws(TPMFailure) -> TPM2B_DIGEST {
@@ -68,24 +75,25 @@ final class TPMConnection {
             return try unmarshalled(sized, TPM2B_DIGEST(), Tss2_MU_TPM2B_DIGEST_Unmarshal)
         }
     }
+}
 
-    /// Loads a key.
-    fileprivate func load(_ key: TPMKeyBlob, beneath parent: borrowing TPMObject) throws(TPMFailure) -> TPMObject {
-        var handle = ESYS_TR()
-        var (publicPart, privatePart) = (
-            try key.publicArea.structure(),
-            try unmarshalled(key.privatePart, TPM2B_PRIVATE(), Tss2_MU_TPM2B_PRIVATE_Unmarshal)
-        )
-        try TPMFailure.check(
-            Esys_Load(esys, parent.handle, .password, .none, .none, &privatePart, &publicPart, &handle), "TPM2_Load")
-        return TPMObject(self, handle, isTransient: true)
-    }
+/// A key as its TPM has made it.
+struct TPMMadeKey: Sendable {
+    let publicArea: TPMPublicArea
+    /// `TPM2B_PRIVATE`, which only this TPM can read.
+    let privatePart: [UInt8]
+    /// `TPM2B_CREATION_DATA`.
+    let creationData: [UInt8]
+    /// `TPM2B_DIGEST`.
+    let creationHash: [UInt8]
+    /// `TPMT_TK_CREATION`.
+    let creationTicket: [UInt8]
 }
 
 /// An object in a TPM, with one owner. It is flushed when it goes, also after an error.
 struct TPMObject: ~Copyable {
-    private let connection: TPMConnection
-    fileprivate let handle: ESYS_TR
+    let connection: TPMConnection
+    let handle: ESYS_TR
     private let isTransient: Bool
 
     fileprivate init(_ connection: TPMConnection, _ handle: ESYS_TR, isTransient: Bool) {
@@ -98,29 +106,46 @@ struct TPMObject: ~Copyable {
     }
 
     /// Loads a key beneath this one.
-    func load(_ key: TPMKeyBlob) throws(TPMFailure) -> TPMObject { try connection.load(key, beneath: self) }
+    func load(_ key: TPMKeyBlob) throws(TPMFailure) -> TPMObject { try load(key.publicArea, key.privatePart) }
+    func load(_ key: TPMMadeKey) throws(TPMFailure) -> TPMObject { try load(key.publicArea, key.privatePart) }
+
+    private func load(_ publicArea: TPMPublicArea, _ privatePart: [UInt8]) throws(TPMFailure) -> TPMObject {
+        var key = ESYS_TR()
+        var publicPart = try publicArea.structure()
+        var privatePart = try unmarshalled(privatePart, TPM2B_PRIVATE(), Tss2_MU_TPM2B_PRIVATE_Unmarshal)
+        try TPMFailure.check(
+            Esys_Load(connection.esys, handle, .password, .none, .none, &privatePart, &publicPart, &key), "TPM2_Load")
+        return TPMObject(connection, key, isTransient: true)
+    }
 
     /// Makes a key beneath this one. Nothing of it stays in the TPM.
     ///
-    /// - Returns: The public part with the key, and the private part, which only this TPM can read.
-    func make(_ template: TPMPublicArea) throws(TPMFailure) -> (publicArea: TPMPublicArea, privatePart: [UInt8]) {
+    func make(_ template: TPMPublicArea) throws(TPMFailure) -> TPMMadeKey {
         var (sensitive, data, registers) = (TPM2B_SENSITIVE_CREATE(), TPM2B_DATA(), TPML_PCR_SELECTION())
         var template = try template.structure()
         var publicPart: UnsafeMutablePointer<TPM2B_PUBLIC>?
         var privatePart: UnsafeMutablePointer<TPM2B_PRIVATE>?
+        var creation: UnsafeMutablePointer<TPM2B_CREATION_DATA>?
+        var hash: UnsafeMutablePointer<TPM2B_DIGEST>?
+        var ticket: UnsafeMutablePointer<TPMT_TK_CREATION>?
         defer {
             Esys_Free(publicPart)
             Esys_Free(privatePart)
+            Esys_Free(creation)
+            Esys_Free(hash)
+            Esys_Free(ticket)
         }
         try TPMFailure.check(
             Esys_Create(
                 connection.esys, handle, .password, .none, .none, &sensitive, &template, &data, &registers,
-                &privatePart, &publicPart, nil, nil, nil),
+                &privatePart, &publicPart, &creation, &hash, &ticket),
             "TPM2_Create")
-        return (
-            TPMPublicArea(bytes: try marshalled(publicPart, Tss2_MU_TPM2B_PUBLIC_Marshal)),
-            try marshalled(privatePart, Tss2_MU_TPM2B_PRIVATE_Marshal)
-        )
+        return TPMMadeKey(
+            publicArea: TPMPublicArea(bytes: try marshalled(publicPart, Tss2_MU_TPM2B_PUBLIC_Marshal)),
+            privatePart: try marshalled(privatePart, Tss2_MU_TPM2B_PRIVATE_Marshal),
+            creationData: try marshalled(creation, Tss2_MU_TPM2B_CREATION_DATA_Marshal),
+            creationHash: try marshalled(hash, Tss2_MU_TPM2B_DIGEST_Marshal),
+            creationTicket: try marshalled(ticket, Tss2_MU_TPMT_TK_CREATION_Marshal))
     }
 
     /// Signs a digest.
@@ -166,19 +191,19 @@ struct TPMObject: ~Copyable {
 }
 
 extension ESYS_TR {
-    fileprivate static let none = ESYS_TR(ESYS_TR_NONE)
+    static let none = ESYS_TR(ESYS_TR_NONE)
     /// An authorisation by password, which is empty for a key: it needs no session, and so leaves none.
-    fileprivate static let password = ESYS_TR(ESYS_TR_PASSWORD)
+    static let password = ESYS_TR(ESYS_TR_PASSWORD)
 }
 
 extension TPMPublicArea {
-    fileprivate func structure() throws(TPMFailure) -> TPM2B_PUBLIC {
+    func structure() throws(TPMFailure) -> TPM2B_PUBLIC {
         try unmarshalled(bytes, TPM2B_PUBLIC(), Tss2_MU_TPM2B_PUBLIC_Unmarshal)
     }
 }
 
 /// Returns a structure of the C library from its bytes.
-private func unmarshalled<T>(
+func unmarshalled<T>(
     _ bytes: [UInt8], _ empty: T,
     _ function: (UnsafePointer<UInt8>?, Int, UnsafeMutablePointer<Int>?, UnsafeMutablePointer<T>?) -> TSS2_RC
 ) throws(TPMFailure) -> T {
@@ -189,7 +214,7 @@ private func unmarshalled<T>(
 }
 
 /// Returns the bytes of a structure of the C library.
-private func marshalled<T>(
+func marshalled<T>(
     _ value: UnsafeMutablePointer<T>?,
     _ function: (UnsafePointer<T>?, UnsafeMutablePointer<UInt8>?, Int, UnsafeMutablePointer<Int>?) -> TSS2_RC
 ) throws(TPMFailure) -> [UInt8] {
@@ -198,6 +223,6 @@ private func marshalled<T>(
     return Array(bytes.prefix(count))
 }
 
-private func wipe(_ bytes: UnsafeMutableRawBufferPointer) {
+func wipe(_ bytes: UnsafeMutableRawBufferPointer) {
     if let start = bytes.baseAddress { explicit_bzero(start, bytes.count) }
 }

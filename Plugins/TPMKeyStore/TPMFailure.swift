@@ -6,6 +6,8 @@ struct TPMFailure: Error {
     let code: TSS2_RC
     /// The command or function that failed.
     let function: String
+    /// Whether an authorisation is that of the endorsement hierarchy.
+    var isOfEndorsement = false
 
     /// - Throws: The failure, for another code than success.
     static func check(_ code: TSS2_RC, _ function: String) throws(TPMFailure) {
@@ -29,6 +31,9 @@ struct TPMFailure: Error {
 
     /// Whether what the TPM was given is the reason, and not its state. libtpms reports a damaged padding as a failure of its own.
     var isOfInput: Bool { isOfForm || kind.map { $0.rawValue < Kind.initialize.rawValue || $0 == .failure } ?? false }
+
+    /// Whether the key was made in another TPM, or in this one before it was cleared.
+    var isOfAnotherTPM: Bool { kind == .integrity || kind == .binding }
 
     /// The error of the TPM without the number of the handle, session or parameter (TPM 2.0 Part 2, section 6.6).
     var kind: Kind? {
@@ -81,6 +86,11 @@ struct TPMFailure: Error {
             return error(.unavailable, "\(tpm) does not work until the host is restarted.")
         case .curve, .keySize, .scheme, .hash, .value:
             return error(.unsupportedAlgorithm, "\(tpm) does not support such a key; use p256 or rsa2048.")
+        case .authFail where isOfEndorsement, .badAuth where isOfEndorsement:
+            return error(
+                .configurationInvalid,
+                "\(tpm) has an endorsement authorisation, and attests keys without one only; remove it with "
+                    + "tpm2_changeauth -c endorsement -p OLD.")
         case .authFail, .badAuth:
             return error(
                 .wrongPassword,

@@ -16,6 +16,7 @@ struct TPMKey: IdentityKey {
     var location: KeyLocation { Self.location }
     var signatureTimeout: Duration? { tpm.settings.timeout }
     var digestSigner: (any DigestSigning)? { signatureSchemes.isEmpty ? nil : self }
+    var attester: (any KeyAttesting)? { tpm.settings.attestation == nil ? nil : self }
     var decrypter: (any KeyDecrypting)? { decryptionSchemes.isEmpty ? nil : self }
     var wrapped: WrappedKey? {
         WrappedKey(label: TPMKeyBlob.label, der: SecretBytes(copying: blob.derRepresentation))
@@ -42,6 +43,18 @@ extension TPMKey: DigestSigning {
             try parent.load(blob).sign(digest, scheme.tpmScheme)
         }
         return try scheme.encoded(signature)
+    }
+}
+
+extension TPMKey: KeyAttesting {
+    func attestation(of data: [UInt8]) async throws(ProviderError) -> KeyAttestation {
+        try requireAttestable(data)
+        guard let authority = tpm.authority else {
+            throw ProviderError(
+                .configurationInvalid,
+                "No CA for attestation keys is configured; set KeyStore.tpm.attestation-url.")
+        }
+        return try await TPMAttester(tpm: tpm, authority: authority).attestation(of: data, for: blob)
     }
 }
 
@@ -108,7 +121,7 @@ extension SignatureScheme {
     /// Returns the signature as TLS has it.
     ///
     /// - Parameter signature: A `TPMT_SIGNATURE`.
-    fileprivate func encoded(_ signature: [UInt8]) throws(ProviderError) -> [UInt8] {
+    func encoded(_ signature: [UInt8]) throws(ProviderError) -> [UInt8] {
         do {
             var reader = TPMReader(signature)
             _ = try reader.bytes(4)

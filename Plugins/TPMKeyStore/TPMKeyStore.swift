@@ -21,12 +21,14 @@ final class TPMKeyStore: KeyStore {
         executor = environment.executor
     }
 
-    let properties = KeyStoreProperties(
-        scheme: scheme, location: TPMKey.location,
-        makes: [
-            .p256: .signing, .p384: .signing, .rsa2048: [.signing, .pkcs1Decryption, .oaepDecryption],
-            .rsa3072: [.signing, .pkcs1Decryption, .oaepDecryption],
-        ], guarantees: [.neverExportable])
+    var properties: KeyStoreProperties {
+        KeyStoreProperties(
+            scheme: Self.scheme, location: TPMKey.location,
+            makes: [
+                .p256: .signing, .p384: .signing, .rsa2048: [.signing, .pkcs1Decryption, .oaepDecryption],
+                .rsa3072: [.signing, .pkcs1Decryption, .oaepDecryption],
+            ], attestsKeys: tpm.settings.attestation != nil, guarantees: [.neverExportable])
+    }
 
     func holds(keyURI: String) -> Bool {
         guard case .file? = TPMPlace(keyURI) else { return TPMPlace(keyURI) != nil }
@@ -117,8 +119,10 @@ final class TPMKeyStore: KeyStore {
         return true
     }
 
-    private static func fingerprint(of key: PublicKeyInfo) -> String {
-        SHA256.hash(data: key.keyBits).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    private static func fingerprint(of key: PublicKeyInfo) -> String { hexadecimal(SHA256.hash(data: key.keyBits)) }
+
+    static func hexadecimal(_ hash: SHA256Digest) -> String {
+        hash.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
     }
 
     private static func record(of key: PublicKeyInfo) -> String { recordPrefix + fingerprint(of: key) }

@@ -11,6 +11,7 @@ struct TPMPublicArea: Sendable {
         static let (fixedTPM, fixedParent) = (Self(rawValue: 1 << 1), Self(rawValue: 1 << 4))
         static let (sensitiveDataOrigin, userWithAuth) = (Self(rawValue: 1 << 5), Self(rawValue: 1 << 6))
         static let (noDA, restricted) = (Self(rawValue: 1 << 10), Self(rawValue: 1 << 16))
+        static let adminWithPolicy = Self(rawValue: 1 << 7)
         static let (decrypt, sign) = (Self(rawValue: 1 << 17), Self(rawValue: 1 << 18))
         /// A key that never leaves its TPM, and whose failures lock nothing.
         static let own: Self = [fixedTPM, fixedParent, sensitiveDataOrigin, userWithAuth, noDA]
@@ -18,8 +19,10 @@ struct TPMPublicArea: Sendable {
 
     let bytes: [UInt8]
 
-    private init(_ type: UInt16, _ attributes: Attributes, _ parameters: [UInt8], unique: [UInt8]) {
-        let head = type.tpmBytes + TPMAlgorithm.sha256.tpmBytes + attributes.rawValue.tpmBytes + [UInt8]().tpmSized
+    private init(
+        _ type: UInt16, _ attributes: Attributes, policy: [UInt8] = [], _ parameters: [UInt8], unique: [UInt8]
+    ) {
+        let head = type.tpmBytes + TPMAlgorithm.sha256.tpmBytes + attributes.rawValue.tpmBytes + policy.tpmSized
         bytes = (head + parameters + unique).tpmSized
     }
 
@@ -30,6 +33,24 @@ struct TPMPublicArea: Sendable {
     static let storageKey = TPMPublicArea(
         TPMAlgorithm.ecc, [.own, .restricted, .decrypt],
         [TPMAlgorithm.aes, 128, TPMAlgorithm.cfb, TPMAlgorithm.null, TPMAlgorithm.p256, TPMAlgorithm.null]
+            .flatMap(\.tpmBytes),
+        unique: [UInt8]().tpmSized + [UInt8]().tpmSized)
+
+    /// The template of the endorsement key for RSA 2048 (TCG EK Credential Profile, section B.3.3). Its policy is PolicySecret of the
+    /// endorsement hierarchy.
+    static let endorsementKey = TPMPublicArea(
+        TPMAlgorithm.rsa, [.fixedTPM, .fixedParent, .sensitiveDataOrigin, .adminWithPolicy, .restricted, .decrypt],
+        policy: [
+            0x83, 0x71, 0x97, 0x67, 0x44, 0x84, 0xb3, 0xf8, 0x1a, 0x90, 0xcc, 0x8d, 0x46, 0xa5, 0xd7, 0x24, 0xfd, 0x52,
+            0xd7, 0x6e, 0x06, 0x52, 0x0b, 0x64, 0xf2, 0xa1, 0xda, 0x1b, 0x33, 0x14, 0x69, 0xaa,
+        ],
+        [TPMAlgorithm.aes, 128, TPMAlgorithm.cfb, TPMAlgorithm.null, 2048].flatMap(\.tpmBytes) + UInt32(0).tpmBytes,
+        unique: [UInt8](repeating: 0, count: 256).tpmSized)
+
+    /// The template of an attestation key: it signs, by ECDSA, what the TPM itself has made.
+    static let attestationKey = TPMPublicArea(
+        TPMAlgorithm.ecc, [.own, .restricted, .sign],
+        [TPMAlgorithm.null, TPMAlgorithm.ecdsa, TPMAlgorithm.sha256, TPMAlgorithm.p256, TPMAlgorithm.null]
             .flatMap(\.tpmBytes),
         unique: [UInt8]().tpmSized + [UInt8]().tpmSized)
 
@@ -60,27 +81,31 @@ struct TPMPublicArea: Sendable {
 
     /// Reads the key.
     ///
+    /// - Parameter isRestricted: Whether it was made by ``attestationKey`` or ``endorsementKey``.
     /// - Throws: `malformedData`; `unsupportedAlgorithm` for another key than this store makes: one that asks for a policy, or is
     ///   bound to one scheme.
-    func publicKey() throws(ProviderError) -> PublicKeyInfo {
-        do { return try read() } catch let error as ProviderError { throw error } catch {
+    func publicKey(isRestricted: Bool = false) throws(ProviderError) -> PublicKeyInfo {
+        do { return try read(isRestricted) } catch let error as ProviderError { throw error } catch {
             throw ProviderError(
                 .malformedData, "The public part of the TPM key is damaged; replace the key.", underlying: error)
         }
     }
 
-    private func read() throws -> PublicKeyInfo {
+    private func read(_ isRestricted: Bool) throws -> PublicKeyInfo {
         var outer = TPMReader(bytes)
         var reader = TPMReader(try outer.sized())
         let type = try reader.uint16()
         _ = try reader.uint16()
         let attributes = Attributes(rawValue: try reader.uint32())
-        guard try reader.sized().isEmpty, attributes.contains(.userWithAuth) else {
-            throw Self.unsupported("asks for a policy")
+        let hasPolicy = try !reader.sized().isEmpty || !attributes.contains(.userWithAuth)
+        guard isRestricted || !hasPolicy else { throw Self.unsupported("asks for a policy") }
+        guard isRestricted == attributes.contains(.restricted) else {
+            throw Self.unsupported("signs no digests of a caller")
         }
-        guard !attributes.contains(.restricted) else { throw Self.unsupported("signs no digests of a caller") }
-        guard try reader.uint16() == TPMAlgorithm.null, try reader.uint16() == TPMAlgorithm.null else {
-            throw Self.unsupported("is bound to one scheme")
+        // A symmetric algorithm has a size and a mode, a scheme has a hash.
+        for size in [4, 2] where try reader.uint16() != TPMAlgorithm.null {
+            guard isRestricted else { throw Self.unsupported("is bound to one scheme") }
+            _ = try reader.bytes(size)
         }
         var key: PublicKeyInfo?
         if type == TPMAlgorithm.ecc {

@@ -1,5 +1,6 @@
 import CertificateProviding
 import Glibc
+import ProviderTransport
 
 /// The parameters of the key store, checked.
 struct TPMSettings: Sendable {
@@ -7,12 +8,19 @@ struct TPMSettings: Sendable {
     let parent: TPMParent
     let ownerSource: SecretSource?
     let timeout: Duration
+    /// The CA for attestation keys, and the file with its trust anchors; `nil` if keys do not attest.
+    let attestation: (url: ServerURL, trustAnchors: String)?
 
     init(_ parameters: Parameters) {
         tcti = parameters[Self.tctiParameter]
         parent = parameters[Self.parentParameter]
         ownerSource = parameters[Self.ownerParameter]
         timeout = parameters[Self.timeoutParameter]
+        if let url = parameters[Self.attestationParameter], let anchors = parameters[Self.anchorsParameter] {
+            attestation = (url, anchors)
+        } else {
+            attestation = nil
+        }
     }
 
     /// The TPM in messages.
@@ -74,11 +82,24 @@ struct TPMSettings: Sendable {
     private static let timeoutParameter = Parameter<Duration>.seconds(
         "timeout", default: 60, in: 1...300,
         summary: "How many seconds a caller waits for the TPM. Some take half a minute to make an RSA key.")
+    private static let attestationParameter = Parameter<ServerURL?>(
+        "attestation-url", .serverURL, defaultValue: "keys do not attest", needs: [.given("attestation-trust-anchors")],
+        summary: "URL of the CA that certifies the TPM's attestation key: https:, without 'attest' and 'secret'."
+    ) { text, _ throws(ParameterProblem) in
+        // The endorsement key is unique to the machine.
+        guard let url = ServerURL(text), url.isSecure, url.query == nil else {
+            throw .expected("must be an https: URL with a host, and without a user, a query or a fragment")
+        }
+        return url
+    }
+    private static let anchorsParameter = ServerParameter.trustAnchors(
+        "attestation-trust-anchors", needs: [.given("attestation-url")],
+        summary: "PEM file with the CA of that server's TLS certificate.")
 
     static var parameters: [ParameterDescriptor] {
         [
             tctiParameter.descriptor, parentParameter.descriptor, ownerParameter.descriptor,
-            timeoutParameter.descriptor,
+            timeoutParameter.descriptor, attestationParameter.descriptor, anchorsParameter.descriptor,
         ]
     }
 }

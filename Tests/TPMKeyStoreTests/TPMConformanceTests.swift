@@ -24,6 +24,20 @@ import Testing
         #expect(try tpm.leftovers().isEmpty)
     }
 
+    @Test("Keys attest, in a service and in the plugin, and leave nothing in the TPM", arguments: [false, true])
+    func keysThatAttest(isInPlugin: Bool) async throws {
+        let store = try TPMStore()
+        let server = try AttestationServer(listing: store.tpm)
+        let parameters = server.parameters.merging(["tcti": store.tpm.tcti]) { $1 }
+        let report =
+            isInPlugin
+            ? try await inPlugin([.p256], parameters)
+            : await KeyStoreConformance([.p256, .rsa2048], place: "tpm:") { try store.store("tpm:", parameters) }.run()
+        #expect(report.isPassed && report.results.contains { $0.name.contains("attestation") }, "\(report)")
+        #expect(try store.tpm.leftovers().isEmpty)
+        #expect(server.count("certified the attestation key") == 1)
+    }
+
     /// As two services have them, each with a process of its own.
     @Test func inTwoPluginsBehindTheResourceManager() async throws {
         let tpm = try SoftwareTPM()

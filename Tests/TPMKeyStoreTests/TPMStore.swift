@@ -1,4 +1,5 @@
 import CertificateProviding
+import Foundation
 import Logging
 import TPMKeyStore
 import TestSupport
@@ -7,6 +8,8 @@ import TestSupport
 struct TPMStore {
     let tpm: SoftwareTPM
     let storage = InMemoryStorage()
+    /// How far the wall clock is ahead.
+    var ahead: Double = 0
 
     init(_ tpm: SoftwareTPM? = nil) throws { self.tpm = try tpm ?? SoftwareTPM() }
 
@@ -16,7 +19,9 @@ struct TPMStore {
     ) throws -> KeyStores {
         let texts = ["tcti": tpm.tcti].merging(parameters) { $1 }.mapValues { ProviderParameters.Value($0) }
         return try ProviderRegistry(keyStores: [.tpm]).keyStores(["tpm": ProviderParameters(texts)]) { _ in
-            .testing(storage: storage, variables: variables)
+            var environment = ProviderEnvironment.testing(storage: storage, variables: variables)
+            environment.now = { [ahead] in Date() + ahead }
+            return environment
         }
     }
 
