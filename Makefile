@@ -20,7 +20,7 @@ DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
 # The platform server's database.
 SERVER_PACKAGES := libsqlite3-dev
 # The examples' token, the virtual environment of their server, which has no Debian package, and a reverse proxy.
-EXAMPLE_PACKAGES := $(DEMO_PACKAGES) $(SERVER_PACKAGES) nginx-light libnss3-tools openssh-client poppler-utils python3-authlib python3-openssl python3-venv softhsm2 opensc bsdutils desktop-file-utils jq libglib2.0-bin shared-mime-info xdg-utils
+EXAMPLE_PACKAGES := $(DEMO_PACKAGES) $(SERVER_PACKAGES) nginx-light libnss3-tools openssh-client poppler-utils python3-authlib python3-openssl python3-venv softhsm2 opensc bsdutils desktop-file-utils jq libglib2.0-bin libtss2-tcti-swtpm0 python3-cryptography shared-mime-info swtpm tpm2-tools xdg-utils
 OPENBAO ?= .build/openbao/bin/bao
 # Verifies signatures of PDF, with an analysis of what changed after each.
 PYHANKO := .build/pyhanko/bin/pyhanko
@@ -94,20 +94,21 @@ smoke: packages-DEMO build ## The demonstration with the release build
 
 # The demonstrations, each by itself.
 EXAMPLES := mutual-tls openbao-provider openbao-plugin ssh-agent-plugin document-signing contracts split-keys platform-server \
-    platform-server-certprov author-in-swift service-by-the-page service-hummingbird service-grpc
+    platform-server-certprov attestation-server author-in-swift service-by-the-page service-hummingbird service-grpc
 EXAMPLE_TESTS := contracts-tests split-keys-tests platform-server-tests
 IN_FOLDER = SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)"
 BUILT_COMMAND = CERTPROV="$(PROGRAMS)/certprov"
 .PHONY: $(EXAMPLES) $(EXAMPLE_TESTS) command
 
-example: $(EXAMPLES) ## Run the examples: services, a provider for OpenBao, plugins, a signed document, contracts, split keys, and a platform server
+example: $(EXAMPLES) ## Run the examples: services, a provider for OpenBao, plugins, a signed document, contracts, split keys, devices with a TPM, and a platform server
 
 $(EXAMPLES) $(EXAMPLE_TESTS): packages-EXAMPLE toolchain
-openbao-plugin ssh-agent-plugin platform-server-certprov author-in-swift: command
+openbao-plugin ssh-agent-plugin platform-server-certprov attestation-server author-in-swift: command
 openbao-provider openbao-plugin: $(OPENBAO)
 
 command:
 	$(if $(TEST_PROGRAMS),,$(SWIFT) build --product certprov)
+	$(if $(TEST_PROGRAMS),,$(SWIFT) build --product certprov-plugin-tpm)
 
 mutual-tls:
 	@$(IN_FOLDER) Examples/MutualTLSService/run
@@ -135,6 +136,9 @@ platform-server:
 
 platform-server-certprov:
 	@$(BUILT_COMMAND) $(IN_FOLDER) Examples/PlatformServer/run-certprov
+
+attestation-server:
+	@$(BUILT_COMMAND) Examples/AttestationServer/run
 
 author-in-swift:
 	@$(BUILT_COMMAND) $(IN_FOLDER) Tests/AuthorInSwift/run
