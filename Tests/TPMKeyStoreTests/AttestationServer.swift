@@ -28,6 +28,9 @@ final class AttestationServer: Sendable {
         ]
     }
 
+    /// Lets it hang.
+    func stop() { process.send(SIGSTOP) }
+
     /// Ends it.
     func kill() {
         process.kill()

@@ -127,7 +127,7 @@ import Testing
         #expect(try store.tpm.leftovers().isEmpty)
     }
 
-    @Test("A CA that does not know the TPM, is another one, or is away")
+    @Test("A CA that does not know the TPM, is another one, hangs, or is away")
     func theAuthority() async throws {
         let store = try TPMStore()
         let server = try AttestationServer()
@@ -138,6 +138,8 @@ import Testing
             try await attest(store, other.parameters.merging(anchors) { $1 })
         }
         #expect(other.count("") == 0)
+        other.stop()
+        await expect(.timedOut, "overloaded") { try await attest(store, other.parameters) }
         other.kill()
         await expect(.unavailable, "attestation-url") { try await attest(store, other.parameters) }
         #expect(try store.tpm.leftovers().isEmpty)
