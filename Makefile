@@ -48,9 +48,10 @@ DEB_PACKAGES := $(INSTALL_PACKAGES) dpkg-dev lintian
 DEB_TEST_PACKAGES := $(DEB_PACKAGES) openssl debootstrap mount util-linux
 # The booted root has its own.
 SYSTEMD_TEST_PACKAGES := $(INSTALL_PACKAGES) dpkg-dev debootstrap mount procps python3-openssl systemd-container util-linux
-# Programs that use keys of the PKCS#11 socket, their peers, and what has the keys.
+# Programs that use keys of the PKCS#11 socket or of a TPM, their peers, and what has the keys.
 CONSUMERS_TEST_PACKAGES := $(BUILD_PACKAGES) curl openssl python3-openssl softhsm2 opensc gnutls-bin libengine-pkcs11-openssl p11-kit-modules nginx-light \
-    libnss3-tools eapoltest freeradius openjdk-17-jre-headless
+    libnss3-tools eapoltest freeradius openjdk-17-jre-headless openvpn charon-systemd libstrongswan-standard-plugins libstrongswan-extra-plugins \
+    swtpm libtss2-tcti-swtpm0 tpm2-abrmd libtss2-tcti-tabrmd0 dbus-daemon tpm2-openssl tpm2-tools
 BENCH_PACKAGES := $(BUILD_PACKAGES) $(SERVER_PACKAGES) curl openssl python3 time softhsm2 opensc gnutls-bin gcc libc6-dev lego pebble haproxy stunnel4 libengine-pkcs11-openssl util-linux $(ENROLMENT_PACKAGES)
 
 # Statically linked Swift and C++ runtimes: one file to install, and less to do at each start. The linker takes the first
@@ -334,7 +335,8 @@ systemd-test: packages-SYSTEMD_TEST build ## Boot a Debian 12 with the Debian pa
 	DPKG_DEB_COMPRESSOR_LEVEL=1 Scripts/deb "$$($(SWIFT) build $(RELEASE) --show-bin-path)" .build/systemd
 	PACKAGE="$$(echo .build/systemd/*.deb)" Tests/Systemd/run
 
-consumers-test: packages-CONSUMERS_TEST command ## Use keys in SoftHSM by the PKCS#11 socket with curl, nginx, NSS, wpa_supplicant, Java and others
+consumers-test: packages-CONSUMERS_TEST command ## Use keys in SoftHSM and in a TPM with curl, nginx, NSS, wpa_supplicant, OpenVPN, strongSwan, Java and others
+	$(if $(TEST_PROGRAMS),,$(SWIFT) build --product certprov-plugin-tpm)
 	@$(BUILT_COMMAND) Tests/Consumers/run
 
 demo-host: packages-SYSTEMD_TEST build ## The service for all identities of a host, under a real systemd with nginx
