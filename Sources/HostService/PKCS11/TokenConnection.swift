@@ -129,8 +129,8 @@ actor TokenConnection {
             sessions[number] = nil
         case .getSessionInfo:
             try reader.end()
-            // CKS_RO_PUBLIC_SESSION, CKF_SERIAL_SESSION, and no error of a device.
-            for value in [TokenSlot.id, 0, 4, 0] { writer.write(value) }
+            // CKS_RO_USER_FUNCTIONS, without which strongSwan logs in first; CKF_SERIAL_SESSION; no error of a device.
+            for value in [TokenSlot.id, 1, 4, 0] { writer.write(value) }
         case .login: throw .userPINNotInitialized
         case .logout: throw .userNotLoggedIn
         default: throw .randomNoRNG

@@ -250,6 +250,9 @@ import Testing
                 writer.write(Array("123456".utf8), room: .max)
             }
         }
+        // The caller can do what a user can, without a login.
+        var session = try await dialogue.call(.getSessionInfo) { $0.write(dialogue.session) }
+        #expect(try [session.number(), session.number()] == [0, 1])
         await expect(.randomNoRNG) {
             _ = try await dialogue.call(.generateRandom) { writer in
                 writer.write(dialogue.session)
