@@ -429,7 +429,8 @@ extension CertprovLogon {
             guard before == FileStamp(of: path), expected == nil || expected == .some(before) else {
                 throw ProviderError(
                     .configurationInvalid,
-                    "\(path.withVisibleControls): The file is being changed; reload it when that is done.")
+                    "\(path.withVisibleControls): The file is being changed; reload it when that is done.",
+                    reason: .busy)
             }
             read.withLock { $0 = before }
             return configuration
@@ -447,7 +448,7 @@ extension CertprovLogon {
     }
 
     private static let isReloading = ProviderError(
-        .operationNotAllowed, "The property file has just been reloaded; reload it again.")
+        .operationNotAllowed, "The property file has just been reloaded; reload it again.", reason: .busy)
 
     /// Takes the identity of the new manager, and then the manager.
     private func install(

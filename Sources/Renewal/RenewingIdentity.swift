@@ -351,7 +351,7 @@ public final class RenewingIdentity: Service {
     }
 
     private static let isBusy = ProviderError(
-        .operationNotAllowed, "A renewal is in progress; wait until it has finished.")
+        .operationNotAllowed, "A renewal is in progress; wait until it has finished.", reason: .busy)
 
     private func end() {
         state.withLock { $0.isBusy = false }

@@ -1,3 +1,4 @@
+import CertprovComposition
 import CertprovKit
 import Foundation
 import Logging
@@ -59,6 +60,33 @@ import Testing
         try host.configure(["Passcode.lock-timeout": "60"])
         #expect(try await host.logon.reload())
         await host.end()
+    }
+
+    @Test func aFileThatChangesWhileItIsReadIsReadAgain() async throws {
+        let directory = try TemporaryDirectory()
+        let write: @Sendable (Int) throws -> String = { number in
+            let lines = "CertificateProvider = pem\nCertificateProvider.pem.certificate = /\(number).pem\n"
+            return try directory.write(lines.utf8, to: "a.properties")
+        }
+        let path = try write(0)
+        let reads = Mutex(0)
+        let composition = try Composition(
+            BuiltIns.all, store: IdentityStore(path: directory["state"]), executor: .threads(), logger: TestLog().logger
+        )
+        let logon = try CertprovLogon(
+            configuredBy: path, composition,
+            validate: { _ throws(ProviderError) in
+                let count = reads.withLock { reads in
+                    reads += 1
+                    return reads
+                }
+                if count == 2 { _ = try? write(count) }
+            })
+        _ = try write(1)
+        // What reads the file for a service takes this as a reason to try again.
+        #expect(await failure { try await logon.reload() }?.reason == .busy)
+        #expect(try await logon.reload() && reads.withLock(\.self) == 3)
+        await logon.manager.shutdown()
     }
 
     // MARK: - While registered
