@@ -83,7 +83,7 @@ import Testing
                 if count == 2 { _ = try? write(count) }
             })
         _ = try write(1)
-        // What reads the file for a service takes this as a reason to try again.
+        // A service that reads the file tries again.
         #expect(await failure { try await logon.reload() }?.reason == .busy)
         #expect(try await logon.reload() && reads.withLock(\.self) == 3)
         await logon.manager.shutdown()
