@@ -20,7 +20,7 @@ DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
 # The platform server's database.
 SERVER_PACKAGES := libsqlite3-dev
 # The examples' token, the virtual environment of their server, which has no Debian package, and a reverse proxy.
-EXAMPLE_PACKAGES := $(DEMO_PACKAGES) $(SERVER_PACKAGES) nginx-light libnss3-tools openssh-client poppler-utils python3-authlib python3-openssl python3-venv softhsm2 opensc bsdutils desktop-file-utils jq libglib2.0-bin libtss2-tcti-swtpm0 python3-cryptography shared-mime-info swtpm tpm2-tools xdg-utils
+EXAMPLE_PACKAGES := $(DEMO_PACKAGES) $(SERVER_PACKAGES) nginx-light libnss3-tools openssh-client poppler-utils python3-authlib python3-openssl python3-venv softhsm2 opensc bsdutils desktop-file-utils jq libengine-pkcs11-openssl libglib2.0-bin libtss2-tcti-swtpm0 p11-kit-modules python3-cryptography shared-mime-info swtpm tpm2-tools xdg-utils
 OPENBAO ?= .build/openbao/bin/bao
 # Verifies signatures of PDF, with an analysis of what changed after each.
 PYHANKO := .build/pyhanko/bin/pyhanko
@@ -95,7 +95,7 @@ smoke: packages-DEMO build ## The demonstration with the release build
 
 # The demonstrations, each by itself.
 EXAMPLES := mutual-tls openbao-provider openbao-plugin ssh-agent-plugin document-signing contracts split-keys platform-server \
-    platform-server-certprov attestation-server author-in-swift service-by-the-page service-hummingbird service-grpc
+    platform-server-certprov attestation-server tpm-web-server author-in-swift service-by-the-page service-hummingbird service-grpc
 EXAMPLE_TESTS := contracts-tests split-keys-tests platform-server-tests
 IN_FOLDER = SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)"
 BUILT_COMMAND = CERTPROV="$(PROGRAMS)/certprov"
@@ -104,7 +104,7 @@ BUILT_COMMAND = CERTPROV="$(PROGRAMS)/certprov"
 example: $(EXAMPLES) ## Run the examples: services, a provider for OpenBao, plugins, a signed document, contracts, split keys, devices with a TPM, and a platform server
 
 $(EXAMPLES) $(EXAMPLE_TESTS): packages-EXAMPLE toolchain
-openbao-plugin ssh-agent-plugin platform-server-certprov attestation-server author-in-swift: command
+openbao-plugin ssh-agent-plugin platform-server-certprov attestation-server tpm-web-server author-in-swift: command
 openbao-provider openbao-plugin: $(OPENBAO)
 
 command:
@@ -140,6 +140,9 @@ platform-server-certprov:
 
 attestation-server:
 	@$(BUILT_COMMAND) Examples/AttestationServer/run
+
+tpm-web-server:
+	@$(BUILT_COMMAND) Examples/TPMWebServer/run
 
 author-in-swift:
 	@$(BUILT_COMMAND) $(IN_FOLDER) Tests/AuthorInSwift/run
