@@ -42,11 +42,8 @@ package final class HostService: Service {
     private let state: Mutex<State>
     private let pace = UnitPace()
     private let loops = EventLoops()
-    /// `nil` without a setting and without one that is passed by the service manager.
-    private let pkcs11 = Mutex<PKCS11Socket?>(nil)
-    private let pkcs11Path: String?
-    private let credentials = Mutex<CredentialSocket?>(nil)
-    private let credentialPath: String?
+    /// `nil` for a command with a single identity.
+    private let sockets = Mutex<ServiceSockets?>(nil)
 
     /// The event loops of all tunnels: one for each core, from the first tunnel on.
     private final class EventLoops: Sendable {
@@ -80,58 +77,23 @@ package final class HostService: Service {
         (self.readTunnels, self.grace) = (readTunnels, grace)
         let configuration = try read()
         state = Mutex(State(configuration: configuration))
-        pkcs11Path = configuration.pkcs11Socket
-        credentialPath = configuration.credentialSocket
         // With no identity at all, the start fails: an administrator looks at its result.
         var failures: [ProviderError] = []
         for file in configuration.files {
             do throws(ProviderError) { try check(file) } catch { failures.append(error) }
         }
         if failures.count == configuration.files.count, let first = failures.first { throw first }
-        if socket != nil { try makeSockets(configuration) }
-    }
-
-    /// Checks that no other user can put a socket of its own in the place of one: programs would take its token for this one.
-    private static func requireTrusted(_ path: String, setting: String) throws(ProviderError) {
-        let directory = path.lastIndex(of: "/").map { String(path[..<$0]) } ?? ""
-        do throws(TrustedPath.Refusal) { _ = try TrustedPath.check(directory + "/", .directory) } catch {
-            throw ProviderError(
-                .configurationInvalid,
-                "The socket \(path.withVisibleControls) is not made: \(error.reason.withVisibleControls); or name another path with "
-                    + "\(setting).")
+        guard socket != nil else { return }
+        let new = try ServiceSockets(configuration, logger: logger) { [weak self] in
+            self?.served() ?? []
+        } named: { [weak self] name in
+            self?.served(name) ?? .failure(.init("the service ends"))
         }
-    }
-
-    /// Makes the sockets for other programs, or takes those that the service manager passes.
-    private func makeSockets(_ configuration: HostConfiguration) throws(ProviderError) {
-        let passed = try ServiceManager.sockets()
-        var sockets = passed.filter { $0.name == PKCS11Socket.name }.map(\.socket)
-        if sockets.isEmpty, let path = configuration.pkcs11Socket {
-            try Self.requireTrusted(path, setting: HostConfiguration.pkcs11.name)
-            sockets.append(try ListeningSocket(at: path, setting: HostConfiguration.pkcs11.name, mode: 0o666))
-        }
-        if !sockets.isEmpty {
-            let new = PKCS11Socket(sockets, served: { [weak self] in self?.served() ?? [] }, logger: logger)
-            pkcs11.withLock { $0 = new }
-        }
-        sockets = passed.filter { $0.name == CredentialSocket.name }.map(\.socket)
-        if sockets.isEmpty, let path = configuration.credentialSocket {
-            try Self.requireTrusted(path, setting: HostConfiguration.credentials.name)
-            sockets.append(try ListeningSocket(at: path, setting: HostConfiguration.credentials.name))
-        }
-        if !sockets.isEmpty {
-            let new = CredentialSocket(sockets, logger: logger) { [weak self] name in
-                self?.served(name) ?? .failure(.init("the service ends"))
-            }
-            credentials.withLock { $0 = new }
-        }
+        sockets.withLock { $0 = new }
     }
 
     /// Removes the files of the sockets for other programs. For the end of the process.
-    package func removeFiles() {
-        pkcs11.withLock(\.self)?.removeFiles()
-        credentials.withLock(\.self)?.removeFiles()
-    }
+    package func removeFiles() { sockets.withLock(\.self)?.removeFiles() }
 
     private func check(_ file: HostConfiguration.File) throws(ProviderError) {
         if let problem = file.problem { throw problem }
@@ -147,10 +109,8 @@ package final class HostService: Service {
     /// - Throws: An error of the status socket; without one, the first error of the identity and its tunnels.
     package func run() async throws {
         noteMissingCapability()
-        let pkcs11 = pkcs11.withLock(\.self)
-        try await pkcs11?.start(on: loops.group)
-        let credentials = credentials.withLock(\.self)
-        try await credentials?.start(on: loops.group)
+        let sockets = sockets.withLock(\.self)
+        try await sockets?.start(on: loops.group)
         start(state.withLock(\.configuration.files))
         try await withThrowingTaskGroup(of: Void.self) { tasks in
             if let socket { tasks.addTask { try await self.answer(at: socket) } }
@@ -168,8 +128,7 @@ package final class HostService: Service {
                 for one in state.withLock(\.identities) { one.task.cancel() }
             }
             ServiceManager.notify("STOPPING=1")
-            await pkcs11?.stop()
-            await credentials?.stop()
+            await sockets?.stop()
             await waitForIdentities()
             tasks.cancelAll()
             while let result = await tasks.nextResult() {
@@ -305,12 +264,9 @@ package final class HostService: Service {
                 "the property files are not read again, the last good state stays",
                 metadata: ["code": "\(error.code)", "reason": "\(error)"])
         }
+        let change = sockets.withLock(\.self)?.change(to: configuration)
         let present = state.withLock { state in
-            let changed =
-                configuration.pkcs11Socket != pkcs11Path
-                ? HostConfiguration.pkcs11.name
-                : configuration.credentialSocket != credentialPath ? HostConfiguration.credentials.name : nil
-            state.failures.sockets = changed.map(Self.needsRestart)
+            state.failures.sockets = change
             state.configuration = configuration
             return state.identities
         }
@@ -342,13 +298,6 @@ package final class HostService: Service {
         // Now: the entries of those that are gone are free.
         for one in kept { one.identity.reread() }
         start(configuration.files.filter { file in !kept.contains { $0.identity.file.path == file.path } })
-    }
-
-    private static func needsRestart(_ setting: String) -> ProviderError {
-        ProviderError(
-            .configurationInvalid,
-            "\(setting) has changed: the socket stays in its place until the service starts anew; run: "
-                + "systemctl restart certprov-serve")
     }
 
     /// In microseconds.
@@ -457,13 +406,14 @@ package final class HostService: Service {
     /// `nil` for a process that there is not.
     private func explanation(of process: pid_t) -> HostStatus.Explanation? {
         guard let caller = Caller(process: process) else { return nil }
+        let hasCredentials = sockets.withLock(\.self)?.credentials != nil
         let identities = state.withLock(\.identities).map { one in
             HostStatus.Explanation.Identity(
                 name: one.identity.file.name,
                 grants: one.identity.served?.grants.grants.map { grant in
                     .init(
                         name: grant.name, text: grant.text, mismatches: grant.mismatches(caller),
-                        credentials: credentials.withLock(\.self).map { _ in grant.mismatchesForCredentials(caller) })
+                        credentials: hasCredentials ? grant.mismatchesForCredentials(caller) : nil)
                 } ?? [])
         }
         return .init(caller: "\(caller)", identities: identities.sorted { $0.name < $1.name })
@@ -482,9 +432,7 @@ package final class HostService: Service {
                 return json(
                     HostStatus(
                         process: getpid(), identities: await identities(),
-                        sockets: pkcs11.withLock(\.self).map {
-                            [.init(name: PKCS11Socket.name, connections: $0.connections)]
-                        } ?? [],
+                        sockets: sockets.withLock(\.self)?.status ?? [],
                         errors: failures.map(HostStatus.Failure.init)))
             case .metrics: return await metricsText()
             case .explain(let process): return json(explanation(of: process))

@@ -20,6 +20,8 @@ package enum ServeSection {
     private static let restart = units(
         "Serve.restart", "restarted", "for units that load it as a credential")
 
+    private static let ownUnit = "certprov-serve.service"
+
     private static func units(_ name: String, _ verb: String, _ reason: String) -> Parameter<[String]> {
         Parameter(
             name, .string, absent: [], defaultValue: "none",
@@ -27,6 +29,9 @@ package enum ServeSection {
         ) { text, _ throws(ParameterProblem) in
             guard let units = UnitJob.units(text) else {
                 throw .expected("must be names of systemd units, such as nginx.service, separated by blanks")
+            }
+            guard !units.contains(ownUnit) else {
+                throw .expected("must not name \(ownUnit), which would end at each renewal")
             }
             return units
         }

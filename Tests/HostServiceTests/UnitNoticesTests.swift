@@ -25,6 +25,17 @@ import Testing
         identities = try (0..<3).map { try authority.issue("\($0)") }
     }
 
+    @Test(arguments: ["Serve.reload", "Serve.restart"])
+    func theServiceItselfIsNoSuchUnit(setting: String) throws {
+        let directory = try TemporaryDirectory()
+        let file = try directory.write("\(setting) = a.service certprov-serve.service".utf8, to: "a.properties")
+        let registry = try ProviderRegistry([], sections: [ServeSection.settings])
+        let error = #expect(throws: ProviderError.self) {
+            _ = try LogonConfiguration.load(path: file, registry: registry)
+        }
+        #expect(error?.code == .configurationInvalid && error?.message.hasPrefix("\(file):1: ") == true)
+    }
+
     @Test("Units are told of each new certificate but the first, and of none that is the same")
     func newOnes() async {
         let jobs = Mutex<[UnitJob]>([])
