@@ -31,15 +31,21 @@ struct TPMSettings: Sendable {
         tcti.hasPrefix("device:") ? tcti.dropFirst("device:".count) : nil
     }
 
-    /// Refuses a device that is not there, or that this process may not open. libtss2 has one error for both.
+    /// Refuses a device that is not there, that this process may not open, or that is a file: libtss2 has one error for the first two,
+    /// and writes into the last.
     ///
     /// - Throws: `tokenNotPresent`.
     func checkDevice() throws(ProviderError) {
-        guard let device = Self.device(tcti).map(String.init),
-            faccessat(AT_FDCWD, device, R_OK | W_OK, AT_EACCESS) != 0
-        else { return }
+        guard let device = Self.device(tcti).map(String.init) else { return }
+        let isOpen = faccessat(AT_FDCWD, device, R_OK | W_OK, AT_EACCESS) == 0
         let reason = errno
         var status = stat()
+        if isOpen {
+            guard stat(device, &status) == 0, status.st_mode & S_IFMT == S_IFCHR else {
+                throw ProviderError(.tokenNotPresent, "\(device) is not the device of a TPM; set KeyStore.tpm.tcti.")
+            }
+            return
+        }
         guard reason == EACCES || reason == EPERM, stat(device, &status) == 0 else {
             throw ProviderError(
                 .tokenNotPresent,
@@ -60,6 +66,10 @@ struct TPMSettings: Sendable {
         "tcti", .string, absent: "device:/dev/tpmrm0", defaultValue: "device:/dev/tpmrm0",
         summary: "How to reach the TPM: device:PATH, tabrmd:, or swtpm:path=PATH for a software TPM."
     ) { text, _ throws(ParameterProblem) in
+        // libtss2 loads a library by the name before the colon, and 'cmd:' runs a program.
+        guard text.hasPrefix("device:/") || text.hasPrefix("tabrmd:") || text.hasPrefix("swtpm:") else {
+            throw .expected("must be device:PATH with an absolute path, tabrmd: or swtpm:path=PATH")
+        }
         if let device = device(text), device.hasPrefix("/dev/tpm"), Int(device.dropFirst("/dev/tpm".count)) != nil {
             throw .expected(
                 "is a device without a resource manager, which programs cannot share; use device:/dev/tpmrm0, or tabrmd:"

@@ -173,6 +173,16 @@ import Testing
         await expect(.configurationInvalid, "without a resource manager") {
             _ = try store.store("tpm:", ["tcti": "device:/dev/tpm0"])
         }
+        // A library, a program, a path without its kind, and whatever TPM the library finds.
+        for wrong in ["/tmp/library.so", "cmd:program", "pcap:swtpm:", "/dev/tpmrm0", "device:tpmrm0", ":"] {
+            await expect(.configurationInvalid, "must be device:PATH") { _ = try store.store("tpm:", ["tcti": wrong]) }
+        }
+        let directory = try TemporaryDirectory()
+        let file = try directory.write("a text".utf8, to: "file")
+        await expect(.tokenNotPresent, "is not the device of a TPM") {
+            try await store.store("tpm:", ["tcti": "device:" + file]).check(NoUserInteraction())
+        }
+        #expect(try directory.read("file") == Array("a text".utf8))
         for wrong in ["0x4000000b", "81000001", "0x01c00002"] {
             await expect(.configurationInvalid, "from 0x81000000") { _ = try store.store("tpm:", ["parent": wrong]) }
         }
