@@ -1,4 +1,5 @@
 import CertificateProviding
+import Crypto
 import Dispatch
 import Glibc
 import Synchronization
@@ -36,7 +37,13 @@ final class TPM: Sendable {
                 try settings.checkDevice()
                 func attempt() throws(TPMFailure) -> T {
                     let connection = try TPMConnection(settings.tcti)
-                    return try body(connection, try connection.parent(parent, owner: owner))
+                    let storageKey = try connection.parent(parent, owner: owner)
+                    do throws(TPMFailure) { return try body(connection, storageKey) } catch {
+                        var error = error
+                        // The owner's has been accepted.
+                        if error.authorisation == .owner { error.authorisation = .key }
+                        throw error
+                    }
                 }
                 do throws(TPMFailure) {
                     do throws(TPMFailure) { return try attempt() } catch {
@@ -48,6 +55,31 @@ final class TPM: Sendable {
         } catch {
             if let owner, error.code == .wrongPassword {
                 await environment.noteOutcome(of: owner, for: settings.tcti, isRejected: true)
+            }
+            throw error
+        }
+    }
+
+    /// Loads and uses a key. One that has a password is not tried again, since a TPM that counts wrong ones locks the keys of other
+    /// programs, too.
+    func use<T: Sendable>(
+        _ key: TPMKeyBlob, _ body: @escaping @Sendable (borrowing TPMObject) throws(TPMFailure) -> T
+    ) async throws(ProviderError) -> T {
+        let (none, account) = (
+            SecretBytes(copying: [UInt8]()), "key \(TPMKeyStore.hexadecimal(SHA256.hash(data: key.derRepresentation)))"
+        )
+        let isLocking = key.parent != .owner || key.publicArea.isLocking
+        if isLocking, try await environment.isRejected(none, for: account) {
+            throw ProviderError(
+                .unsupportedAlgorithm,
+                "\(settings.displayName) has asked for the password of the key before, or of the persistent key that it is beneath; "
+                    + "use keys without one.")
+        }
+        do throws(ProviderError) {
+            return try await run(beneath: key.parent) { _, parent throws(TPMFailure) in try body(try parent.load(key)) }
+        } catch {
+            if isLocking, error.reason == .keyPassword {
+                await environment.noteOutcome(of: none, for: account, isRejected: true)
             }
             throw error
         }

@@ -6,8 +6,10 @@ struct TPMFailure: Error {
     let code: TSS2_RC
     /// The command or function that failed.
     let function: String
-    /// Whether an authorisation is that of the endorsement hierarchy.
-    var isOfEndorsement = false
+    /// Which authorisation it is about, if it is about one.
+    var authorisation = Authorisation.owner
+
+    enum Authorisation { case owner, endorsement, key }
 
     /// - Throws: The failure, for another code than success.
     static func check(_ code: TSS2_RC, _ function: String) throws(TPMFailure) {
@@ -35,6 +37,9 @@ struct TPMFailure: Error {
     /// Whether the key was made in another TPM, or in this one before it was cleared.
     var isOfAnotherTPM: Bool { kind == .integrity || kind == .binding }
 
+    /// Whether the TPM rejects the empty authorisation of a key, or of the persistent key that it is beneath.
+    var isOfPassword: Bool { authorisation == .key && (kind == .authFail || kind == .badAuth) }
+
     /// The error of the TPM without the number of the handle, session or parameter (TPM 2.0 Part 2, section 6.6).
     var kind: Kind? {
         guard layer != Self.transport else { return nil }
@@ -43,9 +48,9 @@ struct TPMFailure: Error {
 
     enum Kind: UInt32 {
         // Format 1: about a handle, a session or a parameter.
-        case hash = 0x083, value = 0x084, keySize = 0x087, handle = 0x08b, authFail = 0x08e, scheme = 0x092, size =
-            0x095
-        case integrity = 0x09f, badAuth = 0x0a2, curve = 0x0a6, binding = 0x0a5
+        case attributes = 0x082, hash = 0x083, value = 0x084, keySize = 0x087, handle = 0x08b, authFail = 0x08e
+        case scheme = 0x092, size = 0x095, type = 0x08a, key = 0x09c, integrity = 0x09f, badAuth = 0x0a2, curve = 0x0a6
+        case binding = 0x0a5
         // Warnings.
         case objectMemory = 0x902, sessionMemory = 0x903, memory = 0x904, sessionHandles = 0x905, objectHandles = 0x906
         case yielded = 0x908, testing = 0x90a, rate = 0x920, lockout = 0x921, retry = 0x922
@@ -86,11 +91,23 @@ struct TPMFailure: Error {
             return error(.unavailable, "\(tpm) does not work until the host is restarted.")
         case .curve, .keySize, .scheme, .hash, .value:
             return error(.unsupportedAlgorithm, "\(tpm) does not support such a key; use p256 or rsa2048.")
-        case .authFail where isOfEndorsement, .badAuth where isOfEndorsement:
+        case .authFail where isOfPassword, .badAuth where isOfPassword:
+            var refused = error(
+                .unsupportedAlgorithm,
+                "\(tpm) asks for the password of the key, or of the persistent key that it is beneath; use keys without one."
+            )
+            refused.reason = .keyPassword
+            return refused
+        case .authFail where authorisation == .endorsement, .badAuth where authorisation == .endorsement:
             return error(
                 .configurationInvalid,
                 "\(tpm) has an endorsement authorisation, and attests keys without one only; remove it with "
                     + "tpm2_changeauth -c endorsement -p OLD.")
+        case .attributes, .key, .type:
+            return error(
+                .unsupportedAlgorithm,
+                "\(tpm) does not use a key so: a key signs if it has the attribute sign, and keys are made beneath a storage key."
+            )
         case .authFail, .badAuth:
             return error(
                 .wrongPassword,
@@ -107,4 +124,9 @@ struct TPMFailure: Error {
         case nil: return error(.unavailable, "\(tpm) fails.")
         }
     }
+}
+
+extension ProviderError.Reason {
+    /// The key, or its parent, has a password.
+    static let keyPassword = Self(rawValue: "keyPassword")
 }

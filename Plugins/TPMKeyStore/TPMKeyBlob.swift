@@ -94,7 +94,7 @@ struct TPMKeyBlob: Sendable {
             throw Self.refused("has a password (emptyAuth is not TRUE); make one without")
         }
         guard let integer, case let number = try Int64(berEncoded: integer),
-            let parent = TPMParent(handle: UInt32(truncatingIfNeeded: number))
+            let parent = UInt32(exactly: number).flatMap(TPMParent.init(handle:))
         else {
             throw Self.refused(
                 "has another parent than the storage key of the owner (0x40000001) or a persistent key (0x81…)")

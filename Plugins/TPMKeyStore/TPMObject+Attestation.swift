@@ -14,7 +14,7 @@ extension TPMConnection {
     func endorsementKey() throws(TPMFailure) -> TPMObject {
         do throws(TPMFailure) { return try primary(ESYS_TR(ESYS_TR_RH_ENDORSEMENT), .endorsementKey) } catch {
             var error = error
-            error.isOfEndorsement = true
+            error.authorisation = .endorsement
             throw error
         }
     }

@@ -79,6 +79,12 @@ struct TPMPublicArea: Sendable {
         }
     }
 
+    /// Whether the TPM counts wrong passwords of the key. It locks all such keys after some.
+    var isLocking: Bool {
+        var reader = TPMReader(bytes.dropFirst(6))
+        return (try? reader.uint32()).map { !Attributes(rawValue: $0).contains(.noDA) } ?? true
+    }
+
     /// Reads the key.
     ///
     /// - Parameter isRestricted: Whether it was made by ``attestationKey`` or ``endorsementKey``.

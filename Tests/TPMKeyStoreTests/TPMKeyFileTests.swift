@@ -175,14 +175,49 @@ import Testing
             try write(der(fields, key.blob), to: "key.pem")
             await expect(.unsupportedAlgorithm, words) { _ = try self.key("key.pem", key.publicKey) }
         }
-        try write(der(open, parent: [2, 4, 0x40, 0, 0, 0x0b], key.blob), to: "key.pem")
-        await expect(.unsupportedAlgorithm, "another parent") { _ = try self.key("key.pem", key.publicKey) }
+        for parent: [UInt8] in [[2, 4, 0x40, 0, 0, 0x0b], [2, 5, 1, 0x40, 0, 0, 1]] {
+            try write(der(open, parent: parent, key.blob), to: "key.pem")
+            await expect(.unsupportedAlgorithm, "another parent") { _ = try self.key("key.pem", key.publicKey) }
+        }
         // A description is nothing to refuse, and TRUE has several forms.
         for isTrue: UInt8 in [1, 0xff] {
             try write(der([0xa0, 3, 1, 1, isTrue] + [0xa4, 3, 12, 1, 0x61], key.blob), to: "key.pem")
             #expect(try await self.key("key.pem", key.publicKey)?.signsValidly() == true)
         }
         #expect(try TPMKeyBlob(derRepresentation: key.blob.derRepresentation).privatePart == key.blob.privatePart)
+    }
+
+    @Test("A key whose file hides its password counts as wrong once, and the owner authorisation stays a right one")
+    func aHiddenPassword() async throws {
+        try store.tpm.run(
+            "openssl", "genpkey", "-provider", "tpm2", "-provider", "default", "-out", "key.pem", "-algorithm", "EC",
+            "-pkeyopt", "group:P-256", "-pkeyopt", "user-auth:secret", in: directory.path)
+        let block = try PEMFile(try directory.read("key.pem"), named: "key.pem").blocks[0]
+        var der = try #require(block.secret?.withUnsafeBytes { Array($0) })
+        der[try #require(der.firstRange(of: [0xa0, 3, 1, 1, 0])).upperBound - 1] = 0xff
+        try write(der, to: "key.pem")
+        try store.tpm.run("tpm2_changeauth", "-c", "owner", "right")
+        func keyStore(_ place: String) throws -> any KeyStore {
+            try store.store(place, ["owner-source": "env:OWNER"], variables: ["OWNER": "right"])
+        }
+        let uri = "tpm:" + directory["key.pem"]
+        let publicKey = try TPMKeyBlob(derRepresentation: der).publicArea.publicKey()
+        let key = try #require(
+            try keyStore(uri).storedKey(for: KeyReference(publicKey: publicKey, uri: uri)))
+        for words in ["asks for the password of the key", "has asked for the password"] {
+            await expect(.unsupportedAlgorithm, words) { _ = try await key.signsValidly() }
+        }
+        #expect(try store.tpm.run("tpm2_getcap", "properties-variable").contains("LOCKOUT_COUNTER: 0x1\n"))
+        let own = try await keyStore("tpm:").make(NewKey(.p256, label: "test"), NoUserInteraction()) { _ in }
+        #expect(try await own.signsValidly())
+    }
+
+    @Test func aKeyThatDoesNotSign() async throws {
+        let key = try await store.make(.rsa2048, use: .pkcs1Decryption)
+        try write(key, to: "key.pem")
+        await expect(.unsupportedAlgorithm, "attribute sign") {
+            _ = try await self.key("key.pem", key.publicKey)?.signsValidly()
+        }
     }
 
     @Test("A key file that is cut off or changed is an error, at each byte") func aDamagedKeyFile() async throws {
