@@ -80,6 +80,13 @@ struct AttestationAuthority: Sendable {
             throw fault("its certificate is for another key")
         }
         if let reason = chain[0].attestationKeyFault { throw fault("its certificate \(reason)") }
+        let now = environment.now()
+        if let wrong = chain.first(where: { $0.status(at: now) != .valid }) {
+            throw fault(
+                "a certificate is valid from \(wrong.notValidBefore.formatted(.iso8601)) to "
+                    + "\(wrong.notValidAfter.formatted(.iso8601)), and the clock of this host says \(now.formatted(.iso8601))"
+            )
+        }
         return chain
     }
 

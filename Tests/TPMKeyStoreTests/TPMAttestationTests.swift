@@ -117,6 +117,7 @@ import Testing
         arguments: [
             ("empty chain", "0 certificates"), ("many certificates", "10 certificates"),
             ("no certificate", "cannot be read"), ("another key", "for another key"), ("a subject", "has the subject"),
+            ("expired", "the clock of this host says"),
         ])
     func aWrongChain(flaw: String, words: String) async throws {
         let store = try TPMStore()

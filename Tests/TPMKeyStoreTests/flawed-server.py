@@ -56,6 +56,8 @@ class Flawed(server.Server):
         issue, other = self.attestation.issue, server.ec.generate_private_key(server.ec.SECP256R1()).public_key()
         if flaw == "another key":
             self.attestation.issue = lambda key, *rest: issue(other, *rest)
+        if flaw == "expired":
+            self.attestation.issue = lambda key, subject, extensions, lifetime: issue(key, subject, extensions, -1)
         if flaw == "a subject":
             self.attestation.issue = lambda key, subject, *rest: issue(key, self.attestation.name, *rest)
 
