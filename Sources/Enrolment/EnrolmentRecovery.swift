@@ -20,11 +20,13 @@ struct EnrolmentRecovery {
     }
 
     /// - Returns: `nil` for an identity that is not there or has not expired, whose key does not attest, or whose server does not
-    ///   take that for a proof; and while an order is under way, which is gone on with.
+    ///   take that for a proof; and while an order is under way, which is gone on with. Of an order
+    ///   that has ended, the key may be there, and no state.
     init?(of identity: Identity?, _ provider: EnrollingProvider) async throws(ProviderError) {
         guard provider.server.trustsAttestation, let identity, identity.key.attester != nil,
             identity.certificate.status(at: provider.environment.now()) == .expired,
-            try await provider.environment.executor.run({ () throws(ProviderError) in try provider.record() }) == nil
+            try await provider.environment.executor.run({ () throws(ProviderError) in try provider.record() })?.state
+                .isEmpty != false
         else { return nil }
         self.provider = provider
     }

@@ -157,6 +157,25 @@ import Testing
         #expect(!host.records.contains { $0.hasPrefix("recovery-") })
     }
 
+    @Test("An order that the server has ended counts, though its key is kept for the next one")
+    func anEndedRecovery() async throws {
+        let (host, first) = try host()
+        _ = try await first.getCertificate(person)
+        host.ahead.withLock { $0 += 400 * 86_400 }
+        host.server.behave {
+            $0.ahead += 400 * 86_400
+            $0.refusal = "unauthorized"
+        }
+        #expect(await code { _ = try await self.provider(host).getCertificate(person) } == .rejected)
+        let error = await failure { _ = try await self.provider(host).getCertificate(person) }
+        #expect(error?.message.contains("at most once an hour") == true, "\(String(describing: error))")
+        #expect(host.server.count(of: "newOrder") == 2)
+        host.server.behave { $0.refusal = nil }
+        host.ahead.withLock { $0 += 3600 }
+        _ = try await provider(host).getCertificate(person)
+        #expect(host.server.count(of: "newOrder") == 3)
+    }
+
     @Test("An order that a recovery has begun is gone on with at once")
     func aRecoveryGoesOn() async throws {
         let (host, first) = try host()
