@@ -27,11 +27,15 @@ final class ACMESession: EnrolmentSession {
     func connect(renewing current: Identity?) async throws(ProviderError) -> EnrolmentTerms {
         // A run that was killed may have left some. The end of this one tries again, and warns.
         await responder.cleanUp(warns: false)
-        let anchors = try await environment.executor.run { [client] () throws(ProviderError) in
-            if client.settings.challenge == .deviceAttest, !client.settings.plan.keyStore.properties.attestsKeys {
-                throw client.settings.keyCannotAttest
+        let (anchors, attestsKeys) = try await environment.executor.run { [client] () throws(ProviderError) in
+            (try client.settings.anchors(), client.settings.plan.keyStore.properties.attestsKeys)
+        }
+        if client.settings.challenge == .deviceAttest, !attestsKeys {
+            // A store with a mistake in its settings says no more of itself than that.
+            do throws(ProviderError) { try await client.settings.plan.keyStore.check(NoUserInteraction()) } catch {
+                if error.code == .configurationInvalid { throw error }
             }
-            return try client.settings.anchors()
+            throw client.settings.keyCannotAttest
         }
         let account = try await accounts.account()
         state.withLock { ($0.account, $0.anchors) = (account, anchors) }

@@ -22,13 +22,15 @@ import Testing
         return (host, try provider(host, flaw))
     }
 
-    private func provider(_ host: Host, _ flaw: InventedTPM.Flaw = .none) throws -> EnrollingProvider {
+    private func provider(
+        _ host: Host, _ flaw: InventedTPM.Flaw = .none, problem: ProviderError? = nil
+    ) throws -> EnrollingProvider {
         let tpm = try InventedTPM(flaw)
         let store = SealedKeyStore(environment: host.environment())
         var environment = host.environment()
         environment.keyStores = KeyStores(schemes: ["tpm"]) { location in
             guard location.scheme == "tpm" else { return store }
-            return AttestingKeyStore(store, tpm)
+            return AttestingKeyStore(store, tpm, problem)
         }
         return try host.provider(
             [
@@ -89,6 +91,15 @@ import Testing
             error?.code == .configurationInvalid
                 && error?.message.contains("a key of the key store 'store:' cannot prove where it lives") == true)
         #expect(host.server.count(of: "newOrder") == 0)
+    }
+
+    @Test("A key store with a mistake in its settings names it")
+    func aKeyStoreThatDoesNotOpen() async throws {
+        let host = try Host()
+        let provider = try provider(host, problem: ProviderError(.configurationInvalid, "The CA must be https:."))
+        let error = await failure { _ = try await provider.getCertificate(person) }
+        #expect(error?.message.contains("The CA must be https:.") == true, "\(String(describing: error))")
+        #expect(host.server.count(of: "newAccount") == 0)
     }
 
     @Test(
@@ -246,10 +257,14 @@ import Testing
 private struct AttestingKeyStore: KeyStore {
     let store: SealedKeyStore
     let tpm: InventedTPM
-    init(_ store: SealedKeyStore, _ tpm: InventedTPM) { (self.store, self.tpm) = (store, tpm) }
+    /// Why it cannot be opened.
+    let problem: ProviderError?
+    init(_ store: SealedKeyStore, _ tpm: InventedTPM, _ problem: ProviderError?) {
+        (self.store, self.tpm, self.problem) = (store, tpm, problem)
+    }
 
     var properties: KeyStoreProperties {
-        KeyStoreProperties(scheme: "store", location: .store, makes: store.makes, attestsKeys: true)
+        KeyStoreProperties(scheme: "store", location: .store, makes: store.makes, attestsKeys: problem == nil)
     }
 
     private func attesting(_ key: any IdentityKey) -> any IdentityKey {
@@ -257,7 +272,10 @@ private struct AttestingKeyStore: KeyStore {
     }
 
     func holds(keyURI: String) -> Bool { store.holds(keyURI: keyURI) }
-    func check(_ interaction: any UserInteraction) async throws(ProviderError) { try await store.check(interaction) }
+    func check(_ interaction: any UserInteraction) async throws(ProviderError) {
+        if let problem { throw problem }
+        try await store.check(interaction)
+    }
     func list() async throws(ProviderError) -> [KeyDescription] { try await store.list() }
 
     func make(
