@@ -678,7 +678,7 @@ let package = Package(
                 "ACMEProvider", "CertificateProviderTesting", "CertificateProviding", "PEMFileProvider", "PluginHost",
                 "TPMKeyStore", "TestSupport", "certprov-plugin-tpm",
                 .product(name: "Logging", package: "swift-log"),
-            ], exclude: ["flawed-server.py"]),
+            ], exclude: ["faulty-tpm.py", "flawed-server.py"]),
         // Plugins of a built-in provider, which the documentation shows, and of a key store.
         .executableTarget(
             name: "ExamplePlugin", dependencies: ["PKCS12FileProvider", "PluginKit"], path: "Tests/ExamplePlugin"),

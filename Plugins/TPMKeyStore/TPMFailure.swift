@@ -48,7 +48,8 @@ struct TPMFailure: Error {
 
     enum Kind: UInt32 {
         // Format 1: about a handle, a session or a parameter.
-        case attributes = 0x082, hash = 0x083, value = 0x084, keySize = 0x087, handle = 0x08b, authFail = 0x08e
+        case attributes = 0x082, hash = 0x083, value = 0x084, hierarchy = 0x085, keySize = 0x087, handle = 0x08b,
+            authFail = 0x08e
         case scheme = 0x092, size = 0x095, type = 0x08a, key = 0x09c, integrity = 0x09f, badAuth = 0x0a2, curve = 0x0a6
         case binding = 0x0a5
         // Warnings.
@@ -73,7 +74,7 @@ struct TPMFailure: Error {
             return error(
                 .notFound,
                 "\(tpm) does not take the key: it was made in another TPM, or the TPM was cleared; or it is damaged. "
-                    + "Obtain a new identity.")
+                    + "Obtain a new identity: certprov fetch --force.")
         case .lockout:
             return error(
                 .unavailable,
@@ -112,6 +113,11 @@ struct TPMFailure: Error {
             return error(
                 .wrongPassword,
                 "\(tpm) rejects the owner authorisation; set KeyStore.tpm.owner-source to the source of the right one.")
+        case .hierarchy:
+            return error(
+                .configurationInvalid,
+                "\(tpm) has a hierarchy switched off, that of the owner or of endorsement; enable it in the firmware, or by "
+                    + "tpm2_hierarchycontrol.")
         case .handle:
             return error(
                 .notFound, "\(tpm) has no key at the handle of the parent; see tpm2_getcap handles-persistent.")

@@ -220,7 +220,13 @@ extension TPMKey {
                 failure = error
             }
         }
-        if let failure, schemes.isEmpty { throw failure }
+        guard !schemes.isEmpty || signatureSchemes.isEmpty else {
+            throw failure
+                ?? ProviderError(
+                    .protocolError,
+                    "\(tpm.settings.displayName) makes signatures that do not verify with the key that it has made. It may be "
+                        + "faulty; try again, or use another one.")
+        }
         return TPMKey(
             publicKey: publicKey, signatureSchemes: schemes, use: use, uri: uri, blob: blob, tpm: tpm)
     }

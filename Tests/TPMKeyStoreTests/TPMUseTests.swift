@@ -150,6 +150,31 @@ import Testing
         #expect(try await key.signsValidly())
     }
 
+    @Test(
+        "A TPM that answers garbage, half an answer or wrong signatures is an error, and no key is stored",
+        arguments: [
+            ("garbage", .unavailable, "fails"), ("half", .timedOut, "does not answer within"),
+            ("signature", .protocolError, "do not verify"),
+        ] as [(String, ProviderError.Code, String)])
+    func aFaultyTPM(fault: String, code: ProviderError.Code, words: String) async throws {
+        let (store, directory) = (try TPMStore(), try TemporaryDirectory())
+        let script = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "faulty-tpm.py").path
+        let socket = directory["socket"]
+        let process = try Subprocess(["python3", "-B", script, store.tpm.tcti, socket, fault])
+        defer { process.kill() }
+        try #require(process.readLine() == "ready")
+        await expect(code, words) {
+            _ = try await store.make(.p256, "tpm:", ["tcti": "swtpm:path=" + socket, "timeout": "2"])
+        }
+        #expect(try store.storage.recordNames().isEmpty)
+    }
+
+    @Test func aDisabledHierarchy() async throws {
+        let store = try TPMStore()
+        try store.tpm.run("tpm2_hierarchycontrol", "-C", "p", "shEnable", "clear")
+        await expect(.configurationInvalid, "tpm2_hierarchycontrol") { _ = try await store.make() }
+    }
+
     @Test func aPersistentParent() async throws {
         let store = try TPMStore()
         let directory = try TemporaryDirectory()
