@@ -103,11 +103,13 @@ package struct FileSet: Sendable {
             return
         }
         guard let exporter = identity.key.exporter else {
+            let form =
+                identity.key.wrapped == nil ? "" : ", or in the form that only its TPM uses (Files.key-form = tss2)"
             throw ProviderError(
                 .unsupportedAlgorithm,
                 "The private key of '\(identity.certificate.subject)' cannot leave its "
                     + "\(identity.key.location.rawValue); write the files without the key (fetch without --export-key, or "
-                    + "Files.key = false).",
+                    + "Files.key = false)\(form).",
                 provider: identity.provenance.provider)
         }
         let key = try exporter.pkcs8Representation()

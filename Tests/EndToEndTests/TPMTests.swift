@@ -89,6 +89,10 @@ import Testing
             "fetch", "--provider", "pem", "--set", "certificate=\(directory)/chain.pem", "--set",
             "key=\(directory)/key.pem")
         #expect(plain.status != 0 && plain.stderr.contains("tpm:\(directory)/key.pem"), "\(plain)")
+        let whole = try sandbox.configure(
+            server, settings() + files.replacing("Files.key-form = tss2", with: "").replacing("/files", with: "/whole"))
+        let kept = try sandbox.certprov(["fetch"] + whole)
+        #expect(kept.status != 0 && kept.stderr.contains("Files.key-form = tss2"), "\(kept)")
         // A key that is in no TPM has no such form.
         let store = try sandbox.configure(
             server,
