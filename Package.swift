@@ -402,7 +402,8 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "X509", package: "swift-certificates"),
             ],
-            path: "Tests/TestSupport"
+            path: "Tests/TestSupport",
+            exclude: ["flawed-attestation-server.py"]
         ),
         .testTarget(
             name: "CertificateProvidingTests",
@@ -678,7 +679,7 @@ let package = Package(
                 "ACMEProvider", "CertificateProviderTesting", "CertificateProviding", "PEMFileProvider", "PluginHost",
                 "TPMKeyStore", "TestSupport", "certprov-plugin-tpm",
                 .product(name: "Logging", package: "swift-log"),
-            ], exclude: ["faulty-tpm.py", "flawed-server.py"]),
+            ], exclude: ["faulty-tpm.py"]),
         // Plugins of a built-in provider, which the documentation shows, and of a key store.
         .executableTarget(
             name: "ExamplePlugin", dependencies: ["PKCS12FileProvider", "PluginKit"], path: "Tests/ExamplePlugin"),

@@ -43,8 +43,8 @@ import Testing
         let tpm = try SoftwareTPM()
         let manager = try ResourceManager(tpm)
         // The plugin gets the variable of its host.
-        setenv("DBUS_SESSION_BUS_ADDRESS", manager.bus, 1)
-        let parameters = ["tcti": manager.tcti, "environment": "DBUS_SESSION_BUS_ADDRESS"]
+        setenv(manager.bus.name, manager.bus.value, 1)
+        let parameters = ["tcti": manager.tcti, "environment": manager.bus.name]
         try await withThrowingTaskGroup(of: ConformanceReport.self) { tasks in
             for _ in 0..<2 { tasks.addTask { try await inPlugin([.p256], parameters) } }
             for try await report in tasks { #expect(report.isPassed && report.results.count > 4, "\(report)") }

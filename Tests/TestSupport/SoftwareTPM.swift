@@ -14,18 +14,21 @@ public final class SoftwareTPM: Sendable {
     }
 
     /// Starts it again, after ``kill()``.
+    ///
+    /// - Throws: If it does not answer within two minutes.
     public func start() throws {
         let socket = directory["socket"]
         for path in [socket, socket + ".ctrl"] { unlink(path) }
-        let program = try Subprocess([
-            "swtpm", "socket", "--tpm2", "--tpmstate", "dir=\(directory.path)", "--server",
-            "type=unixio,path=\(socket)", "--ctrl", "type=unixio,path=\(socket).ctrl", "--flags",
-            "not-need-init,startup-clear",
-        ])
+        // It reports each client that leaves, and would stop at a stream that is not read.
+        let program = try Subprocess(
+            [
+                "swtpm", "socket", "--tpm2", "--tpmstate", "dir=\(directory.path)", "--server",
+                "type=unixio,path=\(socket)", "--ctrl", "type=unixio,path=\(socket).ctrl", "--flags",
+                "not-need-init,startup-clear",
+            ], .captured())
         // Its sockets are there before it listens.
-        while (try? run("tpm2_getcap", "properties-variable")) == nil {
-            guard !program.hasEnded else { throw Subprocess.Failure(description: "swtpm has ended") }
-            usleep(1000)
+        try program.wait(for: "swtpm") {
+            (try? Subprocess.run(variables + ["tpm2_getcap", "properties-variable"], seconds: 20)) != nil
         }
         process.withLock { $0 = program }
     }
@@ -48,11 +51,12 @@ public final class SoftwareTPM: Sendable {
     /// The parameter `tcti`.
     public var tcti: String { "swtpm:path=\(directory["socket"])" }
 
+    private var variables: [String] { ["TPM2TOOLS_TCTI=\(tcti)", "TPM2OPENSSL_TCTI=\(tcti)"] }
+
     /// Runs a program of tpm2-tools, or OpenSSL with its provider tpm2, on this TPM.
     @discardableResult
     public func run(_ arguments: String..., in directory: String = "/", input: [UInt8] = []) throws -> String {
-        let variables = ["TPM2TOOLS_TCTI=\(tcti)", "TPM2OPENSSL_TCTI=\(tcti)"]
-        return String(
+        String(
             decoding: try Subprocess.run(variables + arguments, input: input, in: directory, seconds: 120),
             as: UTF8.self)
     }
@@ -60,5 +64,23 @@ public final class SoftwareTPM: Sendable {
     /// The transient objects and sessions that it has.
     public func leftovers() throws -> String {
         try run("tpm2_getcap", "handles-transient") + run("tpm2_getcap", "handles-loaded-session")
+    }
+}
+
+extension Subprocess {
+    /// Waits until a server with captured streams is ready.
+    ///
+    /// - Throws: Its output, if it ends, or is not ready within two minutes.
+    func wait(for name: String, _ isReady: () throws -> Bool) throws {
+        let end = ContinuousClock.now + .seconds(120)
+        while try !isReady() {
+            if !hasEnded, .now < end {
+                usleep(1000)
+                continue
+            }
+            let reason = hasEnded ? "has ended" : "does not answer within two minutes"
+            kill()
+            throw Failure(description: "\(name) \(reason): \(wait())")
+        }
     }
 }

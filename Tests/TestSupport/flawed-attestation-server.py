@@ -1,4 +1,4 @@
-"""The attestation server of the examples, which may break a rule: flawed-server.py SERVER DIRECTORY FLAW
+"""The attestation server of the examples, which may break a rule: flawed-attestation-server.py SERVER DIRECTORY FLAW
 
 Prints its address. Its decisions are in DIRECTORY/log.
 """
@@ -7,6 +7,7 @@ import importlib.machinery
 import importlib.util
 import pathlib
 import sys
+import threading
 
 path, directory, flaw = sys.argv[1:]
 loader = importlib.machinery.SourceFileLoader("server", path)
@@ -47,6 +48,8 @@ CHAINS = {
     "empty chain": lambda chain: [],
     "many certificates": lambda chain: chain * 5,
     "no certificate": lambda chain: [encoded(b"certificate")],
+    "no chain": lambda chain: "garbage",
+    "huge chain": lambda chain: chain + ["x" * (1 << 16)],
 }
 
 
@@ -71,6 +74,9 @@ class Flawed(server.Server):
         return CREDENTIALS.get(flaw, lambda answer: answer)(super().attest(request))
 
     def secret(self, request):
+        self.say("got a secret")
+        if flaw == "late":
+            threading.Event().wait()
         answer = super().secret(request)
         return {"chain": CHAINS.get(flaw, lambda chain: chain)(answer["chain"])}
 
@@ -79,7 +85,17 @@ class Handler(server.Handler):
     def reply(self, status, content, headers=None):
         if flaw == "redirection" and self.path == "/attest":
             return super().reply(307, {}, {"Location": "/secret"})
+        if self.path == "/secret":
+            if flaw == "another place for the secret":
+                return super().reply(307, {}, {"Location": "/secret"})
+            if flaw == "busy":
+                return super().reply(503, {}, {"Retry-After": "0"})
+            if flaw == "lost answer":
+                self.close_connection = True
+                return
         super().reply(status, content, headers)
+        if flaw == "twice":
+            super().reply(status, content, headers)
 
 
 make_credential = server.make_credential
