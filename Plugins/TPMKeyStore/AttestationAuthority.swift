@@ -60,7 +60,7 @@ struct AttestationAuthority: Sendable {
         _ request: Request,
         _ activate: (_ credential: [UInt8], _ secret: [UInt8]) async throws(ProviderError) -> SecretBytes?
     ) async throws(ProviderError) -> [X509Certificate] {
-        let answer: Credential = try await call("attest", Attest(request))
+        let answer: Credential = try await call("attest", Attest(request), for: request.endorsementKey)
         let (credential, encrypted) = ([UInt8](answer.credential), [UInt8](answer.secret))
         guard Self.isSized(credential, atMost: Self.longestCredential),
             Self.isSized(encrypted, atMost: Self.longestSecret)
@@ -68,7 +68,8 @@ struct AttestationAuthority: Sendable {
         guard let secret = try await activate(credential, encrypted) else {
             throw fault("its credential is not for this TPM and this key")
         }
-        let certified: Certified = try await call("secret", Secret(secret: secret.withUnsafeBytes { Data($0) }))
+        let certified: Certified = try await call(
+            "secret", Secret(secret: secret.withUnsafeBytes { Data($0) }), for: request.endorsementKey)
         guard (1...Self.maximumChain).contains(certified.chain.count) else {
             throw fault("its chain has \(certified.chain.count) certificates, and not 1 to \(Self.maximumChain)")
         }
@@ -102,9 +103,9 @@ struct AttestationAuthority: Sendable {
                 + "KeyStore.tpm.attestation-url, and the log of the CA.")
     }
 
-    private func call<Answer: Decodable>(_ name: String, _ content: some Encodable) async throws(ProviderError)
-        -> Answer
-    {
+    private func call<Answer: Decodable>(
+        _ name: String, _ content: some Encodable, for endorsementKey: PublicKeyInfo
+    ) async throws(ProviderError) -> Answer {
         var security = ServerSecurity(
             trust: ServerTrust(trustAnchors: .pemFile(trustAnchors)), now: environment.now,
             executor: environment.executor)
@@ -122,7 +123,9 @@ struct AttestationAuthority: Sendable {
             throw response.refusal(
                 of: "the request for a certificate of the TPM's attestation key", by: url,
                 reason: (try? response.json(Problem.self, from: url))?.detail,
-                advice: response.status == 403 ? "check that the CA knows this TPM" : nil, at: environment.now())
+                advice: response.status == 403
+                    ? "check that the CA knows this TPM, whose endorsement key has the SHA-256 "
+                        + DisplayText.hexadecimal(endorsementKey.sha256) : nil, at: environment.now())
         }
         return try response.json(Answer.self, from: url)
     }

@@ -115,6 +115,7 @@ import Testing
     @Test(
         "A wrong chain is an error and is not stored, and nothing is left in the TPM",
         arguments: [
+            ("no chain", "is not the JSON"), ("huge chain", "limit of 65536 bytes"),
             ("empty chain", "0 certificates"), ("many certificates", "10 certificates"),
             ("no certificate", "cannot be read"), ("another key", "for another key"), ("a subject", "has the subject"),
             ("expired", "the clock of this host says"),
@@ -128,11 +129,41 @@ import Testing
         #expect(try store.tpm.leftovers().isEmpty)
     }
 
+    @Test(
+        "The secret of a credential is sent once, and to the CA alone, whatever the CA does with it",
+        arguments: [
+            ("another place for the secret", ProviderError.Code.protocolError, "307"),
+            ("busy", .unavailable, "503"), ("lost answer", .unavailable, "answer"), ("late", .timedOut, "overloaded"),
+        ])
+    func theSecretIsSentOnce(flaw: String, code: ProviderError.Code, words: String) async throws {
+        let store = try TPMStore()
+        let server = try AttestationServer(listing: store.tpm, flaw: flaw)
+        await expect(code, words) { try await attest(store, server.parameters) }
+        #expect(server.count("asked the TPM") == 1 && server.count("got a secret") == 1)
+        #expect(try store.storage.recordNames().allSatisfy { $0.hasPrefix("key-") })
+        #expect(try store.tpm.leftovers().isEmpty)
+    }
+
+    @Test("A second answer of the CA, that was not asked for, changes nothing")
+    func aSecondAnswer() async throws {
+        let store = try TPMStore()
+        let server = try AttestationServer(listing: store.tpm, flaw: "twice")
+        try await attest(store, server.parameters)
+        #expect(server.count("got a secret") == 1 && server.count("certified") == 1)
+        #expect(try store.tpm.leftovers().isEmpty)
+    }
+
     @Test("A CA that does not know the TPM, is another one, hangs, or is away")
     func theAuthority() async throws {
         let store = try TPMStore()
         let server = try AttestationServer()
-        await expect(.rejected, "the TPM is not listed") { try await attest(store, server.parameters) }
+        let key = DisplayText.hexadecimal(DigestAlgorithm.sha256.digest(of: try store.tpm.endorsementKey()))
+        await expect(.rejected, "the TPM is not listed; check that the CA knows this TPM") {
+            try await attest(store, server.parameters)
+        }
+        await expect(.rejected, "whose endorsement key has the SHA-256 \(key).") {
+            try await attest(store, server.parameters)
+        }
         let other = try AttestationServer(listing: store.tpm)
         let anchors = ["attestation-trust-anchors": server.directory["ca.pem"]]
         await expect(.serverNotTrusted, "'attestation-trust-anchors'") {
