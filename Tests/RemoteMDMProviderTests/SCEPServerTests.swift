@@ -36,6 +36,15 @@ import Testing
         try verify(leaf)
     }
 
+    @Test("The server reads the names for directories, and issues for the URIs")
+    func namesForDirectories() async throws {
+        let names = ["sid:S-1-5-21-1-2-3-1001", "uri:urn:device:SN-1"]
+        let answer = try await client().enrol(.testing(names: names, key: TestKeys.rsa.get()))
+        let leaf = try #require(try answer.certificates().first)
+        #expect(try leaf.subjectAlternativeNames == names.map { name in try AlternativeName(name) })
+        #expect(leaf.subjectAlternativeNames.compactMap(\.sid) == ["S-1-5-21-1-2-3-1001"])
+    }
+
     @Test func aWrongChallengeIsRejected() async throws {
         let error = await #expect(throws: ProviderError.self) {
             try await client(challenge: "wrong").enrol(.testing(key: TestKeys.rsa.get()))

@@ -45,7 +45,9 @@ extension KeyAttestation {
     }
 
     fileprivate static func fault(_ reason: String) -> ProviderError {
-        ProviderError(.protocolError, "The attestation of the key cannot be used: \(reason).")
+        ProviderError(
+            .protocolError,
+            "The attestation of the key cannot be used: \(reason). Look for a newer version of the key store.")
     }
 }
 
