@@ -28,6 +28,9 @@ import Testing
             "$ openssl s_server": .test("BookTests", "gettingStartedIsTrue"),
             "$ certprov connect": .test("BookTests", "gettingStartedIsTrue"),
         ],
+        "Documentation/DeviceIdentity.md": [
+            "# tpm2_createek": .script("Examples/AttestationServer/run"), "# certprov check": .notRun(root),
+        ],
         "Documentation/Enrolment.md": [
             "$ (umask 077; printf estpwd": .test("EnrolmentTests", "theServersOfThePageEnrol"),
             "$ (umask 077; printf secret": .test("EnrolmentTests", "theServersOfThePageEnrol"),
@@ -81,6 +84,9 @@ import Testing
         "Examples/MutualTLSService/README.md": [
             "$ swift build": .script("Examples/MutualTLSService/run"), "$ mv": .script("Examples/MutualTLSService/run"),
             "2026": .script("Examples/MutualTLSService/run"), "# swift build": .notRun(root),
+        ],
+        "Examples/AttestationServer/README.md": [
+            "$ ./attestation-server": .script("Examples/AttestationServer/run")
         ],
         "Examples/PlatformServer/README.md": [
             "$ swift build": .script("Examples/PlatformServer/run"),
