@@ -14,7 +14,7 @@ import Testing
     private static let resources = [
         "dir", "newNonce", "newAccount", "newOrder", "order", "authz", "chall", "finalize", "cert",
     ]
-    private static let faults: [(String, ACMEServer.Fault)] = [
+    static let faults: [(String, ACMEServer.Fault)] = [
         ("500", .status(500)), ("503 with a delay", .status(503, headers: [("Retry-After", "2")])),
         ("404", .status(404)),
         ("401", .status(401, problem: "unauthorized")), ("403", .status(403, problem: "unauthorized")),

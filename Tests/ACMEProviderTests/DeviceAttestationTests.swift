@@ -136,6 +136,23 @@ import Testing
         #expect(host.server.count(of: "newOrder") == 2)
     }
 
+    @Test(
+        "Whatever fault a resource has once, the run ends, the next one succeeds, and no key is left over",
+        arguments: ["authz", "chall", "order"], ACMEFaultTests.faults.indices)
+    func aFaultIsSurvived(resource: String, fault: Int) async throws {
+        let (host, provider) = try host()
+        host.server.behave { $0.orderLooks = 1 }
+        host.server.fail(resource, ACMEFaultTests.faults[fault].1)
+        let first = await failure { _ = try await provider.getCertificate(person) }
+        #expect(first.map { !$0.message.isEmpty && $0.code != .internal } != false, "\(String(describing: first))")
+        let second = await failure { _ = try await self.provider(host).getCertificate(person) }
+        #expect(second == nil, "after \(String(describing: first)): \(String(describing: second))")
+        #expect(host.server.mistakes == [])
+        // Those of the account and the identity, and the one that was in use if the second run has renewed.
+        let keys = try await SealedKeyStore(environment: host.environment()).list().count
+        #expect(keys == (first == nil ? 3 : 2))
+    }
+
     @Test("An expired identity is ordered anew after a random wait, at most once an hour, whatever process asks")
     func recovery() async throws {
         let (host, first) = try host()
