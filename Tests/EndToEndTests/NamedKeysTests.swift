@@ -301,6 +301,14 @@ import Testing
         try life(in: "keys:", types: ["rsa2048", "p256", "ed25519"], plugin(), pin: [], count: nil)
     }
 
+    @Test("A pair in a TPM lives as one of the store's, and leaves nothing there")
+    func aTPM() throws {
+        let tpm = try SoftwareTPM()
+        let config = try sandbox.write(try sandbox.installTPMPlugin(tpm.tcti), to: "tpm.properties")
+        try life(in: "tpm:", types: ["rsa2048", "p256", "p384"], ["--config", config], pin: [], count: nil)
+        #expect(try tpm.leftovers().isEmpty)
+    }
+
     /// Creates, uses and deletes pairs in a key store.
     ///
     /// - Parameter count: Returns the number of private keys there.

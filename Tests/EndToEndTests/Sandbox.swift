@@ -51,6 +51,19 @@ final class Sandbox: Sendable {
         return plugin
     }
 
+    /// Puts the plugin of the key store `tpm:` into the directory `plugins`.
+    /// - Returns: The lines of a property file that lead to it, and to a TPM.
+    func installTPMPlugin(_ tcti: String) throws -> String {
+        let plugin = try installPlugin("tpm", "")
+        try Subprocess.run(["install", "-m", "700", BuiltCommand.program("certprov-plugin-tpm"), plugin])
+        return """
+            PluginDirectory = \(path)/plugins
+            KeyStore.tpm.tcti = \(tcti)
+            KeyStore.tpm.timeout = 120
+
+            """
+    }
+
     /// Writes a property file for the fixture with a key on a curve, or another file.
     func configure(pkcs12 file: String = Fixtures.path("ec.p12"), _ more: String..., to name: String) throws -> String {
         let lines = [

@@ -120,6 +120,83 @@ import Testing
         #expect(!FileManager.default.fileExists(atPath: socket))
     }
 
+    @Test(
+        "A key in a TPM signs by each mechanism, and goes on when the TPM was killed",
+        .enabled(if: TestLength.hasSeconds), arguments: ["p256", "rsa2048"])
+    func tpmKey(type: String) throws {
+        let tpm = try SoftwareTPM()
+        let settings = try sandbox.installTPMPlugin(tpm.tcti)
+        let plain = try sandbox.write(settings, to: "tpm.properties")
+        let request = sandbox.path + "/web.csr"
+        let made = try sandbox.certprov(
+            "keygen", "--key", "tpm:", "--key-type", type, "--subject", "CN=web", "--out", request, "--config", plain
+        ).expect()
+        let certificate = try sandbox.issue(request, to: "web.crt", serial: 61)
+        try sandbox.write(
+            settings
+                + """
+                CertificateProvider = pem
+                CertificateProvider.pem.certificate = \(certificate)
+                CertificateProvider.pem.key = \(made.stdout.trimmingCharacters(in: .newlines))
+                Serve.allow.1 = uid:\(geteuid())
+                """, to: "etc/web.properties")
+        let service = try serve()
+        try service.waitUntil { try keys().count == 1 }
+        func sign() throws -> Output {
+            let signed = try p11tool("--test-sign", String(try #require(try keys().first)))
+            guard signed.status == 0 else { return signed }
+            return try sandbox.shell(Self.signEachWay, sandbox.path, module, type, with: variables)
+        }
+        try sign().expect(0, about: logged)
+        // Between two calls, and during some.
+        let load = try sandbox.start(
+            [
+                "sh", "-c", "until [ -e \"$1\" ]; do p11tool --provider \"$2\" --test-sign \"$3\"; done", "sh",
+                sandbox.path + "/enough", module, String(try #require(try keys().first)),
+            ], with: variables)
+        for _ in 0..<3 {
+            tpm.kill()
+            #expect(try sign().status != 0)
+            try tpm.start()
+        }
+        try sandbox.write("", to: "enough")
+        load.wait()
+        try sign().expect(0, about: logged)
+        service.send(SIGTERM)
+        #expect(service.wait().status == 0, "\(logged)")
+        #expect(try tpm.leftovers().isEmpty)
+    }
+
+    /// pkcs11-tool signs by each mechanism of a key, with each hash; OpenSSL verifies.
+    private static let signEachWay = #"""
+        set -e; cd "$1"; module=$2
+        openssl x509 -in web.crt -noout -pubkey >key.pem
+        id=$(openssl pkey -pubin -in key.pem -outform der | openssl dgst -sha1 -r | cut -c 1-40)
+        printf 'a message' >data
+        sign() { # mechanism, input, options of openssl
+            pkcs11-tool --module "$module" --sign --mechanism "$1" --id "$id" --signature-format openssl --input-file "$2"                 --output-file sig ${pss:+--hash-algorithm $pss}
+            shift 2
+            openssl dgst "$@" -verify key.pem -signature sig data
+        }
+        if [ "$3" = p256 ]; then
+            openssl dgst -sha256 -binary data >digest
+            sign ECDSA digest -sha256
+            exit
+        fi
+        for hash in sha256 sha384 sha512; do
+            python3 - $hash <<'END'
+        import hashlib, sys
+        digest = hashlib.new(sys.argv[1], open("data", "rb").read()).digest()
+        number = {"sha256": 1, "sha384": 2, "sha512": 3}[sys.argv[1]]
+        head = [0x30, len(digest) + 17, 0x30, 13, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, number, 5, 0, 4, len(digest)]
+        open("digest", "wb").write(digest)
+        open("info", "wb").write(bytes(head) + digest)
+        END
+            pss= sign RSA-PKCS info -$hash
+            pss=$(echo $hash | tr a-z A-Z) sign RSA-PKCS-PSS digest -$hash -sigopt rsa_padding_mode:pss -sigopt rsa_pss_saltlen:digest
+        done
+        """#
+
     @Test("A socket in a directory that others can change is refused: one of theirs could take its place")
     func openDirectory() throws {
         try configure("uid:\(geteuid())")

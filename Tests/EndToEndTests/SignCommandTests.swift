@@ -17,11 +17,12 @@ import Testing
     }
 
     /// A key store, and how a key is made there.
-    enum Place: String, CaseIterable { case store, token, plugin }
+    enum Place: String, CaseIterable { case store, token, plugin, tpm }
 
     /// Has a key made in a key store and certified. Returns the options for the identity.
-    private func identity(_ place: Place, _ type: String) throws -> [String] {
+    private func identity(_ place: Place, _ type: String, _ tpm: SoftwareTPM? = nil) throws -> [String] {
         var options: [String]
+        var settings = "PluginDirectory = \(sandbox.path)/plugins\n"
         switch place {
         case .store: options = ["--key", "store:"]
         case .token:
@@ -33,8 +34,11 @@ import Testing
         case .plugin:
             try sandbox.installTestPlugin("keys")
             options = ["--key", "keys:"]
+        case .tpm:
+            settings = try sandbox.installTPMPlugin(try #require(tpm).tcti)
+            options = ["--key", "tpm:"]
         }
-        let plugins = try sandbox.write("PluginDirectory = \(sandbox.path)/plugins\n".utf8, to: "plugins.properties")
+        let plugins = try sandbox.write(settings, to: "plugins.properties")
         let request = sandbox.path + "/signer.csr"
         let made = try sandbox.certprov(
             ["keygen", "--subject", "CN=signer", "--key-type", type, "--out", request, "--config", plugins] + options,
@@ -43,14 +47,14 @@ import Testing
         try certify(request)
         let key = made.stdout.trimmingCharacters(in: .newlines)
         let file = try sandbox.write(
-            """
-            PluginDirectory = \(sandbox.path)/plugins
-            CertificateProvider = pem
-            CertificateProvider.pem.certificate = \(sandbox.path)/signer.pem
-            CertificateProvider.pem.key = \(place == .token ? options[1] : key)
-            \(place == .token ? "CertificateProvider.pem.key-pin-source = file:\(sandbox.path)/pin" : "")
+            settings
+                + """
+                CertificateProvider = pem
+                CertificateProvider.pem.certificate = \(sandbox.path)/signer.pem
+                CertificateProvider.pem.key = \(place == .token ? options[1] : key)
+                \(place == .token ? "CertificateProvider.pem.key-pin-source = file:\(sandbox.path)/pin" : "")
 
-            """.utf8, to: "signer.properties")
+                """, to: "signer.properties")
         return ["--config", file]
     }
 
@@ -88,14 +92,17 @@ import Testing
     private static let cms = "openssl cms -verify -cades -inform DER -binary -purpose any -CAfile $2 -out out"
 
     @Test(
-        "OpenSSL verifies the signatures of keys in the store, in a token and in a plugin",
+        "OpenSSL verifies the signatures of keys in the store, in a token, in a plugin and in a TPM",
         arguments: [
             (Place.store, "p256"), (.store, "p384"), (.store, "p521"), (.store, "rsa2048"), (.store, "ed25519"),
             (.token, "p256"), (.token, "p384"), (.token, "p521"), (.token, "rsa2048"), (.token, "ed25519"),
             (.plugin, "p256"), (.plugin, "p384"), (.plugin, "p521"), (.plugin, "rsa2048"), (.plugin, "ed25519"),
+            (.tpm, "p256"), (.tpm, "p384"), (.tpm, "rsa2048"),
         ])
     func eachStore(place: Place, type: String) throws {
-        let identity = try identity(place, type)
+        let tpm = place == .tpm ? try SoftwareTPM() : nil
+        let identity = try identity(place, type, tpm)
+        defer { #expect((try? tpm?.leftovers()) ?? "" == "") }
         let document = try sandbox.write(Self.document.utf8, to: "document.pdf")
         try verify("mkdir nss; certutil -d sql:nss -N --empty-password")
         let out = sandbox.path + "/signature"
