@@ -103,7 +103,7 @@ extension SignatureScheme {
     }
 
     private static let rsaPSS: [Self] = [.rsaPSSRSAESHA256, .rsaPSSRSAESHA384, .rsaPSSRSAESHA512]
-    private static let rsaPKCS1: [Self] = [.rsaPKCS1SHA256, .rsaPKCS1SHA384, .rsaPKCS1SHA512]
+    static let rsaPKCS1: [Self] = [.rsaPKCS1SHA256, .rsaPKCS1SHA384, .rsaPKCS1SHA512]
 
     /// `TPMT_SIG_SCHEME`.
     fileprivate var tpmScheme: [UInt8] {

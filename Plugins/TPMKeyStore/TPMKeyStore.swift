@@ -181,7 +181,8 @@ private struct StoredKey: Codable, Sendable {
 }
 
 extension TPMKey {
-    /// Reads a key file (`TSS2 PRIVATE KEY`, PEM). An RSA key signs by PKCS#1 alone, since no probe has shown its salts.
+    /// Reads a key file (`TSS2 PRIVATE KEY`, PEM). An RSA key signs by PKCS#1 alone, since no probe has shown its salts. A TPM that
+    /// lacks the longer hashes says so when it signs.
     ///
     /// - Throws: `fileNotFound`, `configurationInvalid` for a file that others can read, `malformedData`, `unsupportedAlgorithm`.
     fileprivate init(file path: String, _ tpm: TPM) throws(ProviderError) {
@@ -196,7 +197,7 @@ extension TPMKey {
             self.init(
                 publicKey: publicKey,
                 signatureSchemes: publicKey.curve == nil
-                    ? [.rsaPKCS1SHA256] : SignatureScheme.candidates(for: publicKey),
+                    ? SignatureScheme.rsaPKCS1 : SignatureScheme.candidates(for: publicKey),
                 use: .signing, uri: "\(TPMKeyStore.scheme):\(path)", blob: blob, tpm: tpm)
         } catch {
             var error = error

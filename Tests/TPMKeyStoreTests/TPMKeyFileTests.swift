@@ -75,7 +75,11 @@ import Testing
         let publicKey = try publicKey("key.pem")
         let key = try #require(try key("key.pem", publicKey))
         #expect(key.uri == "tpm:" + directory["key.pem"])
-        #expect(try await key.signsValidly())
+        for scheme in key.signatureSchemes {
+            let signature = try await key.signature(for: [1], using: scheme)
+            #expect(key.publicKey.isValidSignature(signature, for: [1], using: scheme), "\(scheme)")
+        }
+        #expect(key.signatureSchemes.count == (algorithm == "RSA" ? 3 : 1))
         let other = try SoftwareKey.generate(.p256, location: .store).publicKey
         #expect(try self.key("key.pem", other) == nil)
         #expect(try store.tpm.leftovers().isEmpty)
