@@ -25,13 +25,18 @@ final class TPM: Sendable {
 
     /// Calls `body` with a connection and the parent of keys, once more with a new connection if the first one breaks.
     ///
+    /// - Parameter key: The key that `body` uses.
     /// - Throws: What the TPM reports; `timedOut` after the time that the settings give it. The call then ends by itself, and
     ///   its result is lost.
     func run<T: Sendable>(
-        beneath parent: TPMParent,
+        beneath parent: TPMParent, using key: TPMKeyBlob? = nil,
         _ body: @escaping @Sendable (TPMConnection, borrowing TPMObject) throws(TPMFailure) -> T
     ) async throws(ProviderError) -> T {
         let owner = try await ownerAuthorisation(parent)
+        let account = lockingAccount(parent, key)
+        if let account, try await environment.isRejected(Self.empty, for: account) {
+            throw TPMFailure.password(settings.displayName, "It was rejected before")
+        }
         do throws(ProviderError) {
             return try await limited { [settings] () throws(ProviderError) in
                 try settings.checkDevice()
@@ -55,34 +60,21 @@ final class TPM: Sendable {
         } catch {
             if let owner, error.code == .wrongPassword {
                 await environment.noteOutcome(of: owner, for: settings.tcti, isRejected: true)
+            } else if let account, error.nativeCode.map(TPMFailure.countsTowardsLockout) == true {
+                await environment.noteOutcome(of: Self.empty, for: account, isRejected: true)
             }
             throw error
         }
     }
 
-    /// Loads and uses a key. One that has a password is not tried again, since a TPM that counts wrong ones locks the keys of other
-    /// programs, too.
-    func use<T: Sendable>(
-        _ key: TPMKeyBlob, _ body: @escaping @Sendable (borrowing TPMObject) throws(TPMFailure) -> T
-    ) async throws(ProviderError) -> T {
-        let (none, account) = (
-            SecretBytes(copying: [UInt8]()), "key \(TPMKeyStore.hexadecimal(SHA256.hash(data: key.derRepresentation)))"
-        )
-        let isLocking = key.parent != .owner || key.publicArea.isLocking
-        if isLocking, try await environment.isRejected(none, for: account) {
-            throw ProviderError(
-                .unsupportedAlgorithm,
-                "\(settings.displayName) has asked for the password of the key before, or of the persistent key that it is beneath; "
-                    + "use keys without one.")
-        }
-        do throws(ProviderError) {
-            return try await run(beneath: key.parent) { _, parent throws(TPMFailure) in try body(try parent.load(key)) }
-        } catch {
-            if isLocking, error.reason == .keyPassword {
-                await environment.noteOutcome(of: none, for: account, isRejected: true)
-            }
-            throw error
-        }
+    private static let empty = SecretBytes(copying: [UInt8]())
+
+    /// Names an empty authorisation that locks the TPM if it is wrong too often; `nil` for the keys of this store, and for others with
+    /// `noDA` beneath the owner's storage key.
+    private func lockingAccount(_ parent: TPMParent, _ key: TPMKeyBlob?) -> String? {
+        guard parent != .owner || key?.publicArea.locksNothing == false else { return nil }
+        let hash = key.map { TPMKeyStore.hexadecimal(SHA256.hash(data: $0.derRepresentation)) }
+        return "\(settings.tcti) \(parent.handle) \(hash ?? "")"
     }
 
     /// - Throws: `wrongPassword` for one that the TPM has rejected: it is not sent again. Errors of its source.

@@ -53,7 +53,7 @@ struct TPMAttester: Sendable {
         let (blob, chain) = (
             try TPMKeyBlob(derRepresentation: [UInt8](attestationKey.blob)), try attestationKey.certificates()
         )
-        let made = try await tpm.run(beneath: key.parent) { _, parent throws(TPMFailure) -> TPMStatement? in
+        let made = try await tpm.run(beneath: key.parent, using: key) { _, parent throws(TPMFailure) -> TPMStatement? in
             let signer: TPMObject
             do throws(TPMFailure) { signer = try parent.load(blob) } catch {
                 guard error.isOfAnotherTPM else { throw error }

@@ -34,6 +34,19 @@ struct TPMFailure: Error {
     /// Whether what the TPM was given is the reason, and not its state. libtpms reports a damaged padding as a failure of its own.
     var isOfInput: Bool { isOfForm || kind.map { $0.rawValue < Kind.initialize.rawValue || $0 == .failure } ?? false }
 
+    /// Whether the TPM has counted a wrong authorisation.
+    static func countsTowardsLockout(_ code: Int) -> Bool {
+        TPMFailure(code: TSS2_RC(truncatingIfNeeded: code), function: "").kind == .authFail
+    }
+
+    /// The error for a key with an authorisation.
+    static func password(_ tpm: String, _ reason: String, nativeCode: Int? = nil) -> ProviderError {
+        ProviderError(
+            .unsupportedAlgorithm,
+            "\(tpm) rejects the empty password of the key, or of the parent at its handle; make one without a password. (\(reason))",
+            nativeCode: nativeCode)
+    }
+
     /// Whether the key was made in another TPM, or in this one before it was cleared.
     var isOfAnotherTPM: Bool { kind == .integrity || kind == .binding }
 
@@ -93,12 +106,7 @@ struct TPMFailure: Error {
         case .curve, .keySize, .scheme, .hash, .value:
             return error(.unsupportedAlgorithm, "\(tpm) does not support such a key; use p256 or rsa2048.")
         case .authFail where isOfPassword, .badAuth where isOfPassword:
-            var refused = error(
-                .unsupportedAlgorithm,
-                "\(tpm) asks for the password of the key, or of the persistent key that it is beneath; use keys without one."
-            )
-            refused.reason = .keyPassword
-            return refused
+            return Self.password(tpm, text, nativeCode: Int(code))
         case .authFail where authorisation == .endorsement, .badAuth where authorisation == .endorsement:
             return error(
                 .configurationInvalid,
@@ -130,9 +138,4 @@ struct TPMFailure: Error {
         case nil: return error(.unavailable, "\(tpm) fails.")
         }
     }
-}
-
-extension ProviderError.Reason {
-    /// The key, or its parent, has a password.
-    static let keyPassword = Self(rawValue: "keyPassword")
 }

@@ -38,7 +38,10 @@ extension TPMKey: DigestSigning {
 
     func signature(forDigest digest: [UInt8], using scheme: SignatureScheme) async throws(ProviderError) -> [UInt8] {
         try requireDigest(digest, for: scheme)
-        let signature = try await tpm.use(blob) { key throws(TPMFailure) in try key.sign(digest, scheme.tpmScheme) }
+        let blob = blob
+        let signature = try await tpm.run(beneath: blob.parent, using: blob) { _, parent throws(TPMFailure) in
+            try parent.load(blob).sign(digest, scheme.tpmScheme)
+        }
         return try scheme.encoded(signature)
     }
 }
@@ -67,7 +70,10 @@ extension TPMKey: KeyDecrypting {
                 "The key \(uri ?? "") does not decrypt by \(scheme); use \(decryptionSchemes.map(\.description).joined(separator: " or "))."
             )
         }
-        let plaintext = try await tpm.use(blob) { key throws(TPMFailure) -> SecretBytes? in
+        let blob = blob
+        let plaintext = try await tpm.run(beneath: blob.parent, using: blob) {
+            _, parent throws(TPMFailure) -> SecretBytes? in
+            let key = try parent.load(blob)
             // Without telling which error the TPM has found.
             do throws(TPMFailure) { return try key.decrypt(ciphertext, scheme.tpmScheme) } catch {
                 guard error.isOfInput else { throw error }

@@ -79,10 +79,11 @@ struct TPMPublicArea: Sendable {
         }
     }
 
-    /// Whether the TPM counts wrong passwords of the key. It locks all such keys after some.
-    var isLocking: Bool {
-        var reader = TPMReader(bytes.dropFirst(6))
-        return (try? reader.uint32()).map { !Attributes(rawValue: $0).contains(.noDA) } ?? true
+    /// Whether a wrong authorisation of the key does not count towards a lockout of the TPM.
+    var locksNothing: Bool {
+        var reader = TPMReader(bytes)
+        guard (try? reader.bytes(6)) != nil, let attributes = try? reader.uint32() else { return false }
+        return Attributes(rawValue: attributes).contains(.noDA)
     }
 
     /// Reads the key.

@@ -156,6 +156,52 @@ import Testing
         await expect(.fileNotFound, "missing.pem") { _ = try self.key("missing.pem", key.publicKey) }
     }
 
+    @Test("A file of another TPM, and of one that was cleared", arguments: [false, true])
+    func aFileOfAnotherTPM(isCleared: Bool) async throws {
+        let key = try await (isCleared ? store : TPMStore()).make()
+        try write(key, to: "key.pem")
+        if isCleared { try store.tpm.run("tpm2_clear", "-c", "p") }
+        let found = try #require(try self.key("key.pem", key.publicKey))
+        await expect(.notFound, "made in another TPM, or the TPM was cleared") { _ = try await found.signsValidly() }
+        #expect(try store.tpm.leftovers().isEmpty)
+    }
+
+    /// A key of tpm2-tools whose file says nothing of the option.
+    private func make(_ options: String) throws -> PublicKeyInfo {
+        try store.tpm.run(
+            "sh", "-ec",
+            """
+            tpm2_createprimary -G ecc -c parent; tpm2_flushcontext -t
+            tpm2_evictcontrol -c parent 0x81000001
+            tpm2_createpolicy --policy-pcr -l sha256:0 -L policy; tpm2_flushcontext -l
+            tpm2_create -C 0x81000001 -G ecc -u public -r private \(options); tpm2_flushcontext -t
+            tpm2_load -C 0x81000001 -u public -r private -c key; tpm2_readpublic -c key -f der -o public.der; tpm2_flushcontext -t
+            tpm2_encodeobject -C 0x81000001 -u public -r private -o key.pem -p; chmod 600 key.pem
+            tpm2_flushcontext -t; tpm2_flushcontext -l
+            """, in: directory.path)
+        return try PublicKeyInfo(derRepresentation: try directory.read("public.der"))
+    }
+
+    @Test func aKeyWithAPolicyThatItsFileLacks() throws {
+        let key = try make("-L policy -a 'fixedtpm|fixedparent|sensitivedataorigin|sign'")
+        #expect(failure { try self.key("key.pem", key) }?.message.contains("asks for a policy") == true)
+    }
+
+    /// Each wrong one brings the TPM nearer to its lockout.
+    @Test("A key with a password that its file lacks is refused, and its empty password is sent once")
+    func aKeyWithAPasswordThatItsFileLacks() async throws {
+        let publicKey = try make("-p secret")
+        func counter() throws -> String {
+            try store.tpm.run("sh", "-c", "tpm2_getcap properties-variable | grep LOCKOUT_COUNTER")
+        }
+        for reason in ["TPM2_Sign", "rejected before", "rejected before"] {
+            let key = try #require(try key("key.pem", publicKey))
+            await expect(.unsupportedAlgorithm, reason) { _ = try await key.signsValidly() }
+            #expect(try counter().contains("0x1"))
+        }
+        #expect(try store.tpm.leftovers().isEmpty)
+    }
+
     /// A key file with other fields. Tags are `[n]`, explicit.
     private func der(_ fields: [UInt8], parent: [UInt8] = [2, 4, 0x40, 0, 0, 1], _ blob: TPMKeyBlob) -> [UInt8] {
         func node(_ tag: UInt8, _ content: [UInt8]) -> [UInt8] {
@@ -208,7 +254,7 @@ import Testing
         let publicKey = try TPMKeyBlob(derRepresentation: der).publicArea.publicKey()
         let key = try #require(
             try keyStore(uri).storedKey(for: KeyReference(publicKey: publicKey, uri: uri)))
-        for words in ["asks for the password of the key", "has asked for the password"] {
+        for words in ["rejects the empty password of the key", "It was rejected before"] {
             await expect(.unsupportedAlgorithm, words) { _ = try await key.signsValidly() }
         }
         #expect(try store.tpm.run("tpm2_getcap", "properties-variable").contains("LOCKOUT_COUNTER: 0x1\n"))

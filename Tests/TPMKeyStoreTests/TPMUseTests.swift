@@ -9,9 +9,10 @@ import Testing
     @Test("Signatures and keys leave no object and no session in the TPM")
     func nothingIsLeft() async throws {
         let store = try TPMStore()
+        #expect(try store.tpm.leftovers().isEmpty)
         let key = try await store.make()
-        for _ in 0..<1000 { #expect(try await key.signsValidly()) }
-        for _ in 0..<100 { _ = try await store.make() }
+        for _ in 0..<TestLength.rounds(50, full: 1000, soak: 1000) { #expect(try await key.signsValidly()) }
+        for _ in 0..<TestLength.rounds(10, full: 100, soak: 100) { _ = try await store.make() }
         // Failures leave nothing either.
         let wrong = try await store.make(.rsa2048, use: [.signing, .oaepDecryption])
         await #expect { _ = try await wrong.decrypter?.decrypt([1, 2, 3], using: .rsaOAEPSHA256) } throws: {
@@ -85,10 +86,10 @@ import Testing
         }
     }
 
-    @Test("RSA-PSS is offered if the TPM's salt is as long as the digest")
-    func schemesOfAnRSAKey() async throws {
+    @Test("RSA-PSS is offered if the TPM's salt is as long as the digest", arguments: [KeyType.rsa2048, .rsa3072])
+    func schemesOfAnRSAKey(type: KeyType) async throws {
         let store = try TPMStore()
-        let key = try await store.make(.rsa2048)
+        let key = try await store.make(type)
         #expect(key.signatureSchemes.contains(.rsaPKCS1SHA256))
         for scheme in key.signatureSchemes {
             let signature = try await key.signature(for: [1], using: scheme)
@@ -98,6 +99,58 @@ import Testing
     }
 
     // MARK: - What the TPM refuses
+
+    /// TPM_RC_CURVE and TPM_RC_VALUE of the second parameter of TPM2_Create.
+    @Test(
+        "A type that this TPM lacks is refused before anything is stored",
+        arguments: [(KeyType.p384, UInt32(0x2e6)), (.rsa3072, 0x2c4)])
+    func aTypeThatTheTPMLacks(type: KeyType, code: UInt32) async throws {
+        let store = try TPMStore()
+        let proxy = try TPMProxy(store.tpm.tcti)
+        try proxy.answer(0x153, with: code)
+        await expect(.unsupportedAlgorithm, "use p256 or rsa2048") {
+            _ = try await store.store("tpm:", ["tcti": proxy.tcti]).make(
+                NewKey(type, label: "test"), NoUserInteraction()
+            ) { _ in Issue.record("a key is remembered") }
+        }
+        #expect(try store.storage.recordNames().isEmpty)
+        #expect(try store.tpm.leftovers().isEmpty)
+    }
+
+    @Test("A TPM that is locked by wrong passwords signs with the keys of this store, and derives its storage key")
+    func aLockedTPM() async throws {
+        let (store, directory) = (try TPMStore(), try TemporaryDirectory())
+        let key = try await store.make()
+        try directory.write("sealed".utf8, to: "data")
+        // The parent at a handle counts wrong passwords too, as tpm2_createprimary makes it.
+        try store.tpm.run(
+            "sh", "-ec",
+            """
+            tpm2_createprimary -G ecc -c parent; tpm2_flushcontext -t
+            tpm2_evictcontrol -c parent 0x81000001
+            tpm2_create -C parent -p right -i data -u public -r private; tpm2_flushcontext -t
+            tpm2_load -C parent -u public -r private -c sealed; tpm2_flushcontext -t
+            until tpm2_getcap properties-variable | grep -q 'inLockout: *1'; do
+                ! tpm2_unseal -c sealed -p wrong; tpm2_flushcontext -t
+            done
+            """, in: directory.path)
+        try await store.store().check(NoUserInteraction())
+        #expect(try await key.signsValidly())
+        // The owner authorisation counts nothing, and is right or wrong as ever.
+        try store.tpm.run("tpm2_changeauth", "-c", "owner", "right")
+        let owner = ["owner-source": "env:OWNER"]
+        await expect(.wrongPassword, "rejects the owner authorisation") {
+            try await store.store("tpm:", owner, variables: ["OWNER": "wrong"]).check(NoUserInteraction())
+        }
+        try await store.store("tpm:", owner, variables: ["OWNER": "right"]).check(NoUserInteraction())
+        let beneath = ["parent": "0x81000001"]
+        await expect(.unavailable, "is locked after wrong authorisations") {
+            _ = try await store.make(.p256, "tpm:", beneath)
+        }
+        try store.tpm.run("tpm2_dictionarylockout", "--clear-lockout")
+        #expect(try await store.make(.p256, "tpm:", beneath).signsValidly())
+        #expect(try store.tpm.leftovers().isEmpty)
+    }
 
     @Test("A TPM that other programs fill is unavailable, and check says how to make room")
     func aFullTPM() async throws {
@@ -188,6 +241,17 @@ import Testing
         #expect(try await found?.signsValidly() == true)
         try store.tpm.run("tpm2_evictcontrol", "-c", "0x81000001")
         await expect(.notFound, "handle of the parent") { _ = try await key.signsValidly() }
+
+        try store.tpm.run("tpm2_createprimary", "-G", "ecc", "-p", "secret", "-c", directory["other"])
+        try store.tpm.run("tpm2_evictcontrol", "-c", directory["other"], "0x81000001")
+        try store.tpm.run("tpm2_flushcontext", "-t")
+        for reason in ["TPM2_Create", "rejected before", "rejected before"] {
+            await expect(.unsupportedAlgorithm, reason) {
+                _ = try await store.make(.p256, "tpm:", ["parent": "0x81000001"])
+            }
+        }
+        let counter = try store.tpm.run("sh", "-c", "tpm2_getcap properties-variable | grep LOCKOUT_COUNTER")
+        #expect(counter.contains("0x1"))
     }
 
     @Test func noTPM() async throws {
