@@ -109,7 +109,7 @@ import Testing
         repeat {
             step += 1
             // A plugin may outlive its command by a moment.
-            let proxy = try TPMProxy(manager.tcti)
+            let proxy = try TPMProxy(manager.tcti, variables: [manager.bus.name: manager.bus.value])
             proxies.append(proxy)
             try proxy.kill((step + first).isMultiple(of: 2) ? .plugin : .command, at: step)
             let made = try keys("create", "pair-\(step)", "--type", "p256", "--key", "tpm:", by: proxy.tcti)

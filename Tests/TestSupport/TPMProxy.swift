@@ -1,6 +1,7 @@
+import CertificateProviding
 import Foundation
 
-/// Stands between a program and a TPM, as a transport of libtss2. It answers a command in the place of the TPM, or kills at one.
+/// Stands between a program and a TPM, as a socket of a software TPM. It answers a command in the place of the TPM, or kills at one.
 public final class TPMProxy: Sendable {
     /// Which process it kills: the plugin that uses the TPM, or the command that uses the plugin, by its launcher.
     public enum Victim: String, Sendable { case plugin, command }
@@ -9,24 +10,30 @@ public final class TPMProxy: Sendable {
     /// The parameter `tcti`.
     public let tcti: String
 
-    /// Passes commands and responses on by tpm2_send. The process that uses the TPM starts it for each connection.
+    private let process: Subprocess
+
+    /// Serves the socket of a software TPM, and passes commands and responses on by tpm2_send.
     private static let program = """
-        import os, signal, struct, subprocess, sys
-        # libtss2 leaves the other end of standard input open here, and a thread of Swift's may block the signal that ends this program.
-        os.closerange(3, 1024)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        tcti, directory = sys.argv[1:]
-        tpm = subprocess.Popen(["/usr/bin/tpm2_send", "-T", tcti], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        import os, signal, socket, struct, subprocess, sys, threading
+        tcti, directory, path = sys.argv[1:]
         def message(stream):
             head = stream.read(10)
-            if len(head) < 10: sys.exit()
-            return head + stream.read(struct.unpack(">I", head[2:6])[0] - 10)
+            return head + stream.read(struct.unpack(">I", head[2:6])[0] - 10) if len(head) == 10 else b""
         def read(name):
             try: return open(os.path.join(directory, name)).read().split()
             except FileNotFoundError: return None
         def parent(process): return int(open(f"/proc/{process}/stat").read().rsplit(")", 1)[1].split()[1])
-        while True:
-            command = message(sys.stdin.buffer)
+        def listener(path):
+            server = socket.socket(socket.AF_UNIX)
+            server.bind(path)
+            server.listen()
+            return server
+        # Each request of the control channel, such as that of a locality, succeeds.
+        def control(server):
+            while True:
+                client = server.accept()[0]
+                while client.recv(4096): client.sendall(bytes(4))
+        def answer(plugin, command, tpm):
             code = struct.unpack(">I", command[6:10])[0]
             answer, kill = read("answer"), read("kill")
             if answer and int(answer[0]) == code:
@@ -37,20 +44,42 @@ public final class TPMProxy: Sendable {
                 response = message(tpm.stdout)
             if kill and kill[1] == "1":
                 os.unlink(os.path.join(directory, "kill"))
-                plugin = os.getppid()
                 os.kill(plugin if kill[0] == "plugin" else parent(parent(plugin)), signal.SIGKILL)
             elif kill:
                 with open(os.path.join(directory, "kill"), "w") as file: file.write(f"{kill[0]} {int(kill[1]) - 1}")
-            sys.stdout.buffer.write(response)
-            sys.stdout.buffer.flush()
+            return response
+        def serve(client):
+            plugin = struct.unpack("iII", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            tpm = subprocess.Popen(["/usr/bin/tpm2_send", "-T", tcti], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            stream = client.makefile("rb")
+            try:
+                while command := message(stream): client.sendall(answer(plugin, command, tpm))
+            except OSError: pass
+            tpm.stdin.close()
+            tpm.wait()
+            client.close()
+        commands, other = listener(path), listener(path + ".ctrl")
+        threading.Thread(target=control, args=[other], daemon=True).start()
+        print("ready", flush=True)
+        while True: threading.Thread(target=serve, args=[commands.accept()[0]], daemon=True).start()
         """
 
-    /// - Parameter target: The TPM.
-    public init(_ target: String) throws {
+    /// - Parameters:
+    ///   - target: The TPM.
+    ///   - variables: What reaches it needs these.
+    public init(_ target: String, variables: [String: String] = [:]) throws {
         directory = try TemporaryDirectory()
         let program = try directory.write(Self.program.utf8, to: "proxy.py")
-        tcti = "cmd:exec /usr/bin/python3 \(program) \(target) \(directory.path)"
+        tcti = "swtpm:path=\(directory["socket"])"
+        process = try Subprocess(
+            ["python3", program, target, directory.path, directory["socket"]],
+            environment: ProcessInfo.processInfo.environment.merging(variables) { $1 })
+        guard process.readLine() == "ready" else {
+            throw ProviderError(.unavailable, "The proxy of the TPM does not start.")
+        }
     }
+
+    deinit { process.kill() }
 
     /// Answers a command with a response code from now on. (TPM 2.0 Part 2, sections 6.5.2 and 6.6.)
     public func answer(_ command: UInt32, with code: UInt32) throws {
