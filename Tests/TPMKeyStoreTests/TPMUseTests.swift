@@ -206,19 +206,22 @@ import Testing
     @Test(
         "A TPM that answers garbage, half an answer or wrong signatures is an error, and no key is stored",
         arguments: [
-            ("garbage", .unavailable, "fails"), ("half", .timedOut, "does not answer within"),
-            ("signature", .protocolError, "do not verify"),
-        ] as [(String, ProviderError.Code, String)])
-    func aFaultyTPM(fault: String, code: ProviderError.Code, words: String) async throws {
+            ("garbage", [.unavailable]),
+            // A second attempt may not reach it.
+            ("half", [.timedOut, .unavailable]),
+            ("signature", [.protocolError]),
+        ] as [(String, [ProviderError.Code])])
+    func aFaultyTPM(fault: String, codes: [ProviderError.Code]) async throws {
         let (store, directory) = (try TPMStore(), try TemporaryDirectory())
         let script = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "faulty-tpm.py").path
         let socket = directory["socket"]
         let process = try Subprocess(["python3", "-B", script, store.tpm.tcti, socket, fault])
         defer { process.kill() }
         try #require(process.readLine() == "ready")
-        await expect(code, words) {
+        let error = await failure {
             _ = try await store.make(.p256, "tpm:", ["tcti": "swtpm:path=" + socket, "timeout": "2"])
         }
+        #expect(error.map { codes.contains($0.code) } == true, "\(String(describing: error))")
         #expect(try store.storage.recordNames().isEmpty)
     }
 

@@ -48,16 +48,19 @@ public final class TPMProxy: Sendable {
             elif kill:
                 with open(os.path.join(directory, "kill"), "w") as file: file.write(f"{kill[0]} {int(kill[1]) - 1}")
             return response
+        # libtss2 connects for each command, and a resource manager knows a process by its connection.
+        senders, lock = {}, threading.Lock()
         def serve(client):
             plugin = struct.unpack("iII", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-            tpm = subprocess.Popen(["/usr/bin/tpm2_send", "-T", tcti], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             stream = client.makefile("rb")
-            try:
-                while command := message(stream): client.sendall(answer(plugin, command, tpm))
-            except OSError: pass
-            tpm.stdin.close()
-            tpm.wait()
-            client.close()
+            with lock:
+                tpm = senders.get(plugin) or subprocess.Popen(
+                    ["/usr/bin/tpm2_send", "-T", tcti], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                senders[plugin] = tpm
+                try:
+                    while command := message(stream): client.sendall(answer(plugin, command, tpm))
+                except OSError: pass
+                client.close()
         commands, other = listener(path), listener(path + ".ctrl")
         threading.Thread(target=control, args=[other], daemon=True).start()
         print("ready", flush=True)
