@@ -48,7 +48,6 @@ struct EnrolmentAttempt {
             try await recovery?.wait()
             if server.needsKeyFirst { early = try await run.requestKey(after: current?.key, type) }
             let terms = try await session.connect(renewing: renewed)
-            try await recovery?.note()
             var key =
                 if let early { early } else {
                     try await run.requestKey(after: current?.key, plan.keyType ?? terms.keyType ?? type)
@@ -58,6 +57,8 @@ struct EnrolmentAttempt {
                 key.record.csr = try await session.certificateRequest(names, plan.usage, key.key).derRepresentation
                 try await run.save(key.record)
             }
+            // A key store that is away costs nothing, either.
+            try await recovery?.note()
             return Started(terms: terms, names: names, key: key)
         } catch {
             throw await failure(error, isFinal: early?.isNew == true && !error.isPassing)

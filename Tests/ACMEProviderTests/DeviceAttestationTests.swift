@@ -166,6 +166,8 @@ import Testing
         #expect(await code { _ = try await self.provider(host).getCertificate(person) } == .unavailable)
         let waits = host.pauses.withLock(\.self)
         #expect(waits.first.map { $0 <= .seconds(60) && $0 > .zero } == true, "\(waits)")
+        let busy = ProviderError(.unavailable, "The TPM is busy.")
+        #expect(await code { _ = try await self.provider(host, problem: busy).getCertificate(person) } == .unavailable)
         host.server.fail("newOrder", .status(400, problem: "rejectedIdentifier"))
         #expect(await code { _ = try await self.provider(host).getCertificate(person) } == .rejected)
         let count = host.server.heard.count
@@ -281,7 +283,8 @@ private struct AttestingKeyStore: KeyStore {
     }
 
     var properties: KeyStoreProperties {
-        KeyStoreProperties(scheme: "store", location: .store, makes: store.makes, attestsKeys: problem == nil)
+        KeyStoreProperties(
+            scheme: "store", location: .store, makes: store.makes, attestsKeys: problem?.code != .configurationInvalid)
     }
 
     private func attesting(_ key: any IdentityKey) -> any IdentityKey {
@@ -299,7 +302,8 @@ private struct AttestingKeyStore: KeyStore {
         _ new: NewKey, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) async throws(ProviderError) -> Void
     ) async throws(ProviderError) -> any IdentityKey {
-        attesting(try await store.make(new, interaction, remember: remember))
+        if let problem { throw problem }
+        return attesting(try await store.make(new, interaction, remember: remember))
     }
 
     func key(
