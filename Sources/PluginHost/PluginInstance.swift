@@ -73,7 +73,7 @@ final class PluginInstance: PeerSource {
         if !error.message.contains(name) { error.message = "\(name): \(error.message)" }
         // Its output is not shown: it may be a secret.
         if !error.message.contains("certprov plugin") {
-            if error.code == .protocolError {
+            if error.code == .protocolError, error.reason != .reported {
                 error.message += " Check it: certprov plugin verify \(plan.path.shellQuoted)"
             } else if error.message.contains("did not answer the request") {
                 error.message += " Raise 'timeout', or look at its messages with 'certprov plugin trace'."

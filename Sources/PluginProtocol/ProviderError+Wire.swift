@@ -19,8 +19,14 @@ extension ProviderError {
             isKnown ? text : "\(peer) reports the error '\(error.code.withVisibleControls.prefix(64))': \(text)",
             nativeCode: error.nativeCode,
             retryAfter: error.retryAfter.flatMap { $0 >= 0 && $0 < 1e9 ? .seconds($0) : nil },
-            reason: [Reason.damaged, .busy].first { $0.rawValue == error.reason })
+            reason: [Reason.damaged, .busy].first { $0.rawValue == error.reason }
+                ?? (code == .protocolError ? .reported : nil))
     }
+}
+
+extension ProviderError.Reason {
+    /// The other side reports that a server has broken its protocol. It has itself not broken the plugin protocol.
+    package static let reported = Self(rawValue: "reported")
 }
 
 extension ProviderError.Code {

@@ -84,6 +84,14 @@ import Testing
         #expect(output.stderr.contains("certprov plugin verify \(plugins)/certprov-plugin-odd"), "\(output)")
     }
 
+    @Test("A mistake of a plugin's server does not lead there") func aMistakeOfAServer() throws {
+        let answer = #"{"id":%s,"error":{"code":"protocolError","message":"The server is wrong."}}"#
+        try install("odd", describing: "", answering: answer)
+        let output = try sandbox.certprov("fetch", "--config", try configuration("CertificateProvider = odd")).expect(
+            76)
+        #expect(output.stderr.contains("The server is wrong.") && !output.stderr.contains("plugin verify"), "\(output)")
+    }
+
     @Test func aPluginThatDoesNotAnswerLeadsToItsTrace() throws {
         // A notice is not an answer, and of an unknown kind it means nothing.
         try install("mute", describing: "", answering: #"{"notice":"of-%s"}"#)
