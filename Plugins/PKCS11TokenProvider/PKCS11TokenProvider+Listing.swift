@@ -82,7 +82,7 @@ extension TokenLocator {
     private func logIn(_ present: [(Token, Slot)], _ list: inout IdentityList) {
         do throws(ProviderError) {
             guard let login = try loginForListing(present) else { return }
-            try login.token.logIn(pin: nil)
+            try logIn(login, nil)
         } catch {
             list.failures.append(error)
         }

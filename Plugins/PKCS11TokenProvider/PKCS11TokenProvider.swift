@@ -19,20 +19,9 @@ package final class PKCS11TokenProvider: CertificateProvider {
     package var keyStore: (any KeyStore)? { TokenKeyStore(self) }
 
     let environment: ProviderEnvironment
-    private let state = BlockingMutex(State())
-
     let settings: TokenSettings
-
-    private struct State {
-        /// The tokens of the settings, found at the first use.
-        var tokens: TokenLocator?
-        /// The certificate of the identity that was handed out last.
-        var current: X509Certificate?
-        /// The streams of the token's news.
-        var announcements: [UInt64: AsyncStream<Void>.Continuation] = [:]
-        var lastAnnouncement: UInt64 = 0
-        var isShutDown = false
-    }
+    private let locator: TokenLocator
+    private var state: TokenLocator.Known { locator.state }
 
     /// Creates a provider. Loads no module yet.
     ///
@@ -50,6 +39,8 @@ package final class PKCS11TokenProvider: CertificateProvider {
     init(_ environment: ProviderEnvironment, _ settings: TokenSettings) {
         self.environment = environment
         self.settings = settings
+        self.locator = TokenLocator(settings, environment)
+        if settings.uri.pinValue != nil { environment.logger.warning("\(TokenSettings.pinValueIsUnsafe)") }
     }
 
     /// Finds the identity on the token and tests its key by signing a probe. Asks for the PIN if none is configured.
@@ -69,7 +60,7 @@ package final class PKCS11TokenProvider: CertificateProvider {
             let tokens = try self.tokens()
             var identity = try await identity(on: tokens, interaction)
             // A caller that gets the identity in use hopes for a newer one.
-            if identity.certificate == state.withLock(\.current), let token = (identity.key as? TokenKey)?.token,
+            if identity.certificate == current, let token = (identity.key as? TokenKey)?.token,
                 try await tokens.calls.run(
                     "reading the token anew",
                     { () throws(ProviderError) in
@@ -128,8 +119,7 @@ package final class PKCS11TokenProvider: CertificateProvider {
                 return identity
             } catch {
                 // After a failed login, the next request for the identity would send the PIN again.
-                let wasInLogin = (error.underlying as? CryptokiError)?.function == "C_Login"
-                if !isKnown, !wasInLogin, [.tokenNotPresent, .notFound].contains(error.code) { return nil }
+                if !isKnown, error.reason != .login, [.tokenNotPresent, .notFound].contains(error.code) { return nil }
                 throw error
             }
         } catch {
@@ -168,16 +158,16 @@ package final class PKCS11TokenProvider: CertificateProvider {
     /// Waits for a login or signature in progress, but takes at most two seconds: a module that hangs is not finalised.
     /// From then on every call of this provider and of its keys throws `operationNotAllowed`.
     package func shutdown() async {
-        let (tokens, announcements) = state.withLock { state in
+        let (isUsed, announcements) = state.withLock { state in
             state.isShutDown = true
-            return (state.tokens, state.announcements.values)
+            return (state.modules != nil, Array(state.announcements.values))
         }
         announcements.forEach { $0.finish() }
-        guard let tokens else { return }
+        guard isUsed else { return }
         let end = ModuleCalls(timeout: ModuleEnd.limit, threads: 1)
         do throws(ProviderError) {
-            try await end.run("closing") { () throws(ProviderError) in
-                tokens.shutDown(by: .now + ModuleEnd.limit)
+            try await end.run("closing") { [locator] () throws(ProviderError) in
+                locator.shutDown(by: .now + ModuleEnd.limit)
             }
         } catch {
             environment.logger.warning(
@@ -220,14 +210,7 @@ package final class PKCS11TokenProvider: CertificateProvider {
     }
 
     func tokens() throws(ProviderError) -> TokenLocator {
-        let (known, isShutDown) = state.withLock { ($0.tokens, $0.isShutDown) }
         if isShutDown { throw .modulesEnded }
-        if let known { return known }
-        let new = TokenLocator(settings, environment)
-        return state.withLock { state in
-            if let known = state.tokens { return known }
-            state.tokens = new
-            return new
-        }
+        return locator
     }
 }

@@ -273,7 +273,9 @@ extension TokenLocator {
     ///   configured one would go to a token that nothing says it is for.
     func logIn(_ login: TokenLogin, _ pin: GivenPIN?) throws(ProviderError) {
         try check(login, pin)
-        try login.token.logIn(pin: pin?.secret)
+        do throws(CryptokiError) { try login.token.logIn(pin: pin?.secret) } catch {
+            throw ProviderError(error, token: login.token.displayName)
+        }
     }
 
     /// Throws what ``logIn(_:_:)`` does before anything is sent.

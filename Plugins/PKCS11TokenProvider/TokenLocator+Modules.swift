@@ -232,6 +232,7 @@ extension TokenLocator {
             for: settings.uri, path: settings.modulePath, timeout: settings.timeout)
         // A module may be installed later.
         guard !loaded.isEmpty else { return [] }
+        if settings.uri.pinValue != nil { environment.logger.warning("\(TokenSettings.pinValueIsUnsafe)") }
         return state.withLock { state in
             if let modules = state.modules { return modules }
             state.modules = loaded

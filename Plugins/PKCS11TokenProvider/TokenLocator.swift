@@ -19,11 +19,17 @@ final class TokenLocator: Sendable {
     }
 
     struct State {
+        /// Found at the first use.
         var modules: [ModuleReference]?
         /// The tokens that were met, by their identity: each holds its connection and its PIN.
         var tokens: [Slot.Identity: Token] = [:]
         /// The tokens at the last look that the URI does not match.
         var unmatched = Unmatched([], silent: 0)
+        /// The certificate of the identity that was handed out last.
+        var current: X509Certificate?
+        /// The streams of the token's news.
+        var announcements: [UInt64: AsyncStream<Void>.Continuation] = [:]
+        var lastAnnouncement: UInt64 = 0
         var isShutDown = false
     }
 
@@ -36,7 +42,6 @@ final class TokenLocator: Sendable {
             storage: environment.storage, timeout: settings.timeout, now: environment.now, logger: environment.logger)
         self.policy = PINPolicy(
             tried: tried, logger: environment.logger, pinSource: settings.names.pinSource)
-        if settings.uri.pinValue != nil { environment.logger.warning("\(TokenSettings.pinValueIsUnsafe)") }
     }
 
     /// Looks for something else on the same tokens, which keep their connections and PINs.
@@ -122,10 +127,7 @@ final class TokenLocator: Sendable {
 
     /// Closes everything for good, by `deadline` where the modules answer.
     func shutDown(by deadline: ContinuousClock.Instant) {
-        let (tokens, modules) = state.withLock { state in
-            state.isShutDown = true
-            return (Array(state.tokens.values), state.modules ?? [])
-        }
+        let (tokens, modules) = state.withLock { (Array($0.tokens.values), $0.modules ?? []) }
         policy.tried.shutDown()
         tokens.forEach { $0.refuse() }
         // The end of a module closes the sessions of its last provider.

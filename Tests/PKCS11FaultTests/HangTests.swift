@@ -115,6 +115,39 @@ import Testing
         #expect(module.control.most_sessions() == 2 && module.control.shared_uses() == 0)
     }
 
+    /// The module's thread hangs in the login to one token. Another one signs with the sessions that it has.
+    @Test func aLoginThatHangsStopsNoOtherToken() async throws {
+        defer { module.control.release() }
+        try module.addBeta()
+        let other = try await module.provider(["uri": "pkcs11:token=beta"]).getCertificate(NoUserInteraction()).key
+        let provider = try module.provider(["uri": "pkcs11:token=alpha", "timeout": "3"])
+        module.control.hold("C_Login")
+        async let late = code { _ = try await provider.getCertificate(NoUserInteraction()) }
+        try await module.waitUntilHeld(1)
+        for _ in 0..<3 { #expect(try await other.signsValidly()) }
+        #expect(await late == .timedOut)
+        #expect(try await other.signsValidly())
+    }
+
+    /// The PIN that a key asks for at each signature is given in that signature's session, and not on the module's thread:
+    /// another token is found, connected to and signs.
+    @Test func aConfirmationThatHangsStopsNoOtherToken() async throws {
+        let module = try FaultyModule.withIdentity(asksEachTime: true)
+        defer { module.control.release() }
+        try module.addBeta()
+        module.control.set_flags(1, 0, CK_FLAGS(CKF_LOGIN_REQUIRED))
+        module.control.set_visibility(1, 1, 1)
+        let key = try await module.provider(["uri": "pkcs11:token=alpha"]).getCertificate(NoUserInteraction()).key
+        module.control.hold("C_Login")
+        async let confirmed = key.signsValidly()
+        try await module.waitUntilHeld(1)
+        let other = try module.provider(["uri": "pkcs11:token=beta", "timeout": "60"])
+        let beta = try await other.getCertificate(NoUserInteraction())
+        #expect(try await beta.key.signsValidly())
+        module.control.release()
+        #expect(try await confirmed)
+    }
+
     @Test func aModuleThatDidNotStartIsTriedAgain() async throws {
         let provider = try module.provider()
         module.fail("C_Initialize", CKR_DEVICE_ERROR)

@@ -16,10 +16,16 @@ struct CryptokiError: Error, CustomStringConvertible {
         case inferred
         /// The session exists, but its objects have become invisible: another part of the process has logged out.
         case logout
-        /// A PIN went with the call, or would have gone had this not been in its way: it is not made again by itself.
-        case login(refusal: ProviderError)
+        /// The caller gets this error. It is of a look at the slots; or a PIN went with the call, or would have gone had
+        /// this not been in its way, and it is not made again by itself.
+        case refusal(ProviderError)
         /// The call was not made: the module has been shut down.
         case ended
+    }
+
+    /// The error of a call that was not made for another reason than a module's.
+    static func refusal(_ error: ProviderError) -> CryptokiError {
+        CryptokiError(function: "", code: CKR_FUNCTION_REJECTED, origin: .refusal(error))
     }
 
     /// The error of every call to a module that has been shut down.
@@ -61,7 +67,7 @@ struct CryptokiError: Error, CustomStringConvertible {
     /// fails then, until it is started again.
     var mayBeBrokenModule: Bool {
         switch origin {
-        case .module, .login: break
+        case .module, .refusal: break
         case .notMade, .inferred, .logout, .ended: return false
         }
         guard ["C_OpenSession", "C_Login", "C_SignInit", "C_Sign"].contains(function) else { return false }
@@ -77,7 +83,7 @@ struct CryptokiError: Error, CustomStringConvertible {
     /// Whether a new connection may try again what has failed.
     var isRepeatable: Bool {
         switch origin {
-        case .login, .ended: false
+        case .refusal, .ended: false
         default: true
         }
     }
@@ -145,7 +151,7 @@ extension ProviderError {
 
     /// Translates a failed PKCS#11 call for the user of a token.
     init(_ error: CryptokiError, token: String) {
-        if case .login(let refusal) = error.origin {
+        if case .refusal(let refusal) = error.origin {
             self = refusal
             return
         }
@@ -208,6 +214,13 @@ extension ProviderError {
                 (.userCancelled, "The operation was cancelled at the token '\(token)'; try again")
             default: (.unavailable, "The token '\(token)' failed; check the log of its driver or service")
             }
-        self.init(code, "\(sentence) (\(error)).", nativeCode: Int(clamping: error.code), underlying: error)
+        self.init(
+            code, "\(sentence) (\(error)).", nativeCode: Int(clamping: error.code),
+            reason: error.function == "C_Login" ? .login : nil, underlying: error)
     }
+}
+
+extension ProviderError.Reason {
+    /// A login failed.
+    static let login = Self(rawValue: "login")
 }

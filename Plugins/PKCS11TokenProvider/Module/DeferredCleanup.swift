@@ -38,17 +38,15 @@ final class DeferredCleanup: Sendable {
     }
 
     /// Lets go of what it holds before it counts as done: that may be the last to hold something else.
-    private final class Job: Sendable {
-        private let work: BlockingMutex<(@Sendable () -> Void)?>
+    private final class Job: @unchecked Sendable {
+        // Unchecked: one thread runs it, once.
+        private var work: (@Sendable () -> Void)?
 
-        init(_ work: @escaping @Sendable () -> Void) { self.work = BlockingMutex(work) }
+        init(_ work: @escaping @Sendable () -> Void) { self.work = work }
 
         func run() {
-            let work = work.withLock { work in
-                defer { work = nil }
-                return work
-            }
             work?()
+            work = nil
         }
     }
 }

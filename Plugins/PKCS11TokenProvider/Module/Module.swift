@@ -274,8 +274,8 @@ final class Module: Sendable {
     /// token, and it does not end.
     ///
     /// - Throws: Also `operationNotAllowed` where the module has been shut down.
-    func whileLoggingIn<T>(_ body: () throws(ProviderError) -> T) throws(ProviderError) -> T {
-        guard let result = try logins.run(body) else { throw .modulesEnded }
+    func whileLoggingIn<T>(_ body: () throws(CryptokiError) -> T) throws(CryptokiError) -> T {
+        guard let result = try logins.run(body) else { throw .ended("C_Login") }
         return result
     }
 

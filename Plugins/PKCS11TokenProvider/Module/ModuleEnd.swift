@@ -16,7 +16,8 @@ enum ModuleEnd {
     /// How long it takes at most.
     static let limit = Duration.seconds(2)
 
-    private static let outcome = BlockingMutex<Bool?>(nil)
+    /// Ends all modules at its first use, for which others wait.
+    private static let outcome = endAll()
     private static let hasBegun = Atomic(false)
 
     /// Whether the process is ending, so that no PIN is sent: its answer might come too late to be written down.
@@ -26,14 +27,7 @@ enum ModuleEnd {
     ///
     /// - Returns: Whether all threads have left all libraries.
     @discardableResult
-    static func run() -> Bool {
-        outcome.withLock { outcome in
-            if let outcome { return outcome }
-            let hasEnded = endAll()
-            outcome = hasEnded
-            return hasEnded
-        }
-    }
+    static func run() -> Bool { outcome }
 
     private static func endAll() -> Bool {
         let deadline = ContinuousClock.now + limit

@@ -145,6 +145,6 @@ extension Token {
 extension ProviderError {
     /// Whether the token demands a login.
     fileprivate var isOfNoLogin: Bool {
-        code == .interactionRequired && (underlying as? CryptokiError)?.code == CKR_USER_NOT_LOGGED_IN
+        code == .interactionRequired && nativeCode == Int(CKR_USER_NOT_LOGGED_IN)
     }
 }

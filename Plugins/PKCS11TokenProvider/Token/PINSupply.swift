@@ -52,30 +52,33 @@ final class PINSupply: Sendable {
     func login(
         _ slot: Slot, given: SecretBytes?, now: () -> Slot?,
         _ login: (SecretBytes?) throws(CryptokiError) -> Bool
-    ) throws(ProviderError) {
-        guard isPermitted else { throw notPermitted(slot.displayName) }
+    ) throws(CryptokiError) {
         // At a PIN pad there is a person, too.
         let hasPad = slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH))
-        try policy.check(slot, isInsisting: given != nil || hasPad)
+        do throws(ProviderError) {
+            guard isPermitted else { throw notPermitted(slot.displayName) }
+            try policy.check(slot, isInsisting: given != nil || hasPad)
+        } catch { throw .refusal(error) }
         if hasPad {
-            do throws(CryptokiError) { _ = try login(nil) } catch {
-                throw ProviderError(error, token: slot.displayName)
-            }
+            _ = try login(nil)
         } else if let given {
             try insist(given, slot, now: now, login)
         } else {
-            try send(remembered(slot), slot, now: now, login)
+            try send(slot, now: now, login)
         }
     }
 
     private func send(
-        _ remembered: PINPolicy.RememberedPIN, _ slot: Slot, now: () -> Slot?,
-        _ login: (SecretBytes?) throws(CryptokiError) -> Bool
-    ) throws(ProviderError) {
+        _ slot: Slot, now: () -> Slot?, _ login: (SecretBytes?) throws(CryptokiError) -> Bool
+    ) throws(CryptokiError) {
+        let remembered: PINPolicy.RememberedPIN
         let attempt: TriedPINs.Attempt
-        do throws(ProviderError) { attempt = try policy.admit(remembered, to: slot, now: now) } catch {
+        do throws(ProviderError) {
+            remembered = try self.remembered(slot)
+            attempt = try policy.admit(remembered, to: slot, now: now)
+        } catch {
             if error.code == .pinIncorrect { forget() }
-            throw error
+            throw .refusal(error)
         }
         let isProven: Bool
         do throws(CryptokiError) { isProven = try login(attempt.pin) } catch {
@@ -92,7 +95,7 @@ final class PINSupply: Sendable {
                     policy.tried.leaveUnanswered(attempt)
                 }
             }
-            throw ProviderError(error, token: slot.displayName)
+            throw error
         }
         keep(attempt.pin, isProven: isProven, isPersons: remembered.isPersons)
         if isProven { policy.tried.accept(attempt) } else { policy.tried.takeBack(attempt) }
@@ -100,14 +103,14 @@ final class PINSupply: Sendable {
 
     private func insist(
         _ pin: SecretBytes, _ slot: Slot, now: () -> Slot?, _ login: (SecretBytes?) throws(CryptokiError) -> Bool
-    ) throws(ProviderError) {
+    ) throws(CryptokiError) {
         let isProven: Bool
         do throws(CryptokiError) { isProven = try login(pin) } catch {
             if error.refusesPIN || error.isOfSentPIN && now()?.hasFewerTries(than: slot) ?? false {
                 forget()
                 policy.tried.reject(pin, for: slot.identity)
             }
-            throw ProviderError(error, token: slot.displayName)
+            throw error
         }
         keep(pin, isProven: isProven, isPersons: true)
         if isProven { policy.tried.accept(pin, for: slot.identity) }
@@ -122,19 +125,17 @@ final class PINSupply: Sendable {
     ) throws(CryptokiError) {
         try confirming.withLock { _ throws(CryptokiError) in
             guard let slot = now() else { throw CryptokiError(function: "C_Login", code: CKR_TOKEN_NOT_PRESENT) }
-            do throws(ProviderError) {
-                try self.login(slot, given: nil, now: now, login)
-            } catch {
-                let failure = error.underlying as? CryptokiError
+            do throws(CryptokiError) { try self.login(slot, given: nil, now: now, login) } catch {
                 // Another thread has ended the connection: no PIN was sent.
-                if let failure, failure.isOvertaken { throw failure }
-                let cause = failure?.code ?? CKR_FUNCTION_REJECTED
+                if error.isOvertaken { throw error }
                 // OpenSC says so where another part of the process has logged out since C_SignInit, and has not looked at
                 // the PIN.
-                if cause == CKR_OPERATION_NOT_INITIALIZED {
+                if error.code == CKR_OPERATION_NOT_INITIALIZED {
                     throw CryptokiError(function: "C_Login", code: CKR_USER_NOT_LOGGED_IN, origin: .logout)
                 }
-                throw CryptokiError(function: "C_Login", code: cause, origin: .login(refusal: error))
+                throw CryptokiError(
+                    function: "C_Login", code: error.code,
+                    origin: .refusal(ProviderError(error, token: slot.displayName)))
             }
         }
     }

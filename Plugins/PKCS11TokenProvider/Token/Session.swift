@@ -1,6 +1,7 @@
 import CP11Kit
 import CertificateProviding
 import Dispatch
+import Synchronization
 
 /// An open session with a token, which its pool closes.
 ///
@@ -13,16 +14,11 @@ final class Session: Sendable {
     let slot: CK_SLOT_ID
     private let token: Slot.Identity
     private let generation: Int
-    private let state = BlockingMutex(State())
-
-    private struct State {
-        /// Whether an operation has it.
-        var isLent = false
-        /// Whether no thread makes a further call with it.
-        var isOver = false
-        /// Signalled when the operation ends.
-        var waiting: DispatchSemaphore?
-    }
+    /// Whether an operation has it, and whether no thread makes a further call with it.
+    private let state = Atomic<UInt8>(0)
+    private static let (lent, over): (UInt8, UInt8) = (1, 2)
+    /// Signalled where an operation ends in it that was over before.
+    private let isReturned = DispatchSemaphore(value: 0)
 
     /// On the control thread.
     private init(slot: Slot, readWrite: Bool) throws(CryptokiError) {
@@ -56,7 +52,7 @@ final class Session: Sendable {
     ///
     /// - Throws: `CKR_SESSION_CLOSED` where the session is over, without a call.
     func call(_ name: String, _ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?) throws(CryptokiError) {
-        guard isOfThisModule, !state.withLock(\.isOver) else {
+        guard isOfThisModule, state.load(ordering: .acquiring) & Self.over == 0 else {
             throw CryptokiError(function: name, code: CKR_SESSION_CLOSED, origin: .notMade)
         }
         try module.call(name, at: token, body)
@@ -64,38 +60,28 @@ final class Session: Sendable {
 
     // MARK: Whose it is
 
-    func lend() { state.withLock { $0.isLent = true } }
+    func lend() { state.bitwiseOr(Self.lent, ordering: .acquiringAndReleasing) }
 
     /// - Returns: Whether it can be lent again.
     func giveBack() -> Bool {
-        let (isOver, waiting) = state.withLock { state in
-            state.isLent = false
-            return (state.isOver, state.waiting)
-        }
-        waiting?.signal()
-        return !isOver
+        let before = state.bitwiseAnd(~Self.lent, ordering: .acquiringAndReleasing).oldValue
+        guard before & Self.over != 0 else { return true }
+        isReturned.signal()
+        return false
     }
 
     /// Lets no further call begin.
     /// - Returns: Whether an operation has it still, which may be in the middle of a call.
     @discardableResult
     func retire() -> Bool {
-        state.withLock { state in
-            state.isOver = true
-            return state.isLent
-        }
+        state.bitwiseOr(Self.over, ordering: .acquiringAndReleasing).oldValue & Self.lent != 0
     }
 
     /// Whether an operation has used it while its handle was given to another session: the module has dropped it before.
     /// Waits for the end of that operation, for a while.
     private func isStillUsed() -> Bool {
-        let end = DispatchSemaphore(value: 0)
-        let isLent = state.withLock { state in
-            state.isOver = true
-            state.waiting = end
-            return state.isLent
-        }
-        if isLent { _ = end.wait(timeout: .now() + Self.timeout) }
+        let isLent = retire()
+        if isLent { _ = isReturned.wait(timeout: .now() + Self.timeout) }
         return isLent
     }
 
@@ -158,26 +144,29 @@ final class Session: Sendable {
 
     // MARK: Login
 
-    /// Logs in, where that has not happened yet. Blocks: on the control thread, but for a PIN pad, where a person takes
-    /// their time and other tokens of the module are to go on.
+    /// Logs in, where that has not happened yet. Blocks: on the control thread, but where other tokens of the module are to
+    /// go on, at a PIN pad where a person takes their time, and for the one operation that has begun in this session.
     /// - Returns: Whether the token has looked at the PIN, and found it right.
     func login(_ pin: SecretBytes?, as user: CK_USER_TYPE) throws(CryptokiError) -> Bool {
         do throws(CryptokiError) {
-            guard let pin else {
-                try call("C_Login") { $0.C_Login?(handle, user, nil, 0) }
-                return true
-            }
-            try module.control("C_Login") { () throws(CryptokiError) in
-                try pin.withUnsafeBytes { bytes throws(CryptokiError) in
-                    // The standard's parameter is not const, and modules do not write to it.
-                    let text = UnsafeMutablePointer(mutating: bytes.bindMemory(to: UInt8.self).baseAddress)
-                    try self.call("C_Login") { $0.C_Login?(self.handle, user, text, CK_ULONG(bytes.count)) }
-                }
+            if pin == nil || user == CK_USER_TYPE(CKU_CONTEXT_SPECIFIC) {
+                try send(pin, as: user)
+            } else {
+                try module.control("C_Login") { () throws(CryptokiError) in try self.send(pin, as: user) }
             }
             return true
         } catch {
             guard error.code == CKR_USER_ALREADY_LOGGED_IN else { throw error }
             return false
+        }
+    }
+
+    private func send(_ pin: SecretBytes?, as user: CK_USER_TYPE) throws(CryptokiError) {
+        guard let pin else { return try call("C_Login") { $0.C_Login?(handle, user, nil, 0) } }
+        try pin.withUnsafeBytes { bytes throws(CryptokiError) in
+            // The standard's parameter is not const, and modules do not write to it.
+            let text = UnsafeMutablePointer(mutating: bytes.bindMemory(to: UInt8.self).baseAddress)
+            try call("C_Login") { $0.C_Login?(handle, user, text, CK_ULONG(bytes.count)) }
         }
     }
 }

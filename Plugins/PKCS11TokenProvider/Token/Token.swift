@@ -68,17 +68,21 @@ final class Token: Sendable {
         var wantsLogin = loggedIn
         while true {
             let before = module.health(of: identity)
-            let connection = try connected()
+            let connection: TokenConnection
             var failure = CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
             // Without a permission, visible objects can be used: a public key, or one after a login of another part of the
             // process.
             let logsIn = wantsLogin && pins.isPermitted
-            var hadLogin = connection.isLoggedIn
+            var hadLogin: Bool
             var isReady = true
-            if logsIn, !hadLogin {
-                isReady = try logInOrRepair(connection, nil, since: before)
-                hadLogin = isReady
-            }
+            do throws(CryptokiError) {
+                connection = try connected()
+                hadLogin = connection.isLoggedIn
+                if logsIn, !hadLogin {
+                    isReady = try logInOrRepair(connection, nil, since: before)
+                    hadLogin = isReady
+                }
+            } catch { throw ProviderError(error, token: displayName) }
             let result = try module.operate { () throws(ProviderError) -> T? in
                 guard isReady else { return nil }
                 do throws(CryptokiError) { return try body(connection) } catch {
@@ -135,14 +139,14 @@ final class Token: Sendable {
 
     /// Logs the user in, where the token has a login and it has not happened yet.
     /// - Parameter pin: One that a person has just given; otherwise the configured one is used.
-    func logIn(pin: SecretBytes?) throws(ProviderError) {
+    func logIn(pin: SecretBytes?) throws(CryptokiError) {
         for _ in 0..<Self.maximumInterruptions {
             let before = module.health(of: identity)
             let connection = try connected()
             if try logInOrRepair(connection, pin, since: before) { return }
             forget(connection)
         }
-        throw describe(CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED))
+        throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
     }
 
     /// Whether a login needs no person.
@@ -178,28 +182,27 @@ final class Token: Sendable {
         return isClosed != nil
     }
 
-    private func connected() throws(ProviderError) -> TokenConnection {
+    private func connected() throws(CryptokiError) -> TokenConnection {
         if let current = state.withLock(\.connection) { return current }
         let before = module.health(of: identity)
-        do throws(ProviderError) { return try newConnection() } catch {
-            guard let cause = error.underlying as? CryptokiError else { throw error }
-            note(cause)
-            guard repair(cause, since: before) else { throw error }
+        do throws(CryptokiError) { return try newConnection() } catch {
+            note(error)
+            guard repair(error, since: before) else { throw error }
             return try newConnection()
         }
     }
 
-    private func newConnection() throws(ProviderError) -> TokenConnection {
+    private func newConnection() throws(CryptokiError) -> TokenConnection {
         var slot = state.withLock { $0.staleStart == module.generation } ? nil : slotOfLastLook()
         if slot == nil { try bringBack() }
-        return try connectLock.withLock { _ throws(ProviderError) in
-            guard !isShutDown.load(ordering: .acquiring) else { throw .modulesEnded }
+        return try connectLock.withLock { _ throws(CryptokiError) in
+            guard !isShutDown.load(ordering: .acquiring) else { throw .ended("C_OpenSession") }
             if let current = state.withLock(\.connection) { return current }
             for _ in 0..<Self.maximumInterruptions {
                 if let new = try connect(in: slot) { return new }
                 slot = nil
             }
-            throw describe(CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED))
+            throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
         }
     }
 
@@ -207,7 +210,7 @@ final class Token: Sendable {
     ///
     /// - Returns: `nil` where the module was started again in between, as it is to find another token: nothing was asked of
     ///   the token.
-    private func connect(in known: Slot?) throws(ProviderError) -> TokenConnection? {
+    private func connect(in known: Slot?) throws(CryptokiError) -> TokenConnection? {
         let slot = if let known { known } else { try present() }
         do throws(CryptokiError) {
             let new = try TokenConnection(slot: slot)
@@ -215,21 +218,21 @@ final class Token: Sendable {
             return new
         } catch {
             if error.isOvertaken { return nil }
-            throw describe(error)
+            throw specific(error)
         }
     }
 
     /// Starts the module again where it does not see the token, or its PIN, and that may help.
     ///
-    /// - Throws: `tokenNotPresent` where the module does not start.
-    private func bringBack() throws(ProviderError) {
+    /// - Throws: `CKR_TOKEN_NOT_PRESENT` where the module does not start.
+    private func bringBack() throws(CryptokiError) {
         let generation = module.generation
         let isStale = state.withLock { $0.staleStart == generation }
         // The error is dropped: the next look at the slots reports it.
         guard let all = try? slots(), isStale || !all.contains(where: { $0.identity == identity }) else { return }
         do throws(CryptokiError) {
             _ = try module.startAgainToFind(beside: all, in: generation, isCertain: isStale)
-        } catch { throw away() }
+        } catch { throw Self.away }
     }
 
     /// The slots with a token, among which this one's may be.
@@ -255,7 +258,7 @@ final class Token: Sendable {
         do throws(CryptokiError) {
             return try module.startAgainToFind(
                 beside: all.filter { $0.identity != identity }, in: generation, isCertain: true)
-        } catch { throw away() }
+        } catch { throw describe(Self.away) }
     }
 
     /// Notes where the token was seen.
@@ -271,26 +274,25 @@ final class Token: Sendable {
     }
 
     /// The slot that the token is in now.
-    /// - Throws: `tokenNotPresent` while it is in none.
-    private func present() throws(ProviderError) -> Slot {
-        let slots: [Slot]
-        var others: [Slot] = []
-        do throws(CryptokiError) {
-            let all = try self.slots()
-            slots = all.filter { $0.identity == identity }
-            if slots.isEmpty { others = module.tokensInUse(of: all) }
-        } catch {
+    /// - Throws: `CKR_TOKEN_NOT_PRESENT` while it is in none.
+    private func present() throws(CryptokiError) -> Slot {
+        let all: [Slot]
+        do throws(CryptokiError) { all = try slots() } catch {
             // A module that starts without its tokens may not start at all.
-            if error.function == "C_Initialize" { throw away() }
-            // Not described by looking whether the token is there, which is what has just failed.
-            throw ProviderError(error, token: displayName)
+            throw error.function == "C_Initialize" ? Self.away : error
         }
-        guard let slot = slots.first else { throw away().naming(others) }
+        let slots = all.filter { $0.identity == identity }
+        guard let slot = slots.first else {
+            let (others, away) = (module.tokensInUse(of: all), Self.away)
+            throw CryptokiError(
+                function: away.function, code: away.code, origin: .refusal(describe(away).naming(others)))
+        }
         guard slots.count == 1 else {
-            throw ProviderError(
-                .configurationInvalid,
-                "\(slots.count) tokens '\(displayName)' have the same serial number and cannot be told apart; remove "
-                    + "all but one.")
+            throw .refusal(
+                ProviderError(
+                    .configurationInvalid,
+                    "\(slots.count) tokens '\(displayName)' have the same serial number and cannot be told apart; remove "
+                        + "all but one."))
         }
         return asUsed(slot)
     }
@@ -298,9 +300,7 @@ final class Token: Sendable {
     /// Returns the slot with the login that the settings demand, if that needs no person.
     func asUsed(_ slot: Slot) -> Slot { logsInAlways && isPINAtHand ? slot.demandingLogin : slot }
 
-    private func away() -> ProviderError {
-        describe(CryptokiError(function: "C_GetSlotList", code: CKR_TOKEN_NOT_PRESENT))
-    }
+    private static let away = CryptokiError(function: "C_GetSlotList", code: CKR_TOKEN_NOT_PRESENT)
 
     /// Gives up the connection to a token that is in no slot any more.
     func lose() {
@@ -340,14 +340,12 @@ final class Token: Sendable {
     /// As ``logIn(_:_:)``. Starts a broken module again, for the next operation: this one must not send a PIN twice.
     private func logInOrRepair(
         _ connection: TokenConnection, _ pin: SecretBytes?, since before: Module.Health
-    ) throws(ProviderError) -> Bool {
-        do throws(ProviderError) {
-            return try module.whileLoggingIn { () throws(ProviderError) in try logIn(connection, pin) }
+    ) throws(CryptokiError) -> Bool {
+        do throws(CryptokiError) {
+            return try module.whileLoggingIn { () throws(CryptokiError) in try logIn(connection, pin) }
         } catch {
-            if let cause = error.underlying as? CryptokiError {
-                note(cause)
-                _ = repair(cause, since: before)
-            }
+            note(error)
+            _ = repair(error, since: before)
             throw error
         }
     }
@@ -388,10 +386,10 @@ final class Token: Sendable {
     }
 
     /// - Returns: `false` where the connection is over: nothing was sent, or to a module that is to be started again.
-    private func logIn(_ connection: TokenConnection, _ pin: SecretBytes?) throws(ProviderError) -> Bool {
+    private func logIn(_ connection: TokenConnection, _ pin: SecretBytes?) throws(CryptokiError) -> Bool {
         guard !connection.isLoggedIn else { return true }
-        do throws(ProviderError) {
-            return try connectLock.withLock { _ throws(ProviderError) in
+        do throws(CryptokiError) {
+            return try connectLock.withLock { _ throws(CryptokiError) in
                 guard !connection.isOver else { return false }
                 guard !connection.isLoggedIn else { return true }
                 let generation = module.generation
@@ -399,7 +397,7 @@ final class Token: Sendable {
                 // token's by then.
                 let slot = try present()
                 guard slot.id == connection.slot.id else { return false }
-                do throws(ProviderError) { try send(pin, on: connection, in: slot) } catch {
+                do throws(CryptokiError) { try send(pin, on: connection, in: slot) } catch {
                     guard isStale(error) else { throw error }
                     // Before a thread that waits here asks the same of it.
                     end(connection)
@@ -409,17 +407,17 @@ final class Token: Sendable {
                 return true
             }
         } catch {
-            guard let cause = error.underlying as? CryptokiError, cause.endsConnection else { throw error }
+            guard error.endsConnection else { throw error }
             forget(connection)
             // Found anew by this call only where nothing was sent: it must not send a PIN twice.
-            guard cause.isOvertaken else { throw error }
+            guard error.isOvertaken else { throw error }
             return false
         }
     }
 
     private func send(
         _ pin: SecretBytes?, on connection: TokenConnection, in slot: Slot
-    ) throws(ProviderError) {
+    ) throws(CryptokiError) {
         try pins.login(slot, given: pin, now: { try? self.present() }) { pin throws(CryptokiError) in
             do throws(CryptokiError) {
                 let isProven = try connection.login(pin)
@@ -435,8 +433,8 @@ final class Token: Sendable {
 
     /// Whether the module knows of no user PIN though the token has one: SoftHSM reads it when it starts, and never sees one that
     /// another process has set since, or was just changing then.
-    private func isStale(_ error: ProviderError) -> Bool {
-        (error.underlying as? CryptokiError)?.code == CKR_USER_PIN_NOT_INITIALIZED
+    private func isStale(_ error: CryptokiError) -> Bool {
+        error.code == CKR_USER_PIN_NOT_INITIALIZED
             && (try? present())?.has(UInt(CKF_USER_PIN_INITIALIZED)) == true
     }
 
