@@ -21,58 +21,35 @@ final class ModuleCalls: Sendable {
     private static let maximumQueued = 10_000
 
     private struct Waiting {
-        /// Calls that are over are removed when there are too many of them: a search at the end of each call would cost more.
-        var calls: [Call] = []
-        var maximum = 64
+        var calls: [UInt64: Call] = [:]
+        var last: UInt64 = 0
         /// When the timer goes off that looks after them; others may be on their way, and do nothing.
         var watch: ContinuousClock.Instant?
-
-        mutating func append(_ call: Call) {
-            if calls.count >= maximum {
-                calls.removeAll { $0.end.hasHappened }
-                maximum = max(64, 2 * calls.count)
-            }
-            calls.append(call)
-        }
     }
 
-    /// A call whose caller waits.
-    private final class Call: Sendable {
-        private struct State {
-            var deadline: ContinuousClock.Instant
-            /// By how much the deadline may still move.
-            var reserve: Duration
-            var turn: RecordLease?
-        }
-        private let state: BlockingMutex<State>
-        private let tellTimeout: @Sendable () -> Void
-        /// The first who ends it tells the caller how it went.
-        let end = Latch()
+    /// A call whose caller waits. The first who removes it tells the caller how it went.
+    private struct Call {
+        var deadline: ContinuousClock.Instant
+        /// By how much the deadline may still move.
+        var reserve: Duration
+        var turn: RecordLease?
+        let tellTimeout: @Sendable () -> Void
+    }
 
-        init(timeout: Duration, tellTimeout: @escaping @Sendable () -> Void) {
-            let reserve = min(timeout * ModuleCalls.extraTimeouts, ModuleCalls.longestTurns)
-            self.state = BlockingMutex(State(deadline: .now + timeout, reserve: reserve))
-            self.tellTimeout = tellTimeout
-        }
+    /// The call that a thread's work belongs to.
+    private struct Work: Sendable {
+        let calls: ModuleCalls
+        let number: UInt64
+        /// The earliest.
+        let deadline: ContinuousClock.Instant
 
-        var deadline: ContinuousClock.Instant { state.withLock(\.deadline) }
-        var hasTurn: Bool { state.withLock { $0.turn != nil } }
-
-        func postpone(by duration: Duration) {
-            state.withLock { state in
-                let moved = min(duration, state.reserve)
-                state.deadline += moved
-                state.reserve -= moved
+        /// - Returns: `nil` where the caller has given up.
+        func withCall<T: Sendable>(_ body: (inout Call) -> T) -> T? {
+            calls.waiting.withLock { waiting in
+                guard var call = waiting.calls[number] else { return nil }
+                defer { waiting.calls[number] = call }
+                return body(&call)
             }
-        }
-
-        func keep(_ turn: RecordLease) { state.withLock { $0.turn = turn } }
-
-        func leaveTurn() { state.withLock { $0.turn = nil } }
-
-        func giveUp() {
-            leaveTurn()
-            tellTimeout()
         }
     }
 
@@ -81,21 +58,28 @@ final class ModuleCalls: Sendable {
     private static let extraTimeouts = 9
     private static let longestTurns = Duration.seconds(120)
 
-    /// The call that this thread's work belongs to.
-    @TaskLocal private static var current: Call?
+    @TaskLocal private static var current: Work?
 
     /// When the caller of the work that this thread does gives up; `nil` where there is none.
-    static var deadline: ContinuousClock.Instant? { current?.deadline }
+    static var deadline: ContinuousClock.Instant? {
+        current.map { $0.withCall(\.deadline) ?? $0.deadline }
+    }
 
     /// Lets the caller of the work that this thread does wait longer: for other processes' turns. Up to nine times the timeout, and two
     /// minutes.
-    static func postponeDeadline(by duration: Duration) { current?.postpone(by: duration) }
+    static func postponeDeadline(by duration: Duration) {
+        _ = current?.withCall { call in
+            let moved = min(duration, call.reserve)
+            call.deadline += moved
+            call.reserve -= moved
+        }
+    }
 
     /// Whether the work that this thread does has a turn.
-    static var hasTurn: Bool { current?.hasTurn ?? false }
+    static var hasTurn: Bool { current?.withCall { $0.turn != nil } ?? false }
 
     /// Keeps a turn until the work that this thread does ends, or its caller gives up: a call that hangs stops no other process.
-    static func keep(_ turn: RecordLease) { current?.keep(turn) }
+    static func keep(_ turn: RecordLease) { _ = current?.withCall { $0.turn = turn } }
 
     init(timeout: Duration, threads: Int = SessionPool.maximum) {
         self.timeout = timeout
@@ -139,9 +123,13 @@ final class ModuleCalls: Sendable {
         // The threads belong to the parent process: here, no thread would do the work or end the wait.
         guard getpid() == process else { return completion(.failure(forked())) }
         let timeout = max(timeout, minimum)
-        let call = Call(timeout: timeout) {
-            completion(.failure(Self.timedOut(purpose, after: timeout)))
-        }
+        let hasGivenUp = Latch()
+        let call = Call(
+            deadline: .now + timeout, reserve: min(timeout * Self.extraTimeouts, Self.longestTurns),
+            tellTimeout: {
+                _ = hasGivenUp.isFirst()
+                completion(.failure(Self.timedOut(purpose, after: timeout)))
+            })
         guard queued.add(1, ordering: .relaxed).oldValue < Self.maximumQueued else {
             queued.subtract(1, ordering: .relaxed)
             return completion(
@@ -152,33 +140,37 @@ final class ModuleCalls: Sendable {
                             + "it; check whether its device or service hangs.")
                 ))
         }
-        watch(call)
+        let number = watch(call)
         executor.submit { [self] in
             queued.subtract(1, ordering: .relaxed)
             // Its caller has given up while it waited for a thread.
-            guard !call.end.hasHappened else { return }
-            let outcome = Self.$current.withValue(call) {
+            guard !hasGivenUp.hasHappened else { return }
+            let outcome = Self.$current.withValue(Work(calls: self, number: number, deadline: call.deadline)) {
                 Outcome { () throws(ProviderError) -> T in try work() }
             }
-            call.leaveTurn()
+            // The turn ends before the caller goes on.
+            let deadline = waiting.withLock { $0.calls.removeValue(forKey: number) }?.deadline
             switch outcome {
-            case .success(let value): if call.end.isFirst() { completion(outcome) } else { undo?(value) }
+            case .success(let value): if deadline == nil { undo?(value) } else { completion(outcome) }
             case .failure:
-                guard call.end.isFirst() else { return }
+                guard let deadline else { return }
                 // Work that ends with its time does so for want of time.
-                if call.deadline <= .now { call.giveUp() } else { completion(outcome) }
+                if deadline <= .now { call.tellTimeout() } else { completion(outcome) }
             }
         }
     }
 
-    private func watch(_ call: Call) {
-        let startsWatch = waiting.withLock { waiting in
-            waiting.append(call)
-            if let watch = waiting.watch, watch <= call.deadline { return false }
+    /// - Returns: The number of the call.
+    private func watch(_ call: Call) -> UInt64 {
+        let (number, startsWatch) = waiting.withLock { waiting in
+            waiting.last += 1
+            waiting.calls[waiting.last] = call
+            if let watch = waiting.watch, watch <= call.deadline { return (waiting.last, false) }
             waiting.watch = call.deadline
-            return true
+            return (waiting.last, true)
         }
         if startsWatch { watch(until: call.deadline) }
+        return number
     }
 
     /// Looks after the calls at `instant`. One timer for all of them: one for each would cost as much as a signature.
@@ -188,16 +180,18 @@ final class ModuleCalls: Sendable {
 
     private func giveUpOverdue(_ instant: ContinuousClock.Instant) {
         let now = ContinuousClock.now
-        let (overdue, next) = waiting.withLock { waiting -> ([Call], ContinuousClock.Instant?) in
-            guard waiting.watch == instant else { return ([], nil) }
-            waiting.calls.removeAll { $0.end.hasHappened }
-            let overdue = waiting.calls.filter { $0.deadline <= now }
-            waiting.calls.removeAll { $0.deadline <= now }
-            let next = waiting.calls.map(\.deadline).min()
+        var (overdue, next) = waiting.withLock { waiting -> ([UInt64: Call], ContinuousClock.Instant?) in
+            guard waiting.watch == instant else { return ([:], nil) }
+            let overdue = waiting.calls.filter { $0.value.deadline <= now }
+            for number in overdue.keys { waiting.calls[number] = nil }
+            let next = waiting.calls.values.map(\.deadline).min()
             waiting.watch = next
             return (overdue, next)
         }
-        for call in overdue where call.end.isFirst() { call.giveUp() }
+        let tellTimeouts = overdue.values.map(\.tellTimeout)
+        // The turns end before the callers go on.
+        overdue = [:]
+        tellTimeouts.forEach { $0() }
         if let next { watch(until: next) }
     }
 
