@@ -1,58 +1,39 @@
 import CertificateProviding
 import Dispatch
+import Synchronization
 
 /// Gate between operations of several calls (shared) and a restart of the module (exclusive), which would take away their
 /// handles and login.
+///
+/// All signatures with the tokens of a module pass it, so they do without the lock unless it is closed.
 final class Operations: Sendable {
     private struct State {
-        var count = 0
         /// A thread waits for the end of all, or is alone.
         var isPaused = false
         var isShut = false
-        /// The threads that wait for the end of all.
-        var idle: [DispatchSemaphore] = []
-        /// The threads that go on after the pause.
         var waiting: [DispatchSemaphore] = []
-
-        /// Adds a place among the threads that wait for the end of the pause.
-        mutating func place() -> DispatchSemaphore {
-            let place = DispatchSemaphore(value: 0)
-            waiting.append(place)
-            return place
-        }
     }
 
     private let state = BlockingMutex(State())
+    /// How many are under way, and ``closed`` while none begins.
+    private let count = Atomic(0)
+    private static let closed = 1 << 32
 
     /// Calls `body` at once, or after a pause.
     ///
     /// - Returns: `nil` once ``shut()`` was called.
     func run<T, Failure: Error>(_ body: () throws(Failure) -> T) throws(Failure) -> T? {
-        while true {
-            let turn = state.withLock { state -> Turn in
-                if state.isShut { return .never }
-                guard state.isPaused else {
-                    state.count += 1
-                    return .now
-                }
-                return .after(state.place())
-            }
-            switch turn {
-            case .never: return nil
-            case .after(let place): place.wait()
-            case .now:
-                defer { leave() }
-                return try body()
-            }
+        while count.add(1, ordering: .acquiringAndReleasing).oldValue >= Self.closed {
+            leave()
+            let isOpen = wait(until: .distantFuture) { $0.isShut ? false : $0.isPaused ? nil : true }
+            guard isOpen == true else { return nil }
         }
+        defer { leave() }
+        return try body()
     }
 
     private func leave() {
-        let idle = state.withLock { state in
-            state.count -= 1
-            return state.count == 0 ? state.idle : []
-        }
-        idle.forEach { $0.signal() }
+        if count.subtract(1, ordering: .acquiringAndReleasing).newValue == Self.closed { change { _ in } }
     }
 
     /// Calls `body` when none is under way, and lets none begin before its end. One caller at a time.
@@ -61,64 +42,62 @@ final class Operations: Sendable {
     func pause<T, Failure: Error>(
         by deadline: ContinuousClock.Instant, _ body: () throws(Failure) -> T
     ) throws(Failure) -> T? {
-        while true {
-            let turn = state.withLock { state -> Turn in
-                if state.isShut { return .never }
-                guard state.isPaused else {
-                    state.isPaused = true
-                    return .now
-                }
-                return .after(state.place())
-            }
-            switch turn {
-            case .never: return nil
-            case .after(let place):
-                guard place.wait(timeout: DispatchTime(deadline)) == .success else { return nil }
-            case .now:
-                defer { resume() }
-                guard isIdle(by: deadline) else { return nil }
-                return try body()
+        let isAlone = wait(until: DispatchTime(deadline)) { [self] state -> Bool? in
+            if state.isShut || state.isPaused { return state.isShut ? false : nil }
+            state.isPaused = true
+            count.bitwiseOr(Self.closed, ordering: .acquiringAndReleasing)
+            return true
+        }
+        guard isAlone == true else { return nil }
+        defer {
+            change { [self] state in
+                state.isPaused = false
+                if !state.isShut { count.bitwiseAnd(~Self.closed, ordering: .acquiringAndReleasing) }
             }
         }
-    }
-
-    private enum Turn {
-        case now, never
-        case after(DispatchSemaphore)
-    }
-
-    private func resume() {
-        let waiting = state.withLock { state in
-            defer { state.waiting = [] }
-            state.isPaused = false
-            return state.waiting
-        }
-        waiting.forEach { $0.signal() }
+        guard isIdle(by: deadline) else { return nil }
+        return try body()
     }
 
     /// Lets none begin any more.
     func shut() {
+        change { [self] state in
+            state.isShut = true
+            count.bitwiseOr(Self.closed, ordering: .acquiringAndReleasing)
+        }
+    }
+
+    /// Waits until none is under way, where none begins. Blocks.
+    /// - Returns: Whether that was so before `deadline`.
+    func isIdle(by deadline: ContinuousClock.Instant) -> Bool {
+        wait(until: DispatchTime(deadline)) { [self] _ in
+            count.load(ordering: .acquiring) == Self.closed ? true : nil
+        } ?? false
+    }
+
+    /// Changes the state, and lets all look again that wait.
+    private func change(_ body: (inout State) -> Void) {
         let waiting = state.withLock { state in
             defer { state.waiting = [] }
-            state.isShut = true
+            body(&state)
             return state.waiting
         }
         waiting.forEach { $0.signal() }
     }
 
-    /// Waits until none is under way. Blocks.
-    /// - Returns: Whether that was so before `deadline`.
-    func isIdle(by deadline: ContinuousClock.Instant) -> Bool {
+    /// Asks `turn` at once, after each change and at the deadline, until it returns a value. Blocks.
+    private func wait(until deadline: DispatchTime, for turn: (inout State) -> Bool?) -> Bool? {
         let place = DispatchSemaphore(value: 0)
-        let isIdle = state.withLock { state in
-            if state.count > 0 { state.idle.append(place) }
-            return state.count == 0
-        }
-        if isIdle { return true }
-        _ = place.wait(timeout: DispatchTime(deadline))
-        return state.withLock { state in
-            state.idle.removeAll { $0 === place }
-            return state.count == 0
+        var isInTime = true
+        while true {
+            let result = state.withLock { state in
+                let result = turn(&state)
+                state.waiting.removeAll { $0 === place }
+                if result == nil, isInTime { state.waiting.append(place) }
+                return result
+            }
+            guard result == nil, isInTime else { return result }
+            isInTime = place.wait(timeout: deadline) == .success
         }
     }
 }
