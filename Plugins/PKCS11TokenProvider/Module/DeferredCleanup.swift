@@ -13,16 +13,10 @@ final class DeferredCleanup: Sendable {
 
     /// The work for all libraries of the process.
     private static let pending = DispatchGroup()
-    private static let isAtExit = BlockingMutex(false)
 
     /// Runs `work` at any time. Not in a child of this process: threads and modules are its parent's.
     func run(_ work: @escaping @Sendable () -> Void) {
-        guard getpid() == process else { return }
-        let isTooLate = Self.isAtExit.withLock { isAtExit in
-            if !isAtExit { Self.pending.enter() }
-            return isAtExit
-        }
-        guard !isTooLate else { return }
+        guard getpid() == process, ModuleRegistry.unlessEnding({ Self.pending.enter() }) else { return }
         let job = Job(work)
         executor.submit {
             job.run()
@@ -30,12 +24,9 @@ final class DeferredCleanup: Sendable {
         }
     }
 
-    /// Starts no more work, and waits for the work that is running.
+    /// Waits for the work that is running, after ``ModuleRegistry/beginEnd()``.
     /// - Returns: Whether it ended in time.
-    static func end(by deadline: DispatchTime) -> Bool {
-        isAtExit.withLock { $0 = true }
-        return pending.wait(timeout: deadline) == .success
-    }
+    static func end(by deadline: DispatchTime) -> Bool { pending.wait(timeout: deadline) == .success }
 
     /// Lets go of what it holds before it counts as done: that may be the last to hold something else.
     private final class Job: @unchecked Sendable {

@@ -23,7 +23,7 @@ final class ModuleRegistry: Sendable {
     }
 
     private static let all = BlockingMutex<[Name: ModuleRegistry]>([:])
-    /// Set when the process ends: no module starts after that.
+    /// Set with `all` locked when the process ends: no module starts after that.
     private static let isEnding = Atomic(false)
 
     /// Held for as long as a start takes, or an end: p11-kit closes sessions at the end, by handles that the next start
@@ -74,9 +74,20 @@ final class ModuleRegistry: Sendable {
     /// Keeps modules of this process from starting.
     /// - Returns: The places of this process.
     static func beginEnd() -> [ModuleRegistry] {
-        isEnding.store(true, ordering: .releasing)
         let process = getpid()
-        return all.withLock { all in all.filter { $0.key.process == process }.map(\.value) }
+        return all.withLock { all in
+            isEnding.store(true, ordering: .releasing)
+            return all.filter { $0.key.process == process }.map(\.value)
+        }
+    }
+
+    /// Calls `body` before ``beginEnd()``, or not at all.
+    static func unlessEnding(_ body: () -> Void) -> Bool {
+        all.withLock { _ in
+            if isEnding.load(ordering: .acquiring) { return false }
+            body()
+            return true
+        }
     }
 
     /// Ends the module with the process, after a start or an end that is under way. Blocks, as
