@@ -21,7 +21,7 @@ package final class PKCS11TokenProvider: CertificateProvider {
     let environment: ProviderEnvironment
     let settings: TokenSettings
     private let locator: TokenLocator
-    private var state: TokenLocator.Known { locator.state }
+    private var state: BlockingMutex<TokenLocator.State> { locator.state }
 
     /// Creates a provider. Loads no module yet.
     ///
@@ -40,7 +40,6 @@ package final class PKCS11TokenProvider: CertificateProvider {
         self.environment = environment
         self.settings = settings
         self.locator = TokenLocator(settings, environment)
-        if settings.uri.pinValue != nil { environment.logger.warning("\(TokenSettings.pinValueIsUnsafe)") }
     }
 
     /// Finds the identity on the token and tests its key by signing a probe. Asks for the PIN if none is configured.

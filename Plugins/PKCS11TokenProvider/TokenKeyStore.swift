@@ -359,7 +359,7 @@ extension TokenKeys {
     /// - Parameter query: What is appended to the keys' URIs.
     fileprivate func descriptions(_ query: String) throws(ProviderError) -> [KeyDescription] {
         try token.withConnection { connection throws(CryptokiError) in
-            try connection.sessions.withSession { session throws(CryptokiError) in
+            try connection.withSession { session throws(CryptokiError) in
                 let reader = TokenReader(session: session, slot: connection.slot)
                 let keys = try reader.privateKeys()
                 for error in keys.errors {

@@ -195,7 +195,7 @@ extension TokenLocator {
 
     private func chain(of found: Found) throws(ProviderError) -> [X509Certificate] {
         try found.token.withConnection { connection throws(CryptokiError) in
-            try connection.sessions.withSession { session throws(CryptokiError) in
+            try connection.withSession { session throws(CryptokiError) in
                 var issuers = TokenReader.Issuers()
                 return try TokenReader(session: session, slot: connection.slot)
                     .chain(of: found.candidate.certificate, &issuers)

@@ -10,13 +10,8 @@ final class TokenLocator: Sendable {
     let calls: ModuleCalls
     let environment: ProviderEnvironment
     let policy: PINPolicy
-    let state: Known
-
     /// The known modules and tokens, for all locators of one provider.
-    final class Known: Sendable {
-        private let state = BlockingMutex(State())
-        func withLock<T: Sendable>(_ body: (inout State) -> T) -> T { state.withLock { body(&$0) } }
-    }
+    let state: BlockingMutex<State>
 
     struct State {
         /// Found at the first use.
@@ -37,7 +32,7 @@ final class TokenLocator: Sendable {
         self.settings = settings
         self.environment = environment
         self.calls = ModuleCalls(timeout: settings.timeout)
-        self.state = Known()
+        self.state = BlockingMutex(State())
         let tried = TriedPINs(
             storage: environment.storage, timeout: settings.timeout, now: environment.now, logger: environment.logger)
         self.policy = PINPolicy(
@@ -94,7 +89,7 @@ final class TokenLocator: Sendable {
         do throws(ProviderError) {
             let (result, problems) = try token.withConnection { connection throws(CryptokiError) in
                 var problems = ObjectFailures()
-                let result = try connection.sessions.withSession { session throws(CryptokiError) -> T? in
+                let result = try connection.withSession { session throws(CryptokiError) -> T? in
                     let reader = TokenReader(session: session, slot: slot)
                     let areKeysHidden = !connection.isLoggedIn
                     let keys = try connection.findHidden(in: session) { () throws(CryptokiError) in

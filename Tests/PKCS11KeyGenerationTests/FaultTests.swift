@@ -44,7 +44,7 @@ import Testing
     func aBrokenDeviceIsConnectedToAnew(code: CK_RV) async throws {
         for isAway in [false, true] {
             try token.logIn(pin: nil)
-            let connection = try token.withConnection { $0 }
+            let link = try token.withConnection { $0.link }
             Faults.plan.withLock {
                 $0 = Faults.Plan(generation: code)
                 $0.isAway = isAway
@@ -54,7 +54,7 @@ import Testing
             }
             #expect(Faults.plan.withLock { $0.generations } == (isAway || code == CKR_DEVICE_ERROR ? 1 : 2))
             Faults.plan.withLock { $0 = Faults.Plan() }
-            #expect(try token.withConnection { $0 } !== connection)
+            #expect(try token.withConnection { $0.link } !== link)
         }
         try token.keys.discard(token.generateKey())
     }

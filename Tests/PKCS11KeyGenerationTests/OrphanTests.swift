@@ -85,7 +85,7 @@ extension FaultTests {
     private func makeLate(_ part: [CK_OBJECT_CLASS], of id: [UInt8], on token: Token) throws {
         let template = try #require(KeyPairTemplate.all(.p256, id: id, label: "late", for: .signing).first)
         try token.withConnection(loggedIn: true) { connection throws(CryptokiError) in
-            try connection.sessions.withSession(writing: true) { session throws(CryptokiError) in
+            try connection.withSession(writing: true) { session throws(CryptokiError) in
                 let pair = try session.generate(
                     template.mechanism, publicKey: template.publicKey, privateKey: template.privateKey)
                 if !part.contains(CKO_PRIVATE_KEY) { try session.destroy(pair.privateKey) }

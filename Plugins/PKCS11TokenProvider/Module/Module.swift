@@ -24,6 +24,8 @@ final class Module: Sendable {
     private let process = getpid()
     private let starts = Atomic(0)
     private let state = BlockingMutex(State())
+    /// Whether a failure or a repair is remembered, so that successes count. Set with `state` locked.
+    private let isAiling = Atomic(false)
     /// Set on the control thread: no call is made any more.
     private let hasEnded = Latch()
     /// Set on the control thread. No call is made while it is false: p11-kit crashes where a session opens before its own
@@ -48,9 +50,17 @@ final class Module: Sendable {
         var returned: Set<String> = []
 
         mutating func noteSuccess(of function: String, at token: Slot.Identity) {
-            if !failures.isEmpty { failures[token]?[function] = nil }
+            failures[token]?[function] = nil
+            if failures[token]?.isEmpty == true { failures[token] = nil }
             // The last failure that counts. One signature right after each start is not a success.
             if function == "C_Sign", let next = repairs[token]?.next, next <= .now { repairs[token] = nil }
+        }
+    }
+
+    private func change<T: Sendable>(_ body: (inout State) -> T) -> T {
+        state.withLock { state in
+            defer { isAiling.store(!state.failures.isEmpty || !state.repairs.isEmpty, ordering: .releasing) }
+            return body(&state)
         }
     }
 
@@ -187,7 +197,7 @@ final class Module: Sendable {
 
     /// Notes that a function has failed as in a broken module, with a connection that no other failure has ended.
     func noteFailure(of function: String, at token: Slot.Identity) {
-        state.withLock { $0.failures[token, default: [:]][function, default: 0] += 1 }
+        change { $0.failures[token, default: [:]][function, default: 0] += 1 }
     }
 
     /// Whether it may have broken, as a token shows it.
@@ -198,7 +208,8 @@ final class Module: Sendable {
     }
 
     func health(of token: Slot.Identity) -> Health {
-        state.withLock { state in
+        guard isAiling.load(ordering: .acquiring) else { return Health(generation: generation, failures: 0) }
+        return state.withLock { state in
             Health(generation: generation, failures: state.failures[token]?.values.reduce(0, +) ?? 0)
         }
     }
@@ -208,7 +219,7 @@ final class Module: Sendable {
     }
 
     private func noteRepair(of token: Slot.Identity) {
-        state.withLock { state in
+        change { state in
             let now = ContinuousClock.now
             state.repairs = state.repairs.filter { now < $0.value.next + Self.longestPause }
             let repairs = state.repairs[token] ?? Repairs(next: now)
@@ -247,7 +258,7 @@ final class Module: Sendable {
                 isInitialized.store(false, ordering: .releasing)
                 library.finalize()
                 // Also if the start fails: earlier handles and sessions are invalid.
-                state.withLock { state in
+                change { state in
                     (state.sessions, state.loggedIn, state.failures) = ([:], [], [:])
                     starts.add(1, ordering: .acquiringAndReleasing)
                 }
@@ -410,20 +421,24 @@ final class Module: Sendable {
     ///
     /// - Parameters:
     ///   - token: Whose session it is about, where it is about one.
+    ///   - isFirst: Whether the function may not have returned before.
     ///   - body: Gets the function list, and calls the function that `name` names.
     func call(
-        _ name: String, at token: Slot.Identity? = nil, _ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?
+        _ name: String, at token: Slot.Identity? = nil, isFirst: Bool = true,
+        _ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?
     ) throws(CryptokiError) {
         guard !hasEnded.hasHappened else { throw .ended(name) }
         guard isInitialized.load(ordering: .acquiring) else {
             throw CryptokiError(function: name, code: CKR_CRYPTOKI_NOT_INITIALIZED, origin: .notMade)
         }
         let result = library.call(body) ?? CKR_FUNCTION_NOT_SUPPORTED
-        let isFirst = state.withLock { state in
-            if result == CKR_OK, let token { state.noteSuccess(of: name, at: token) }
-            return state.returned.insert(name).inserted
+        if isFirst || isAiling.load(ordering: .acquiring) {
+            let isFirst = change { state in
+                if result == CKR_OK, let token { state.noteSuccess(of: name, at: token) }
+                return state.returned.insert(name).inserted
+            }
+            if isFirst { ModuleEnd.registerAtExit() }
         }
-        if isFirst { ModuleEnd.registerAtExit() }
         guard result == CKR_OK else { throw CryptokiError(function: name, code: result) }
     }
 }

@@ -81,7 +81,7 @@ final class ModuleCalls: Sendable {
     /// Keeps a turn until the work that this thread does ends, or its caller gives up: a call that hangs stops no other process.
     static func keep(_ turn: RecordLease) { _ = current?.withCall { $0.turn = turn } }
 
-    init(timeout: Duration, threads: Int = SessionPool.maximum) {
+    init(timeout: Duration, threads: Int = TokenConnection.maximumSessions) {
         self.timeout = timeout
         self.executor = .threads(maximum: threads)
     }

@@ -71,7 +71,7 @@ extension Token {
             while true {
                 do throws(CryptokiError) {
                     return .success(
-                        try connection.sessions.withSession { session throws(CryptokiError) in
+                        try connection.withSession { session throws(CryptokiError) in
                             try session.decrypt(
                                 ciphertext, with: found.handle, by: mechanism,
                                 authenticate: found.needsPINEachTime ? confirmation(on: connection) : nil)
@@ -99,7 +99,7 @@ extension Token {
     ) -> Bool {
         guard let authenticate = quietConfirmation(of: key, on: connection) else { return false }
         do throws(CryptokiError) {
-            return try connection.sessions.withSession { session throws(CryptokiError) in
+            return try connection.withSession { session throws(CryptokiError) in
                 try session.decryptsProbe(
                     of: publicKey, with: key.handle, by: mechanism, authenticate: authenticate.call)
             }

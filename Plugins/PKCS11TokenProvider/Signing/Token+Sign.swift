@@ -127,7 +127,7 @@ extension Token {
         try withConnection(loggedIn: loggedIn) { connection throws(CryptokiError) in
             guard let known = try connection.key(for: key.publicKey, id: key.id) else { return nil }
             do throws(CryptokiError) {
-                let signature = try connection.sessions.withSession { session throws(CryptokiError) in
+                let signature = try connection.withSession { session throws(CryptokiError) in
                     try session.sign(
                         content, with: known.found.handle, by: mechanisms, modulusBits: key.publicKey.bits,
                         authenticate: known.found.needsPINEachTime ? confirmation(on: connection) : nil)

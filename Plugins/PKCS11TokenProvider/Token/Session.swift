@@ -19,6 +19,8 @@ final class Session: Sendable {
     private static let (lent, over): (UInt8, UInt8) = (1, 2)
     /// Signalled where an operation ends in it that was over before.
     private let isReturned = DispatchSemaphore(value: 0)
+    // Unsafe: the operation that has the session calls its functions, one after the other, and hands it on through a lock.
+    nonisolated(unsafe) private var called: Set<String> = []
 
     /// On the control thread.
     private init(slot: Slot, readWrite: Bool) throws(CryptokiError) {
@@ -55,7 +57,7 @@ final class Session: Sendable {
         guard isOfThisModule, state.load(ordering: .acquiring) & Self.over == 0 else {
             throw CryptokiError(function: name, code: CKR_SESSION_CLOSED, origin: .notMade)
         }
-        try module.call(name, at: token, body)
+        try module.call(name, at: token, isFirst: called.insert(name).inserted, body)
     }
 
     // MARK: Whose it is

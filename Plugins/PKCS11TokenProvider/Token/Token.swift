@@ -18,22 +18,11 @@ final class Token: Sendable {
     let pins: PINSupply
     let pending: PendingKeys
     private let logsInAlways: Bool
-    private let state = BlockingMutex(State())
+    private let queue = TokenQueue()
+    private var state: BlockingMutex<TokenQueue.State> { queue.state }
     /// One thread at a time connects and logs in.
     private let connectLock = BlockingMutex(())
     private let isShutDown = Atomic(false)
-
-    private struct State {
-        var connection: TokenConnection?
-        /// The token's slot at the last look, if no other one looked like it.
-        var place: Slot?
-        /// Whether the keys of public objects sign without a login, as far as that was needed.
-        var withoutLogin: [PublicKeyInfo: Bool] = [:]
-        /// The start of the module since which it says of a token with a user PIN that there is none.
-        var staleStart: Int?
-        /// Whether it decrypts by schemes for which its list of mechanisms does not say it.
-        var decryption: [DecryptionScheme: Bool] = [:]
-    }
 
     /// - Parameter logsInAlways: Also where the token does not demand it.
     init(
@@ -77,7 +66,7 @@ final class Token: Sendable {
             var isReady = true
             do throws(CryptokiError) {
                 connection = try connected()
-                hadLogin = connection.isLoggedIn
+                hadLogin = connection.needsNoLogin || connection.hadLogin
                 if logsIn, !hadLogin {
                     isReady = try logInOrRepair(connection, nil, since: before)
                     hadLogin = isReady
@@ -153,15 +142,13 @@ final class Token: Sendable {
     var isPINAtHand: Bool { pins.isAtHand }
 
     /// Whether private objects can be seen now.
-    var isLoggedIn: Bool { state.withLock(\.connection)?.isLoggedIn ?? false }
+    var isLoggedIn: Bool { queue.connection.map { $0.needsNoLogin || $0.hadLogin } ?? false }
 
     func logout() {
         pins.forget()
-        let current = state.withLock(\.connection)
+        let current = queue.connection
         current?.logout()
-        // Ended before another thread connects anew.
         current?.end()
-        state.withLock { if $0.connection === current { $0.connection = nil } }
     }
 
     /// Makes no further connection.
@@ -172,18 +159,11 @@ final class Token: Sendable {
 
     /// Closes the sessions, unless a thread is connecting or logging in.
     func closeIfIdle() -> Bool {
-        let isClosed: Void? = connectLock.withLockIfAvailable { _ in
-            let current = state.withLock { state in
-                defer { state.connection = nil }
-                return state.connection
-            }
-            current?.end()
-        }
-        return isClosed != nil
+        connectLock.withLockIfAvailable { _ in _ = queue.connection?.end() } != nil
     }
 
     private func connected() throws(CryptokiError) -> TokenConnection {
-        if let current = state.withLock(\.connection) { return current }
+        if let current = queue.connection { return current }
         let before = module.health(of: identity)
         do throws(CryptokiError) { return try newConnection() } catch {
             note(error)
@@ -197,7 +177,7 @@ final class Token: Sendable {
         if slot == nil { try bringBack() }
         return try connectLock.withLock { _ throws(CryptokiError) in
             guard !isShutDown.load(ordering: .acquiring) else { throw .ended("C_OpenSession") }
-            if let current = state.withLock(\.connection) { return current }
+            if let current = queue.connection { return current }
             for _ in 0..<Self.maximumInterruptions {
                 if let new = try connect(in: slot) { return new }
                 slot = nil
@@ -213,9 +193,8 @@ final class Token: Sendable {
     private func connect(in known: Slot?) throws(CryptokiError) -> TokenConnection? {
         let slot = if let known { known } else { try present() }
         do throws(CryptokiError) {
-            let new = try TokenConnection(slot: slot)
-            state.withLock { $0.connection = new }
-            return new
+            queue.connect(try TokenConnection.Link(slot: slot))
+            return queue.connection
         } catch {
             if error.isOvertaken { return nil }
             throw specific(error)
@@ -304,13 +283,13 @@ final class Token: Sendable {
 
     /// Gives up the connection to a token that is in no slot any more.
     func lose() {
-        if let current = state.withLock(\.connection) { forget(current) }
+        if let current = queue.connection { forget(current) }
     }
 
     /// Logs out before a key is destroyed, where the module would leave it in the token's memory. The next call logs in
     /// again, and so does every other user of the token in this process.
     func unloadKeys() {
-        guard module.losesLoadedKeys, let current = state.withLock(\.connection) else { return }
+        guard module.losesLoadedKeys, let current = queue.connection else { return }
         current.logout(always: true)
         forget(current)
     }
@@ -321,20 +300,8 @@ final class Token: Sendable {
     func forget(_ old: TokenConnection, noting failure: CryptokiError? = nil) {
         // No thread connects anew before the old handles are closed: the module may give the same ones again.
         connectLock.withLock { _ in
-            if end(old), let failure { note(failure) }
+            if old.end(), let failure { note(failure) }
         }
-    }
-
-    /// Called with `connectLock` locked.
-    @discardableResult
-    private func end(_ old: TokenConnection) -> Bool {
-        let isCurrent = state.withLock { state in
-            guard state.connection === old else { return false }
-            state.connection = nil
-            return true
-        }
-        if isCurrent { old.end() }
-        return isCurrent
     }
 
     /// As ``logIn(_:_:)``. Starts a broken module again, for the next operation: this one must not send a PIN twice.
@@ -400,7 +367,7 @@ final class Token: Sendable {
                 do throws(CryptokiError) { try send(pin, on: connection, in: slot) } catch {
                     guard isStale(error) else { throw error }
                     // Before a thread that waits here asks the same of it.
-                    end(connection)
+                    connection.end()
                     guard isFirstStale(generation) else { throw error }
                     return false
                 }
@@ -462,7 +429,8 @@ final class Token: Sendable {
 
     /// Takes the key of a public object for one that needs no login, unless it has shown that it does.
     func expectsNoLogin(for publicKey: PublicKeyInfo) -> Bool {
-        state.withLock { state in
+        _ = queue.hasKeysWithoutLogin.isFirst()
+        return state.withLock { state in
             let isExpected = state.withoutLogin[publicKey] ?? true
             state.withoutLogin[publicKey] = isExpected
             return isExpected
@@ -470,7 +438,9 @@ final class Token: Sendable {
     }
 
     /// Whether a key is taken for one that needs no login.
-    func needsNoLogin(for publicKey: PublicKeyInfo) -> Bool { state.withLock { $0.withoutLogin[publicKey] } ?? false }
+    func needsNoLogin(for publicKey: PublicKeyInfo) -> Bool {
+        queue.hasKeysWithoutLogin.hasHappened && state.withLock { $0.withoutLogin[publicKey] } ?? false
+    }
 
     /// A key has shown that it needs a login.
     func noteLogin(isNeededFor publicKey: PublicKeyInfo) { state.withLock { $0.withoutLogin[publicKey] = false } }
@@ -493,7 +463,7 @@ final class Token: Sendable {
         // The module has said nothing.
         if case .notMade = error.origin { return error }
         if error.refusesPIN {
-            do throws(CryptokiError) { _ = try state.withLock(\.connection)?.slot.lookedAtAgain() } catch let look {
+            do throws(CryptokiError) { _ = try queue.connection?.slot.lookedAtAgain() } catch let look {
                 guard look.code == CKR_DEVICE_ERROR else { return error }
                 return CryptokiError(function: error.function, code: look.code, origin: .inferred)
             }

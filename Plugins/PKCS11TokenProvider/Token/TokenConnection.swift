@@ -4,19 +4,16 @@ import CertificateProviding
 /// A token that is being used: its sessions, whether its user is logged in, and where its keys are.
 ///
 /// Worthless once the token was removed or reset. Nothing is repaired then: a new connection finds everything again.
-final class TokenConnection: Sendable {
-    let slot: Slot
-    let sessions: SessionPool
-    let mechanisms: TokenMechanisms
-    private let state = BlockingMutex(State())
+struct TokenConnection: Sendable {
+    let queue: TokenQueue
+    let link: Link
+    /// Whether it had a login when this operation began.
+    let hadLogin: Bool
+    /// The keys that were known then.
+    let knownKeys: [PublicKeyInfo: Key]
 
-    private struct State {
-        var login: Module.KeptLogin?
-        /// Whether it is this connection's: otherwise another part of the process has logged in, and logs out.
-        var isLoginOwn = false
-        /// The keys that were found, by the public key, after login: the same handle may later mean another key.
-        var keys: [PublicKeyInfo: Key] = [:]
-    }
+    var slot: Slot { link.slot }
+    var mechanisms: TokenMechanisms { link.mechanisms }
 
     /// A private key as this connection knows it.
     final class Key: Sendable {
@@ -35,23 +32,18 @@ final class TokenConnection: Sendable {
         }
     }
 
-    /// Opens the first session. Blocks.
-    init(slot: Slot) throws(CryptokiError) {
-        self.slot = slot
-        self.sessions = try SessionPool(slot: slot)
-        do throws(CryptokiError) {
-            self.mechanisms = try slot.module.control("C_GetMechanismList") { () throws(CryptokiError) in
-                try TokenMechanisms(of: slot)
-            }
-        } catch {
-            // Ended before the next try: there may be no other session.
-            sessions.end()
-            throw error
-        }
+    /// Calls `body`, alone.
+    ///
+    /// - Returns: `nil` where this is not the token's connection any more.
+    @discardableResult
+    func withOpen<T: Sendable>(_ body: (inout TokenQueue.Open) -> T) -> T? {
+        queue.state.withLock { $0.open.link === link ? body(&$0.open) : nil }
     }
 
     /// Whether private objects can be seen: the user is logged in, or the token has no login (`CKF_LOGIN_REQUIRED`).
-    var isLoggedIn: Bool { !slot.has(UInt(CKF_LOGIN_REQUIRED)) || state.withLock { $0.login != nil } }
+    var isLoggedIn: Bool { needsNoLogin || withOpen { $0.login != nil } ?? false }
+
+    var needsNoLogin: Bool { !slot.has(UInt(CKF_LOGIN_REQUIRED)) }
 
     /// Logs the user in. A login belongs to the whole application and not to a session, so an existing login is a success.
     /// Blocks, with a PIN pad for as long as the person takes.
@@ -59,26 +51,27 @@ final class TokenConnection: Sendable {
     /// - Parameter pin: `nil` for a token with a PIN pad of its own.
     /// - Returns: Whether the token has looked at the PIN, and found it right.
     func login(_ pin: SecretBytes?) throws(CryptokiError) -> Bool {
-        let isProven = try sessions.withSession { session throws(CryptokiError) in
+        let isProven = try withSession { session throws(CryptokiError) in
             try session.login(pin, as: CK_USER_TYPE(CKU_USER))
         }
         if isProven { slot.module.notesLogin(at: slot.id, isLoggedIn: true) }
-        state.withLock { state in
-            state.login = state.login ?? Module.KeptLogin(slot)
-            state.isLoginOwn = state.isLoginOwn || isProven
+        let login = Module.KeptLogin(slot)
+        withOpen { open in
+            if open.login == nil { open.login = login }
+            open.isLoginOwn = open.isLoginOwn || isProven
         }
         return isProven
     }
 
     /// Whether the sessions or their module are gone. A failure since then says nothing about the token as it is now.
-    var isOver: Bool { sessions.isOver }
+    var isOver: Bool { !link.keeper.isOfThisModule || withOpen { _ in } == nil }
 
     /// Whether another part of this process has logged out, or the token was away. Modules have many codes for that when they
     /// are to sign.
     var hasLostLogin: Bool {
         do throws(CryptokiError) {
-            return try !sessions.withSession { session throws(CryptokiError) in
-                try slot.module.control("C_GetSessionInfo") { [self] () throws(CryptokiError) in
+            return try !withSession { session throws(CryptokiError) in
+                try slot.module.control("C_GetSessionInfo") { () throws(CryptokiError) in
                     try seesEverything(session)
                 }
             }
@@ -125,18 +118,12 @@ final class TokenConnection: Sendable {
     ///
     /// - Parameter always: Also where another part of the process logged them in.
     func logout(always: Bool = false) {
-        let isOwn = state.withLock { state in
-            defer { state = State() }
-            return state.isLoginOwn
+        let before = withOpen { open in
+            defer { (open.login, open.isLoginOwn, open.keys) = (nil, false, [:]) }
+            return (login: open.login, isOwn: open.isLoginOwn)
         }
-        guard isOwn || always else { return }
-        try? sessions.withSession { session throws(CryptokiError) in session.logOut() }
-    }
-
-    /// Closes everything, before another connection gets the same handles.
-    func end() {
-        sessions.end()
-        state.withLock { $0.login = nil }
+        guard before?.isOwn == true || always else { return }
+        try? withSession { session throws(CryptokiError) in session.logOut() }
     }
 
     /// Returns the private key that may belong to a public key; `nil` when there is none on the token.
@@ -145,22 +132,22 @@ final class TokenConnection: Sendable {
     ///   - id: The `CKA_ID` of its certificate, which is where it is looked for.
     ///   - session: The one that the caller has, where it has one.
     func key(for publicKey: PublicKeyInfo, id: [UInt8], in session: Session? = nil) throws(CryptokiError) -> Key? {
-        if let known = state.withLock({ $0.keys[publicKey] }) { return known }
+        if let known = knownKeys[publicKey] { return known }
         func search(_ session: Session) throws(CryptokiError) -> [TokenReader.PrivateKey]? {
             try findHidden(in: session) { () throws(CryptokiError) in
                 try TokenReader(session: session, slot: slot).privateKeys(id: id).all { $0.mayBe(publicKey) }
             }
         }
-        let candidates = if let session { try search(session) } else { try sessions.withSession(search) }
+        let candidates = if let session { try search(session) } else { try withSession(search) }
         guard let candidates else { throw Self.searchWithoutLogin }
         guard let first = candidates.first else { return nil }
         let key = Key(first, others: candidates.dropFirst())
-        state.withLock { $0.keys[publicKey] = key }
+        withOpen { $0.keys[publicKey] = key }
         return key
     }
 
     /// Whether a signature has shown which key is that of a public key.
-    func hasProvenKey(of publicKey: PublicKeyInfo) -> Bool { state.withLock { $0.keys[publicKey]?.isProven ?? false } }
+    func hasProvenKey(of publicKey: PublicKeyInfo) -> Bool { knownKeys[publicKey]?.isProven ?? false }
 
     /// Notes that a signature of `key` is one of the key that was looked for.
     func hasProven(_ key: Key, for publicKey: PublicKeyInfo) {
@@ -169,7 +156,7 @@ final class TokenConnection: Sendable {
 
     /// Notes a key that was found by a signature, so that it is not looked for again.
     func hasProven(_ found: TokenReader.PrivateKey, for publicKey: PublicKeyInfo) {
-        state.withLock { $0.keys[publicKey] = Key(found, others: [], isProven: true) }
+        withOpen { $0.keys[publicKey] = Key(found, others: [], isProven: true) }
     }
 
     /// Passes on to the next key that may be the one that was looked for, since `key` is not. After the last one they
@@ -182,15 +169,13 @@ final class TokenConnection: Sendable {
     }
 
     /// A key that is destroyed: its handle may be the next one's.
-    func forgetKey(for publicKey: PublicKeyInfo) {
-        state.withLock { $0.keys[publicKey] = nil }
-    }
+    func forgetKey(for publicKey: PublicKeyInfo) { withOpen { $0.keys[publicKey] = nil } }
 
     /// Only if no other thread has replaced it.
     private func replace(_ key: Key, for publicKey: PublicKeyInfo, by other: Key?) {
-        state.withLock { state in
-            guard state.keys[publicKey]?.found.handle == key.found.handle else { return }
-            state.keys[publicKey] = other
+        withOpen { open in
+            guard open.keys[publicKey]?.found.handle == key.found.handle else { return }
+            open.keys[publicKey] = other
         }
     }
 }

@@ -105,7 +105,7 @@ extension TokenKeys {
     /// certificate may lie there too, and is left out.
     func publicKeysLeft(id: [UInt8]) throws(ProviderError) -> [PublicKeyInfo] {
         try token.withConnection { connection throws(CryptokiError) in
-            try connection.sessions.withSession { session throws(CryptokiError) -> [PublicKeyInfo] in
+            try connection.withSession { session throws(CryptokiError) -> [PublicKeyInfo] in
                 if try connection.hasPrivateKey(id: id, in: session) { return [] }
                 let reader = TokenReader(session: session, slot: connection.slot)
                 let certificates = try reader.certificates(with: [Attribute(CKA_ID, id)]).map(\.certificate)
@@ -127,7 +127,7 @@ extension TokenKeys {
     /// The certificates that ``discard(_:)`` would destroy.
     func certificates(for key: TokenKey) throws(ProviderError) -> [X509Certificate] {
         try token.withConnection { connection throws(CryptokiError) in
-            try connection.sessions.withSession { session throws(CryptokiError) in
+            try connection.withSession { session throws(CryptokiError) in
                 try TokenReader(session: session, slot: connection.slot).certificates(for: key.publicKey, id: key.id)
                     .map(\.certificate)
             }

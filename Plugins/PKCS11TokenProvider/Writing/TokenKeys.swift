@@ -17,7 +17,7 @@ struct TokenKeys: Sendable {
             do throws(CryptokiError) {
                 try connection.slot.requireWritable()
                 return .success(
-                    try connection.sessions.withSession(writing: true) { session throws(CryptokiError) in
+                    try connection.withSession(writing: true) { session throws(CryptokiError) in
                         destroyOrphans(in: session)
                         return try body(connection, session)
                     })
@@ -38,7 +38,7 @@ struct TokenKeys: Sendable {
     /// - Parameter id: A `CKA_ID` that it is expected under, for tokens without public key objects.
     func key(for publicKey: PublicKeyInfo, id: [UInt8]? = nil) throws(ProviderError) -> TokenKey? {
         try token.withConnection(loggedIn: true) { connection throws(CryptokiError) in
-            let found = try connection.sessions.withSession { session throws(CryptokiError) in
+            let found = try connection.withSession { session throws(CryptokiError) in
                 try connection.findHidden(in: session) { () throws(CryptokiError) -> [TokenKey] in
                     let reader = TokenReader(session: session, slot: connection.slot)
                     var ids: [[UInt8]] = id.map { [$0] } ?? []
@@ -69,7 +69,7 @@ struct TokenKeys: Sendable {
     /// Finds the private keys under an id whose public keys are on the token as well.
     func all(id: [UInt8]) throws(ProviderError) -> [TokenKey] {
         let publicKeys = try token.withConnection(loggedIn: true) { connection throws(CryptokiError) in
-            try connection.sessions.withSession { session throws(CryptokiError) in
+            try connection.withSession { session throws(CryptokiError) in
                 try TokenReader(session: session, slot: connection.slot).publicKeys(id: id).map(\.key)
             }
         }
