@@ -180,18 +180,12 @@ struct ProviderSequence: Sendable {
         }
     }
 
-    /// The codes of failures that do not count as a refusal: there is nothing yet, or the operation was ended from outside.
-    private static let unrefused: Set<ProviderError.Code> =
-        fallthroughCodes.union([.pending, .userCancelled, .operationNotAllowed, .interactionRequired])
-
     /// Writes an event to the log of a provider.
     func note(
         _ event: IdentityEvent, _ identity: Identity?, of provider: any CertificateProvider,
         _ error: ProviderError? = nil
     ) {
-        guard let logger = made[provider.id]?.logger, error.map({ !Self.unrefused.contains($0.code) }) ?? true else {
-            return
-        }
+        guard let logger = made[provider.id]?.logger, error?.isRefusal ?? true else { return }
         event.write(to: logger, identity, of: provider.id, failedWith: error)
     }
 
@@ -225,6 +219,14 @@ struct ProviderSequence: Sendable {
         do throws(ProviderError) { return .success(try await executor.run(call)) } catch {
             return .failure(error)
         }
+    }
+}
+
+extension ProviderError {
+    /// Whether it counts as a refusal among events: not where there is nothing yet, or the operation was ended from outside.
+    package var isRefusal: Bool {
+        !ProviderSequence.fallthroughCodes.union([.pending, .userCancelled, .operationNotAllowed, .interactionRequired])
+            .contains(code)
     }
 }
 

@@ -376,11 +376,15 @@ public final class RenewingIdentity: Service {
             let isRecovery =
                 current.key.attester != nil && current.certificate.status(at: moment.wall) == .expired
             try await take(identity, isRecovery ? "identity recovered" : "identity renewed")
-            // Of one that it has obtained itself, the manager tells.
+            // Of one that it has asked for itself, and of a refusal, the manager tells.
             if isUpdate { IdentityEvent.renewed.write(to: environment.logger, identity) }
             metrics.count(.renewed)
             if isRecovery { metrics.countRecovery() }
         } catch {
+            if isUpdate, error.isRefusal {
+                IdentityEvent.refused.write(
+                    to: environment.logger, nil, of: current.provenance.provider, failedWith: error)
+            }
             let error = error.replacing(current, at: moment.wall)
             failed(with: error)
             throw error

@@ -44,8 +44,8 @@ import Testing
             "# certprov unregister": .notRun("Scripts/deb-test purges, and a registration needs its server"),
         ],
         "Documentation/Events.md": [
-            "$ journalctl": .test("EventsTests", "eventsInTheJournal"),
-            "$ certprov serve": .test("EventsTests", "eventsAsJSON"),
+            "$ journalctl": .test("EventsTests", "eventsOfTheCommand"),
+            "$ certprov serve": .test("EventsTests", "eventsOfAService"),
         ],
         "Documentation/ServingOtherPrograms.md": ["# systemctl enable": .script("Tests/Systemd/run")],
         "Documentation/Tokens.md": ["$ softhsm2-util": .test("BookTests", "theTokenPageIsTrue")],
