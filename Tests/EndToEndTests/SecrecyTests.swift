@@ -11,7 +11,7 @@ import Testing
     init() throws { sandbox = try Sandbox() }
 
     /// The bytes that must not be seen, by the name under which they are reported.
-    private func needles(of passwords: [String], key fixture: String) throws -> [String: [UInt8]] {
+    private func needles(of passwords: [String]) -> [String: [UInt8]] {
         var needles: [String: [UInt8]] = [:]
         for password in passwords {
             let utf8 = Array(password.utf8)
@@ -21,6 +21,11 @@ import Testing
                 add(bytes, "\(password) in \(form)", to: &needles)
             }
         }
+        return needles
+    }
+
+    private func needles(of passwords: [String], key fixture: String) throws -> [String: [UInt8]] {
+        var needles = needles(of: passwords)
         let pem = String(decoding: try contents(Fixtures.path("\(fixture).key")), as: UTF8.self)
         // All but the first line, which begins as every key of the kind does.
         for (index, line) in pem.split(separator: "\n").dropFirst(2).dropLast().enumerated() {
@@ -114,6 +119,160 @@ import Testing
                 status(path)?.isRegular == true
             else { continue }
             #expect(found(needles, in: try contents(path)).isEmpty, "\(name)")
+        }
+    }
+
+    /// The kinds of sources of secrets, but for a person.
+    enum Source: Int, CaseIterable {
+        case file
+        case environment
+        case descriptor
+        case credential
+
+        /// The value of a property file, for a secret in a file of a directory.
+        func value(_ name: String, _ number: Int, in directory: String) -> String {
+            switch self {
+            case .file: "file:\(directory)/\(name)"
+            case .environment: "env:SECRET_\(name)"
+            case .descriptor: "fd:\(number)"
+            case .credential: "systemd:\(name)"
+            }
+        }
+    }
+
+    @Test(
+        "No log, event, metric, status or error has the secret of a source, right or wrong", arguments: Source.allCases)
+    func noLogHasASecret(source: Source) async throws {
+        let servers = [try await ESTServer.start("--auth", "basic"), try await ESTServer.start("--auth", "oauth")]
+        let token = try SoftToken(in: sandbox, "host", pin: "pin-4711-0815")
+        let (secrets, etc) = (sandbox.path + "/secrets", sandbox.path + "/etc")
+        for name in [secrets, etc, sandbox.path + "/run"] { mkdir(name, 0o700) }
+        let right = [
+            "web": Fixtures.password, "est": ESTServer.password, "oauth": "estsecret", "token": "pin-4711-0815",
+        ]
+        let names = right.keys.sorted()
+        func value(_ name: String) -> String {
+            source.value(name, 5 + (names.firstIndex(of: name) ?? 0), in: secrets)
+        }
+        func enrolment(_ server: ESTServer, _ more: String) -> String {
+            """
+            CertificateProvider = mdm
+            CertificateProvider.mdm.protocol = est
+            CertificateProvider.mdm.url = https://localhost:\(server.port)
+            CertificateProvider.mdm.trust-anchors = \(server.directory["ca.pem"])
+            CertificateProvider.mdm.subject = CN=host
+            \(more)
+
+            """
+        }
+        _ = try sandbox.configure("Files.directory = \(sandbox.path)/files", to: "etc/web.properties")
+        try sandbox.write(
+            try String(contentsOfFile: etc + "/web.properties", encoding: .utf8).replacing(
+                "env:P12_PASSWORD", with: value("web")), to: "etc/web.properties")
+        let basic = "username = \(ESTServer.user)\nCertificateProvider.mdm.password-source = \(value("est"))"
+        try sandbox.write(enrolment(servers[0], "CertificateProvider.mdm.\(basic)"), to: "etc/est.properties")
+        let oauth = """
+            CertificateProvider.mdm.token-url = https://localhost:\(servers[1].port)/token
+            CertificateProvider.mdm.client-id = estclient
+            CertificateProvider.mdm.client-secret-source = \(value("oauth"))
+            """
+        try sandbox.write(enrolment(servers[1], oauth), to: "etc/oauth.properties")
+        let keys = """
+            CertificateProvider.mdm.username = \(ESTServer.user)
+            CertificateProvider.mdm.password-source = file:\(sandbox.path)/password
+            CertificateProvider.mdm.key = pkcs11:token=host?module-path=\(SoftToken.library)
+            CertificateProvider.mdm.key-pin-source = \(value("token"))
+            CertificateProvider.mdm.subject-alternative-names = dns:token.example
+            """
+        try sandbox.write(ESTServer.password, to: "password")
+        try sandbox.write(enrolment(servers[0], keys), to: "etc/token.properties")
+        let wrong = right.mapValues { _ in Self.wrong }
+        var needles = needles(of: Array(right.values) + [Self.wrong])
+        for password in [ESTServer.password, Self.wrong] {
+            needles["the header with \(password)"] = Array(
+                Data("\(ESTServer.user):\(password)".utf8).base64EncodedString().utf8)
+        }
+
+        let log = sandbox.path + "/log"
+        for (round, passwords) in [right, wrong].enumerated() {
+            var variables = token.variables.filter { $0.key != "PIN" }
+            variables["RUNTIME_DIRECTORY"] = sandbox.path + "/run"
+            variables["P12_PASSWORD"] = ""
+            // Else the identity of the first round is there.
+            variables["XDG_STATE_HOME"] = "\(sandbox.path)/state/\(round)"
+            if source == .credential { variables["CREDENTIALS_DIRECTORY"] = secrets }
+            for (name, password) in passwords {
+                try sandbox.write(password, to: "secrets/" + name)
+                if source == .environment { variables["SECRET_" + name] = password }
+            }
+            let descriptors = names.enumerated().map { "\(5 + $0)<\(secrets)/\($1)" }.joined(separator: " ")
+            let entrance = [
+                "sh", "-c", (source == .descriptor ? "exec \(descriptors); " : "") + "exec \"$@\" >>\(log) 2>&1", "sh",
+            ]
+            @discardableResult
+            func run(_ format: String, _ arguments: String...) throws -> Output {
+                let options = ["-v", "-v", "--log-format", format]
+                return try sandbox.run(entrance + [BuiltCommand.path] + arguments + options, with: variables)
+            }
+            for name in names {
+                let file = "\(etc)/\(name).properties"
+                try run("text", "check", "--config", file)
+                for format in ["text", "json"] {
+                    let fetch = try run(format, "fetch", "--force", "--config", file)
+                    #expect(
+                        (fetch.status == 0) == (round == 0),
+                        "\(name): \((try? String(contentsOfFile: log, encoding: .utf8)) ?? "")")
+                }
+            }
+            let service = try sandbox.start(
+                entrance + [BuiltCommand.path, "serve", "--directory", etc, "-v", "-v", "--log-format", "json"],
+                with: variables)
+            try service.waitUntil {
+                let status = try sandbox.certprov("serve", "status", "--json", with: variables)
+                let items = try? JSON(parsing: status.stdout)["items"].array
+                return items?.count == 4 && items?.allSatisfy { $0["state"].string != "begins" } == true
+            }
+            try run("json", "serve", "status")
+            try run("json", "metrics", "--directory", etc)
+            service.send(SIGTERM)
+            service.wait()
+            try run("json", "metrics", "--directory", etc)
+        }
+        let seen = try contents(log)
+        #expect(found(needles, in: seen).isEmpty)
+        let text = String(decoding: seen, as: UTF8.self)
+        for word in [#""event":"issued""#, #""event":"refused""#, "certprov_identity_errors", " event=issued "] {
+            #expect(text.contains(word), "\(word)")
+        }
+    }
+
+    @Test(
+        "A host variable shows no file of state, of credentials, or of one user",
+        arguments: ["state/certprov", "credentials", "home"])
+    func noHostVariableHasASecret(place: String) throws {
+        let (secret, directory) = ("hunter2-5f1c", "\(sandbox.path)/\(place)")
+        for name in [directory, sandbox.path + "/etc"] { mkdir(name, 0o755) }
+        try sandbox.write(secret, to: "\(place)/name", mode: place == "home" ? 0o640 : 0o644)
+        try sandbox.write("x", to: "password")
+        let file = try sandbox.write(
+            """
+            CertificateProvider = mdm
+            CertificateProvider.mdm.protocol = est
+            CertificateProvider.mdm.url = https://localhost:1
+            CertificateProvider.mdm.username = u
+            CertificateProvider.mdm.password-source = file:\(sandbox.path)/password
+            CertificateProvider.mdm.subject = CN=%{file:\(directory)/name}
+
+            """, to: "etc/web.properties")
+        let variables = ["CREDENTIALS_DIRECTORY": sandbox.path + "/credentials", "RUNTIME_DIRECTORY": sandbox.path]
+        for command in [
+            ["check", "--config", file], ["explain", "--config", file], ["fetch", "--config", file],
+            ["metrics", "--directory", sandbox.path + "/etc"], ["serve", "--directory", sandbox.path + "/etc"],
+        ] {
+            let output = try sandbox.certprov(command + ["-v", "-v"], with: variables)
+            #expect(
+                output.description.contains("web.properties:6: ") && !output.description.contains(secret), "\(output)")
+            #expect(command[0] == "metrics" || output.status == 78, "\(output)")
         }
     }
 
