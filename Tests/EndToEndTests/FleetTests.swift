@@ -109,6 +109,68 @@ import Testing
         #expect(server.issued == 0)
     }
 
+    /// Shows in the identity's source what it has got.
+    private static let plugin = #"""
+        #!/usr/bin/python3
+        import json, os, sys
+        kinds = {"subject": "distinguished-name", "names": "names", "url": "server-url", "note": "string", "directory": "path"}
+        hello = {"version": 1, "id": "corp", "provider": {"displayName": "Corp", "summary": "Its CA.", "parameters": [
+            {"name": name, "type": kind, "summary": "One."} for name, kind in kinds.items()]}}
+        for line in sys.stdin:
+            message = json.loads(line)
+            request, result = message.get("request"), {}
+            if request is None: continue
+            if request == "hello": result = hello
+            if request == "configure": parameters = message["params"]["parameters"]
+            if request == "stored": result = {"identity": None}
+            if request == "obtain":
+                source = json.dumps([parameters.get(name) for name in ("subject", "names", "url", "note")])
+                result = {"identity": dict(json.loads(os.environ["IDENTITY"]), source=source)}
+            print(json.dumps({"id": message["id"], "result": result}), flush=True)
+
+        """#
+
+    @Test("A plugin gets the values of this host where a value takes them, each quoted for its kind")
+    func aPluginOfTheFleet() throws {
+        try sandbox.installPlugin("corp", Self.plugin)
+        func base64(_ name: String, _ arguments: String...) throws -> String {
+            try Data(Subprocess.run(["openssl"] + arguments + ["-in", Fixtures.path(name), "-outform", "DER"]))
+                .base64EncodedString()
+        }
+        let identity =
+            #"{"chain":["\#(try base64("ec.pem", "x509"))","\#(try base64("intermediate.pem", "x509"))"],"#
+            + #""key":{"pkcs8":{"secret":"\#(try base64("ec.key", "pkcs8", "-topk8", "-nocrypt"))"},"location":"file"}}"#
+        let variables = ["IDENTITY": identity, "UNIT": "a, b/c+CN=admin", "HOST": "web.example"]
+        func fetch(_ name: String, _ value: String) throws -> Output {
+            let parameter = "CertificateProvider.corp.\(name) = \(value)"
+            let file = try sandbox.write(
+                """
+                PluginDirectory = \(sandbox.path)/plugins
+                CertificateProvider = corp
+                CertificateProvider.corp.environment = IDENTITY
+                CertificateProvider.corp.names = dns:%{env:HOST},dns:www.%{env:HOST}
+                CertificateProvider.corp.url = https://ca.example/%{env:UNIT}
+                CertificateProvider.corp.subject = CN=%{env:HOST},OU=%{env:UNIT}
+                \(parameter)
+
+                """, to: "corp.properties")
+            return try sandbox.certprov(["fetch", "--log-format", "json", "--config", file], with: variables)
+        }
+        let output = try fetch("note", "%%{env:HOST}").expect()
+        let got = [
+            #"CN=web.example,OU=a\2C\20b/c\2BCN\3Dadmin"#, "dns:web.example,dns:www.web.example",
+            "https://ca.example/a%2C%20b%2Fc%2BCN%3Dadmin", "%{env:HOST}",
+        ]
+        let issued = try JSON(parsing: String(try #require(output.stderr.split(separator: "\n").last)))
+        #expect(try JSON(parsing: issued["server"].string ?? "").array.map(\.string) == got, "\(output)")
+        for (name, value) in [
+            ("note", "%{env:HOST}"), ("directory", "/srv/%{env:HOST}"), ("timeout", "%{host}"),
+        ] {
+            try fetch(name, value).expect(
+                78, stderr: "corp.properties:7: The key 'CertificateProvider.corp.\(name)' takes no host variable")
+        }
+    }
+
     @Test("check and explain show the values of this host") func theValuesAreShown() async throws {
         let server = try await ESTServer.start("--auth", "basic")
         let file = try configure(server)

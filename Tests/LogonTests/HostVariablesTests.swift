@@ -64,7 +64,9 @@ import Testing
         "Without a domain there is no full name",
         arguments: [
             "127.0.0.1 localhost web\n", "127.0.0.1 example.web web\n", "127.0.0.1 web.1 web\n",
-            "127.0.0.1 web.a,b web\n", "",
+            "127.0.0.1 web.a,b web\n", "127.0.0.1 web.a+b web\n", "127.0.0.1 web.a\"b web\n",
+            "127.0.0.1 web.a\0b web\n",
+            "127.0.0.1 web.\(String(repeating: "a", count: 300)) web\n", "",
         ]) func noFullName(hosts: String) throws
     {
         #expect(try refusal("%{fqdn}", .names, host(hosts: hosts))?.contains("no name with a domain") == true)
