@@ -53,7 +53,10 @@ struct ConfigurationLookup {
         // Also a plugin of the directory that the property file names, if that is read.
         let registry = try (options.isComplete ? nil : pluginDirectory()).map(registry.looking) ?? registry
         let installed = registry.providerIDs
-        guard let id = ProviderID(rawValue: name), installed.contains(id) else {
+        // One that is there, and is not used, has an error that says why.
+        guard let id = ProviderID(rawValue: name),
+            try installed.contains(id) ? true : registry.provider(id, ProviderParameters()) != nil
+        else {
             throw ProviderError(
                 .configurationInvalid,
                 "The provider '\(name.withVisibleControls)' is not installed; installed: "

@@ -114,6 +114,8 @@ import Testing
         #expect(text.contains("open: not used"), "\(text)")
         let check = try sandbox.certprov("check", "--config", configuration)
         #expect(check.stdout.contains("plugin open") && check.stdout.contains("chmod go-w"), "\(check)")
+        try sandbox.certprov("fetch", "--provider", "open", "--config", configuration).expect(
+            78, stderr: "The plugin 'open' is not used: ", "chmod go-w")
     }
 
     /// A key store that no provider is needed for.
