@@ -38,7 +38,7 @@ import Testing
         "Documentation/Installing.md": [
             "$ sha256sum": .script("Scripts/release-test"), "$ make deb": .script("Scripts/deb-test"),
             "# make install": .script("Scripts/package-test"),
-            "# install -m 644": .script("Scripts/deb-test"),
+            "# install -m 600": .script("Scripts/deb-test"),
             "# systemctl enable": .script("Tests/Systemd/run"),
             "# systemd-run": .script("Tests/Systemd/run"),
             "# certprov unregister": .notRun("Scripts/deb-test purges, and a registration needs its server"),
