@@ -59,7 +59,10 @@ BENCH_PACKAGES := $(BUILD_PACKAGES) $(SERVER_PACKAGES) curl openssl python3 time
 STATIC := .build/static
 # A program exports no symbols: a token's library must not take its C++ runtime for its own, and each costs time at each start.
 # The addresses of functions are looked up at the start and read-only from then on, which takes no time that can be measured.
-RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC) -Xlinker --no-export-dynamic -Xlinker -z -Xlinker now
+# A build in another folder makes the same program: without the paths of BoringSSL's sources, the hash of each module, and that of
+# the debug information, which the package does not have.
+RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC) -Xlinker --no-export-dynamic -Xlinker -z -Xlinker now \
+    -Xcc -fmacro-prefix-map=$(CURDIR)/= -Xswiftc -Xfrontend -Xswiftc -disable-incremental-llvm-codegen -Xlinker --build-id=none
 
 # The build folder of the packages that stand on this one: their own, or for the gate this one's, where their common parts are
 # compiled already. Without the cached plan, since that would be another package's.
