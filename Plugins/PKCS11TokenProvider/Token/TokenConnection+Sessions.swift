@@ -5,7 +5,7 @@ import Glibc
 
 extension TokenConnection {
     /// The slot of a connection, and the session that stays open as long as the connection does: closing the last one would end
-    /// the login of all parts of the process (PKCS#11, section 5.6). It is lent only if there is no other.
+    /// the login of all parts of the process (PKCS#11, section 5.6). An operation gets it only where the token permits no other session.
     final class Link: Sendable {
         let slot: Slot
         let keeper: Session

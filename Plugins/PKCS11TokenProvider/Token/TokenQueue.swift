@@ -68,7 +68,7 @@ final class TokenQueue: Sendable {
         }
     }
 
-    /// Only while there is no other one.
+    /// Begins a connection. Call it only while the token has none.
     func connect(_ link: TokenConnection.Link) {
         state.withLock { $0.open = Open(link: link, maximum: link.ceiling) }
     }
