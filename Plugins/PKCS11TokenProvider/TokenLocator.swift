@@ -130,7 +130,7 @@ final class TokenLocator: Sendable {
         // A thread for each, since any of them may hang.
         let executor = BlockingExecutor.threads(maximum: modules.count)
         let ends = modules.map { module in
-            let end = Answer<Void>()
+            let end = BlockingAnswer<Void>()
             executor.submit {
                 module.leave(by: deadline)
                 end.give(())

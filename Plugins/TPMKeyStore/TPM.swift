@@ -2,6 +2,7 @@ import CertificateProviding
 import Crypto
 import Dispatch
 import Glibc
+import Logging
 import Synchronization
 
 /// The TPM of a key store: one call at a time.
@@ -29,39 +30,72 @@ final class TPM: Sendable {
     /// - Throws: What the TPM reports; `timedOut` after the time that the settings give it. The call then ends by itself, and
     ///   its result is lost.
     func run<T: Sendable>(
-        beneath parent: TPMParent, using key: TPMKeyBlob? = nil,
-        _ body: @escaping @Sendable (TPMConnection, borrowing TPMObject) throws(TPMFailure) -> T
+        beneath parent: TPMParent, using key: TPMKeyBlob? = nil, _ body: @escaping Body<T>
     ) async throws(ProviderError) -> T {
-        let owner = try await ownerAuthorisation(parent)
+        let result = await withCheckedContinuation { continuation in
+            submit(Caller { continuation.resume(returning: $0) }, parent, key, body)
+        }
+        return try result.get()
+    }
+
+    /// As ``run(beneath:using:_:)``, and blocks.
+    func runBlocking<T: Sendable>(
+        beneath parent: TPMParent, using key: TPMKeyBlob? = nil, _ body: @escaping Body<T>
+    ) throws(ProviderError) -> T {
+        let result = BlockingAnswer<Result<T, ProviderError>>()
+        submit(Caller { result.give($0) }, parent, key, body)
+        return try result.wait().get()
+    }
+
+    typealias Body<T> = @Sendable (TPMConnection, borrowing TPMObject) throws(TPMFailure) -> T
+
+    private func submit<T: Sendable>(
+        _ caller: Caller<T>, _ parent: TPMParent, _ key: TPMKeyBlob?, _ body: @escaping Body<T>
+    ) {
+        worker.submit { [self] in
+            // A call that waited too long for its turn is not begun.
+            guard caller.isWaiting else { return }
+            caller.resume(Result { () throws(ProviderError) in try call(parent, key, body) })
+        }
+        let (name, timeout) = (settings.displayName, settings.timeout)
+        DispatchQueue.global().asyncAfter(deadline: .now() + timeout / .seconds(1)) {
+            caller.resume(
+                .failure(
+                    ProviderError(
+                        .timedOut,
+                        "\(name) does not answer within \(timeout); look whether another program keeps it busy, or set "
+                            + "KeyStore.tpm.timeout.")))
+        }
+    }
+
+    private func call<T>(_ parent: TPMParent, _ key: TPMKeyBlob?, _ body: Body<T>) throws(ProviderError) -> T {
+        let owner = try ownerAuthorisation(parent)
         let account = lockingAccount(parent, key)
-        if let account, try await environment.isRejected(Self.empty, for: account) {
+        if let account, try environment.isRejectedBlocking(Self.empty, for: account) {
             throw TPMFailure.password(settings.displayName, "It was rejected before")
         }
-        do throws(ProviderError) {
-            return try await limited { [settings] () throws(ProviderError) in
-                try settings.checkDevice()
-                func attempt() throws(TPMFailure) -> T {
-                    let connection = try TPMConnection(settings.tcti)
-                    let storageKey = try connection.parent(parent, owner: owner)
-                    do throws(TPMFailure) { return try body(connection, storageKey) } catch {
-                        var error = error
-                        // The owner's has been accepted.
-                        if error.authorisation == .owner { error.authorisation = .key }
-                        throw error
-                    }
-                }
-                do throws(TPMFailure) {
-                    do throws(TPMFailure) { return try attempt() } catch {
-                        guard error.isOfConnection else { throw error }
-                        return try attempt()
-                    }
-                } catch { throw error.error(settings.displayName) }
+        try settings.checkDevice()
+        func attempt() throws(TPMFailure) -> T {
+            let connection = try TPMConnection(settings.tcti)
+            let storageKey = try connection.parent(parent, owner: owner)
+            do throws(TPMFailure) { return try body(connection, storageKey) } catch {
+                var error = error
+                // The owner's has been accepted.
+                if error.authorisation == .owner { error.authorisation = .key }
+                throw error
+            }
+        }
+        do throws(TPMFailure) {
+            do throws(TPMFailure) { return try attempt() } catch {
+                guard error.isOfConnection else { throw error }
+                return try attempt()
             }
         } catch {
+            let error = error.error(settings.displayName)
             if let owner, error.code == .wrongPassword {
-                await environment.noteOutcome(of: owner, for: settings.tcti, isRejected: true)
+                environment.noteOutcomeBlocking(of: owner, for: settings.tcti, isRejected: true)
             } else if let account, error.nativeCode.map(TPMFailure.countsTowardsLockout) == true {
-                await environment.noteOutcome(of: Self.empty, for: account, isRejected: true)
+                environment.noteOutcomeBlocking(of: Self.empty, for: account, isRejected: true)
             }
             throw error
         }
@@ -78,11 +112,11 @@ final class TPM: Sendable {
     }
 
     /// - Throws: `wrongPassword` for one that the TPM has rejected: it is not sent again. Errors of its source.
-    private func ownerAuthorisation(_ parent: TPMParent) async throws(ProviderError) -> SecretBytes? {
+    private func ownerAuthorisation(_ parent: TPMParent) throws(ProviderError) -> SecretBytes? {
         guard case .owner = parent, let source = settings.ownerSource else { return nil }
-        let secret = try await environment.secret(
-            from: source, prompt: "Owner authorisation of \(settings.displayName)", interaction: NoUserInteraction())
-        guard try await !environment.isRejected(secret, for: settings.tcti) else {
+        if let warning = environment.secrets.warning(about: source) { environment.logger.warning("\(warning)") }
+        let secret = try environment.secrets.read(source)
+        guard try !environment.isRejectedBlocking(secret, for: settings.tcti) else {
             throw ProviderError(
                 .wrongPassword,
                 "\(settings.displayName) has rejected the owner authorisation of KeyStore.tpm.owner-source before; set the "
@@ -90,42 +124,15 @@ final class TPM: Sendable {
         }
         return secret
     }
-
-    private func limited<T: Sendable>(
-        _ work: @escaping @Sendable () throws(ProviderError) -> T
-    ) async throws(ProviderError) -> T {
-        let result = await withCheckedContinuation { continuation in
-            let caller = Caller<T>(continuation)
-            worker.submit {
-                // A call that waited too long for its turn is not begun.
-                guard caller.isWaiting else { return }
-                caller.resume(Result { () throws(ProviderError) in try work() })
-            }
-            let (name, timeout) = (settings.displayName, settings.timeout)
-            DispatchQueue.global().asyncAfter(deadline: .now() + timeout / .seconds(1)) {
-                caller.resume(
-                    .failure(
-                        ProviderError(
-                            .timedOut,
-                            "\(name) does not answer within \(timeout); look whether another program keeps it busy, or set "
-                                + "KeyStore.tpm.timeout.")))
-            }
-        }
-        return try result.get()
-    }
 }
 
-/// Continues once, by the result or at the end of its time.
+/// Gets one answer: the result, or the end of its time.
 private final class Caller<T: Sendable>: Sendable {
-    private let continuation: Mutex<CheckedContinuation<Result<T, ProviderError>, Never>?>
+    private let answer: Mutex<(@Sendable (Result<T, ProviderError>) -> Void)?>
 
-    init(_ continuation: CheckedContinuation<Result<T, ProviderError>, Never>) {
-        self.continuation = Mutex(continuation)
-    }
+    init(_ answer: @escaping @Sendable (Result<T, ProviderError>) -> Void) { self.answer = Mutex(answer) }
 
-    var isWaiting: Bool { continuation.withLock { $0 != nil } }
+    var isWaiting: Bool { answer.withLock { $0 != nil } }
 
-    func resume(_ result: Result<T, ProviderError>) {
-        continuation.withLock { $0.take() }?.resume(returning: result)
-    }
+    func resume(_ result: Result<T, ProviderError>) { answer.withLock { $0.take() }?(result) }
 }

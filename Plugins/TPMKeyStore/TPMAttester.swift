@@ -6,13 +6,14 @@ import ProviderTransport
 
 /// Proves that keys are in this TPM, by an attestation key that a CA has certified.
 ///
-/// The attestation key rests in a record, as every key of the TPM, with its certificates. It is replaced a month before they end, and
-/// after the TPM was cleared. Of two processes that need the first one at once, each gets one, and one of them stays.
+/// The attestation key rests in a record, as every key of the TPM, with its certificates. It is replaced a month before they end,
+/// after the TPM was cleared, and after the key that it has attested last was destroyed. Of two processes that need the first one at
+/// once, each gets one, and one of them stays.
 struct TPMAttester: Sendable {
     let tpm: TPM
     let authority: AttestationAuthority
 
-    private static let margin = 30.0 * 86_400
+    private static let (margin, recordPrefix) = (30.0 * 86_400, "attestation-")
 
     private struct AttestationKey: Codable, Sendable {
         static let format = VersionedRecord<Self>(of: "the TPM's attestation key", ifDamaged: "a new one is made")
@@ -20,6 +21,8 @@ struct TPMAttester: Sendable {
         let blob: Data
         /// DER, leaf first.
         let chain: [Data]
+        /// SPKI of the key of its last statement.
+        var attested: Data?
 
         func certificates() throws(ProviderError) -> [X509Certificate] {
             try chain.map { der throws(ProviderError) in try X509Certificate(derRepresentation: der) }
@@ -34,16 +37,24 @@ struct TPMAttester: Sendable {
             return statement
         }
         let new = try await certifiedKey(beneath: key.parent)
-        let (name, record) = (recordName(key.parent), try AttestationKey.format.record(of: new))
-        try await tpm.environment.executor.run { [storage = tpm.environment.storage.shared] () throws(ProviderError) in
-            try storage.updateRecord(named: name) { _ in record }
-        }
         tpm.environment.logger.notice(
             "the TPM has a new attestation key", metadata: ["ca": "\(authority.url.authority)"])
         guard let statement = try await attestation(of: data, for: key, by: new) else {
             throw ProviderError(.unavailable, "\(tpm.settings.displayName) was cleared in the meantime; try again.")
         }
         return statement
+    }
+
+    /// Removes the attestation keys whose last statement was about this key, which is destroyed now. A server that refuses a statement
+    /// may trust another CA than before, and its client destroys the key: the next statement has a new certificate.
+    static func forget(afterUse key: PublicKeyInfo, in storage: any IdentityStorage) throws(ProviderError) {
+        for name in try storage.recordNames() where name.hasPrefix(recordPrefix) {
+            guard let record = try storage.record(named: name),
+                let stored = try AttestationKey.format.undamagedContent(of: record),
+                stored.attested == Data(key.derRepresentation)
+            else { continue }
+            try storage.removeRecord(named: name)
+        }
     }
 
     /// Returns `nil` if the attestation key is not one of this TPM.
@@ -54,24 +65,31 @@ struct TPMAttester: Sendable {
             try TPMKeyBlob(derRepresentation: [UInt8](attestationKey.blob)), try attestationKey.certificates()
         )
         let made = try await tpm.run(beneath: key.parent, using: key) { _, parent throws(TPMFailure) -> TPMStatement? in
-            let signer: TPMObject
-            do throws(TPMFailure) { signer = try parent.load(blob) } catch {
-                guard error.isOfAnotherTPM else { throw error }
-                return nil
-            }
+            guard let signer = try parent.find(blob) else { return nil }
             return try signer.certify(try parent.load(key), covering: data)
         }
-        return try made.map { made throws(ProviderError) in
-            KeyAttestation(
-                tpm: made.info, pubArea: Array(key.publicArea.bytes.dropFirst(2)), algorithm: -7, chain: chain,
-                signature: try SignatureScheme.ecdsaP256SHA256.encoded(made.signature))
+        guard let made else { return nil }
+        try await store(attestationKey, attesting: try key.publicArea.publicKey(), beneath: key.parent)
+        return KeyAttestation(
+            tpm: made.info, pubArea: Array(key.publicArea.bytes.dropFirst(2)), algorithm: -7, chain: chain,
+            signature: try SignatureScheme.ecdsaP256SHA256.encoded(made.signature))
+    }
+
+    private func store(
+        _ key: AttestationKey, attesting attested: PublicKeyInfo, beneath parent: TPMParent
+    ) async throws(ProviderError) {
+        var key = key
+        key.attested = Data(attested.derRepresentation)
+        let (name, record) = (recordName(parent), try AttestationKey.format.record(of: key))
+        try await tpm.environment.executor.run { [storage = tpm.environment.storage.shared] () throws(ProviderError) in
+            try storage.updateRecord(named: name) { _ in record }
         }
     }
 
     /// Each parent and each CA has an attestation key of its own.
     private func recordName(_ parent: TPMParent) -> String {
         let place = "\(parent.handle) \(authority.url.origin)\(authority.url.target)"
-        return "attestation-" + TPMKeyStore.hexadecimal(SHA256.hash(data: Array(place.utf8))).prefix(16)
+        return Self.recordPrefix + TPMKeyStore.hexadecimal(SHA256.hash(data: Array(place.utf8))).prefix(16)
     }
 
     private func storedKey(beneath parent: TPMParent) async throws(ProviderError) -> AttestationKey? {

@@ -109,6 +109,14 @@ struct TPMObject: ~Copyable {
     func load(_ key: TPMKeyBlob) throws(TPMFailure) -> TPMObject { try load(key.publicArea, key.privatePart) }
     func load(_ key: TPMMadeKey) throws(TPMFailure) -> TPMObject { try load(key.publicArea, key.privatePart) }
 
+    /// As ``load(_:)``; `nil` for a key of another TPM, or of this one before it was cleared.
+    func find(_ key: TPMKeyBlob) throws(TPMFailure) -> TPMObject? {
+        do throws(TPMFailure) { return try load(key) } catch {
+            guard error.isOfAnotherTPM else { throw error }
+            return nil
+        }
+    }
+
     private func load(_ publicArea: TPMPublicArea, _ privatePart: [UInt8]) throws(TPMFailure) -> TPMObject {
         var key = ESYS_TR()
         var publicPart = try publicArea.structure()

@@ -76,15 +76,23 @@ final class TPMKeyStore: KeyStore {
         try await executor.run { [self] () throws(ProviderError) in try storedKey(for: key) }
     }
 
-    /// Reads a file or a record. The TPM is not asked: a key of another one fails when it is used.
+    /// Reads a file or a record, and loads the key in the TPM. One of a record that this TPM does not take is gone: so an identity is
+    /// obtained anew after the TPM was cleared or replaced.
     func storedKey(for key: KeyReference) throws(ProviderError) -> (any IdentityKey)? {
         if case .file(let path)? = TPMPlace(key.uri) {
             let file = try TPMKey(file: path, tpm)
-            return file.publicKey == key.publicKey ? file : nil
+            guard file.publicKey == key.publicKey else { return nil }
+            try tpm.runBlocking(beneath: file.blob.parent, using: file.blob) { _, parent throws(TPMFailure) in
+                _ = try parent.load(file.blob)
+            }
+            return file
         }
-        return try storage.record(named: Self.record(of: key.publicKey)).map { record throws(ProviderError) in
-            try StoredKey.format.content(of: record).key(tpm)
+        guard let record = try storage.record(named: Self.record(of: key.publicKey)) else { return nil }
+        let stored = try StoredKey.format.content(of: record).key(tpm)
+        let isHere = try tpm.runBlocking(beneath: stored.blob.parent, using: stored.blob) {
+            _, parent throws(TPMFailure) in try parent.find(stored.blob) != nil
         }
+        return isHere ? stored : nil
     }
 
     func list() async throws(ProviderError) -> [KeyDescription] {
@@ -111,7 +119,10 @@ final class TPMKeyStore: KeyStore {
     func destroyStored(_ key: KeyReference) throws(ProviderError) -> Bool {
         let name = Self.record(of: key.publicKey)
         guard try storage.record(named: name) != nil else { return false }
-        do throws(ProviderError) { try storage.removeRecord(named: name) } catch {
+        do throws(ProviderError) {
+            try TPMAttester.forget(afterUse: key.publicKey, in: storage)
+            try storage.removeRecord(named: name)
+        } catch {
             var error = error
             if error.code == .storeWriteFailed { error.code = .deleteFailed }
             throw error

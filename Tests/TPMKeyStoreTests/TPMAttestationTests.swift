@@ -65,6 +65,25 @@ import Testing
         #expect(try store.tpm.leftovers().isEmpty)
     }
 
+    @Test("After the key that it has attested last is destroyed, another attestation key is certified")
+    func aRefusedStatement() async throws {
+        let store = try TPMStore()
+        let server = try AttestationServer(listing: store.tpm)
+        let keyStore = try store.store("tpm:", server.parameters)
+        var keys: [KeyReference] = []
+        for _ in 0..<3 {
+            let key = try await store.make(.p256, "tpm:", server.parameters)
+            keys.append(KeyReference(publicKey: key.publicKey, uri: key.uri ?? ""))
+            _ = try await #require(key.attester).attestation(of: data)
+            // That of an identity which was replaced.
+            if keys.count == 2 { #expect(try await keyStore.destroy(keys[0], NoUserInteraction())) }
+        }
+        #expect(server.count("certified") == 1)
+        #expect(try await keyStore.destroy(keys[2], NoUserInteraction()))
+        try await attest(store, server.parameters)
+        #expect(server.count("certified") == 2)
+    }
+
     @Test("A persistent parent has an attestation key of its own")
     func aPersistentParent() async throws {
         let (store, directory) = (try TPMStore(), try TemporaryDirectory())

@@ -178,9 +178,14 @@ import Testing
             try store.tpm.run("tpm2_clear", "-c", "p")
             other = store
         }
-        let found = try #require(
-            try other.store().storedKey(for: KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")))
-        await expect(.notFound, "made in another TPM, or the TPM was cleared") { _ = try await found.signsValidly() }
+        let reference = KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")
+        #expect(try await other.store().list().map(\.reference.uri) == [reference.uri])
+        #expect(try other.store().storedKey(for: reference) == nil)
+        #expect(try await other.store().key(for: reference, NoUserInteraction()) == nil)
+        if other.tpm === store.tpm {
+            await expect(.notFound, "made in another TPM, or the TPM was cleared") { _ = try await key.signsValidly() }
+        }
+        #expect(try await other.store().destroy(reference, NoUserInteraction()))
         #expect(try other.tpm.leftovers().isEmpty)
     }
 

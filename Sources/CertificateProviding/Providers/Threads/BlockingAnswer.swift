@@ -1,19 +1,19 @@
-import CertificateProviding
-import Dispatch
-import Synchronization
+package import Dispatch
 
 /// A value that one thread waits for and another one gives, once.
-final class Answer<Value: Sendable>: Sendable {
+package final class BlockingAnswer<Value: Sendable>: Sendable {
     private let value = BlockingMutex<Value?>(nil)
     private let isGiven = DispatchSemaphore(value: 0)
 
-    func give(_ new: Value) {
+    package init() {}
+
+    package func give(_ new: Value) {
         value.withLock { $0 = new }
         isGiven.signal()
     }
 
     /// Blocks. One thread waits, and not again after it has got the value.
-    func wait() -> Value {
+    package func wait() -> Value {
         while true {
             isGiven.wait()
             if let value = value.withLock(\.self) { return value }
@@ -21,18 +21,15 @@ final class Answer<Value: Sendable>: Sendable {
     }
 
     /// - Returns: `nil` at the deadline.
-    func wait(until deadline: ContinuousClock.Instant) -> Value? {
+    package func wait(until deadline: ContinuousClock.Instant) -> Value? {
         guard isGiven.wait(timeout: DispatchTime(deadline)) == .success else { return nil }
         return value.withLock(\.self)
     }
 }
 
-/// Lets only the first of several threads act.
-final class Latch: Sendable {
-    private let isDone = Atomic(false)
-
-    var hasHappened: Bool { isDone.load(ordering: .acquiring) }
-
-    /// Whether no other call has returned true.
-    func isFirst() -> Bool { !isDone.exchange(true, ordering: .acquiringAndReleasing) }
+extension DispatchTime {
+    package init(_ instant: ContinuousClock.Instant) {
+        let delay = max(.zero, instant - .now).components
+        self = .now() + .nanoseconds(Int(delay.seconds * 1_000_000_000 + delay.attoseconds / 1_000_000_000))
+    }
 }
