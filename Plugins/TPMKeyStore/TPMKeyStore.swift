@@ -76,8 +76,8 @@ final class TPMKeyStore: KeyStore {
         try await executor.run { [self] () throws(ProviderError) in try storedKey(for: key) }
     }
 
-    /// Reads a file or a record, and loads the key in the TPM. One of a record that this TPM does not take is gone: so an identity is
-    /// obtained anew after the TPM was cleared or replaced.
+    /// Reads a file or a record, and loads the key in the TPM. One of a record that this TPM does not take is gone, as after the TPM
+    /// was cleared or replaced.
     func storedKey(for key: KeyReference) throws(ProviderError) -> (any IdentityKey)? {
         if case .file(let path)? = TPMPlace(key.uri) {
             let file = try TPMKey(file: path, tpm)
