@@ -75,7 +75,7 @@ import Testing
             let key = try await store.make(.p256, "tpm:", server.parameters)
             keys.append(KeyReference(publicKey: key.publicKey, uri: key.uri ?? ""))
             _ = try await #require(key.attester).attestation(of: data)
-            // That of an identity which was replaced.
+            // The key of an identity that was replaced.
             if keys.count == 2 { #expect(try await keyStore.destroy(keys[0], NoUserInteraction())) }
         }
         #expect(server.count("certified") == 1)
