@@ -143,7 +143,7 @@ extension TokenLocator {
             }
         } else {
             let answers = visits.map { visit in
-                let answer = BlockingAnswer<Result<T, ProviderError>>()
+                let answer = Answer<Result<T, ProviderError>>()
                 visit.module.visit { () throws(ProviderError) in
                     try body(visit.module, visit.item)
                 } completion: {

@@ -130,7 +130,7 @@ final class TokenLocator: Sendable {
         // A thread for each, since any of them may hang.
         let executor = BlockingExecutor.threads(maximum: modules.count)
         let ends = modules.map { module in
-            let end = BlockingAnswer<Void>()
+            let end = Answer<Void>()
             executor.submit {
                 module.leave(by: deadline)
                 end.give(())

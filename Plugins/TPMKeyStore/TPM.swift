@@ -2,7 +2,6 @@ import CertificateProviding
 import Crypto
 import Dispatch
 import Glibc
-import Logging
 import Synchronization
 
 /// The TPM of a key store: one call at a time.
@@ -30,50 +29,54 @@ final class TPM: Sendable {
     /// - Throws: What the TPM reports; `timedOut` after the time that the settings give it. The call then ends by itself, and
     ///   its result is lost.
     func run<T: Sendable>(
-        beneath parent: TPMParent, using key: TPMKeyBlob? = nil, _ body: @escaping Body<T>
+        beneath parent: TPMParent, using key: TPMKeyBlob? = nil,
+        _ body: @escaping Body<T>
     ) async throws(ProviderError) -> T {
-        let result = await withCheckedContinuation { continuation in
-            submit(Caller { continuation.resume(returning: $0) }, parent, key, body)
+        let owner = try await ownerAuthorisation(parent)
+        let account = lockingAccount(parent, key)
+        if let account, try await environment.isRejected(Self.empty, for: account) {
+            throw TPMFailure.password(settings.displayName, "It was rejected before")
         }
-        return try result.get()
-    }
-
-    /// As ``run(beneath:using:_:)``, and blocks.
-    func runBlocking<T: Sendable>(
-        beneath parent: TPMParent, using key: TPMKeyBlob? = nil, _ body: @escaping Body<T>
-    ) throws(ProviderError) -> T {
-        let result = BlockingAnswer<Result<T, ProviderError>>()
-        submit(Caller { result.give($0) }, parent, key, body)
-        return try result.wait().get()
+        do throws(ProviderError) {
+            let result = await withCheckedContinuation { continuation in
+                submit(Caller { continuation.resume(returning: $0) }) { [self] () throws(ProviderError) in
+                    try call(parent, owner, body)
+                }
+            }
+            return try result.get()
+        } catch {
+            if let owner, error.code == .wrongPassword {
+                await environment.noteOutcome(of: owner, for: settings.tcti, isRejected: true)
+            } else if let account, error.nativeCode.map(TPMFailure.countsTowardsLockout) == true {
+                await environment.noteOutcome(of: Self.empty, for: account, isRejected: true)
+            }
+            throw error
+        }
     }
 
     typealias Body<T> = @Sendable (TPMConnection, borrowing TPMObject) throws(TPMFailure) -> T
 
-    private func submit<T: Sendable>(
-        _ caller: Caller<T>, _ parent: TPMParent, _ key: TPMKeyBlob?, _ body: @escaping Body<T>
-    ) {
-        worker.submit { [self] in
-            // A call that waited too long for its turn is not begun.
-            guard caller.isWaiting else { return }
-            caller.resume(Result { () throws(ProviderError) in try call(parent, key, body) })
+    /// Whether the TPM takes a key: not one of another TPM, nor of this one before it was cleared. Blocks. Says yes without a look where
+    /// an authorisation would be sent: ``run(beneath:using:_:)`` asks whether it was rejected before, which suspends.
+    ///
+    /// - Throws: As ``run(beneath:using:_:)``.
+    func takes(_ key: TPMKeyBlob) throws(ProviderError) -> Bool {
+        let parent = key.parent
+        guard parent == .owner, settings.ownerSource == nil, lockingAccount(parent, key) == nil else { return true }
+        let result = Mutex<Result<Bool, ProviderError>>(.success(true))
+        let isGiven = DispatchSemaphore(value: 0)
+        let caller = Caller<Bool> { given in
+            result.withLock { $0 = given }
+            isGiven.signal()
         }
-        let (name, timeout) = (settings.displayName, settings.timeout)
-        DispatchQueue.global().asyncAfter(deadline: .now() + timeout / .seconds(1)) {
-            caller.resume(
-                .failure(
-                    ProviderError(
-                        .timedOut,
-                        "\(name) does not answer within \(timeout); look whether another program keeps it busy, or set "
-                            + "KeyStore.tpm.timeout.")))
+        submit(caller) { [self] () throws(ProviderError) in
+            try call(parent, nil) { _, storageKey throws(TPMFailure) in try storageKey.find(key) != nil }
         }
+        isGiven.wait()
+        return try result.withLock(\.self).get()
     }
 
-    private func call<T>(_ parent: TPMParent, _ key: TPMKeyBlob?, _ body: Body<T>) throws(ProviderError) -> T {
-        let owner = try ownerAuthorisation(parent)
-        let account = lockingAccount(parent, key)
-        if let account, try environment.isRejectedBlocking(Self.empty, for: account) {
-            throw TPMFailure.password(settings.displayName, "It was rejected before")
-        }
+    private func call<T>(_ parent: TPMParent, _ owner: SecretBytes?, _ body: Body<T>) throws(ProviderError) -> T {
         try settings.checkDevice()
         func attempt() throws(TPMFailure) -> T {
             let connection = try TPMConnection(settings.tcti)
@@ -90,15 +93,7 @@ final class TPM: Sendable {
                 guard error.isOfConnection else { throw error }
                 return try attempt()
             }
-        } catch {
-            let error = error.error(settings.displayName)
-            if let owner, error.code == .wrongPassword {
-                environment.noteOutcomeBlocking(of: owner, for: settings.tcti, isRejected: true)
-            } else if let account, error.nativeCode.map(TPMFailure.countsTowardsLockout) == true {
-                environment.noteOutcomeBlocking(of: Self.empty, for: account, isRejected: true)
-            }
-            throw error
-        }
+        } catch { throw error.error(settings.displayName) }
     }
 
     private static let empty = SecretBytes(copying: [UInt8]())
@@ -112,17 +107,36 @@ final class TPM: Sendable {
     }
 
     /// - Throws: `wrongPassword` for one that the TPM has rejected: it is not sent again. Errors of its source.
-    private func ownerAuthorisation(_ parent: TPMParent) throws(ProviderError) -> SecretBytes? {
+    private func ownerAuthorisation(_ parent: TPMParent) async throws(ProviderError) -> SecretBytes? {
         guard case .owner = parent, let source = settings.ownerSource else { return nil }
-        if let warning = environment.secrets.warning(about: source) { environment.logger.warning("\(warning)") }
-        let secret = try environment.secrets.read(source)
-        guard try !environment.isRejectedBlocking(secret, for: settings.tcti) else {
+        let secret = try await environment.secret(
+            from: source, prompt: "Owner authorisation of \(settings.displayName)", interaction: NoUserInteraction())
+        guard try await !environment.isRejected(secret, for: settings.tcti) else {
             throw ProviderError(
                 .wrongPassword,
                 "\(settings.displayName) has rejected the owner authorisation of KeyStore.tpm.owner-source before; set the "
                     + "right one.")
         }
         return secret
+    }
+
+    private func submit<T: Sendable>(
+        _ caller: Caller<T>, _ work: @escaping @Sendable () throws(ProviderError) -> T
+    ) {
+        worker.submit {
+            // A call that waited too long for its turn is not begun.
+            guard caller.isWaiting else { return }
+            caller.resume(Result { () throws(ProviderError) in try work() })
+        }
+        let (name, timeout) = (settings.displayName, settings.timeout)
+        DispatchQueue.global().asyncAfter(deadline: .now() + timeout / .seconds(1)) {
+            caller.resume(
+                .failure(
+                    ProviderError(
+                        .timedOut,
+                        "\(name) does not answer within \(timeout); look whether another program keeps it busy, or set "
+                            + "KeyStore.tpm.timeout.")))
+        }
     }
 }
 

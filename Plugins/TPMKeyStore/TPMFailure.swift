@@ -47,6 +47,14 @@ struct TPMFailure: Error {
             nativeCode: nativeCode)
     }
 
+    /// The error for a key of another TPM.
+    static func anotherTPM(_ tpm: String, _ reason: String = "TPM2_Load", nativeCode: Int? = nil) -> ProviderError {
+        ProviderError(
+            .notFound,
+            "\(tpm) does not take the key: it was made in another TPM, or the TPM was cleared; or it is damaged. "
+                + "Obtain a new identity: certprov fetch --force. (\(reason))", nativeCode: nativeCode)
+    }
+
     /// Whether the key was made in another TPM, or in this one before it was cleared.
     var isOfAnotherTPM: Bool { kind == .integrity || kind == .binding }
 
@@ -84,10 +92,7 @@ struct TPMFailure: Error {
         }
         switch kind {
         case .integrity, .binding:
-            return error(
-                .notFound,
-                "\(tpm) does not take the key: it was made in another TPM, or the TPM was cleared; or it is damaged. "
-                    + "Obtain a new identity: certprov fetch --force.")
+            return Self.anotherTPM(tpm, text, nativeCode: Int(code))
         case .lockout:
             return error(
                 .unavailable,

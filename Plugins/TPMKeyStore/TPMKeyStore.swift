@@ -82,17 +82,12 @@ final class TPMKeyStore: KeyStore {
         if case .file(let path)? = TPMPlace(key.uri) {
             let file = try TPMKey(file: path, tpm)
             guard file.publicKey == key.publicKey else { return nil }
-            try tpm.runBlocking(beneath: file.blob.parent, using: file.blob) { _, parent throws(TPMFailure) in
-                _ = try parent.load(file.blob)
-            }
+            if try !tpm.takes(file.blob) { throw TPMFailure.anotherTPM(tpm.settings.displayName) }
             return file
         }
         guard let record = try storage.record(named: Self.record(of: key.publicKey)) else { return nil }
         let stored = try StoredKey.format.content(of: record).key(tpm)
-        let isHere = try tpm.runBlocking(beneath: stored.blob.parent, using: stored.blob) {
-            _, parent throws(TPMFailure) in try parent.find(stored.blob) != nil
-        }
-        return isHere ? stored : nil
+        return try tpm.takes(stored.blob) ? stored : nil
     }
 
     func list() async throws(ProviderError) -> [KeyDescription] {

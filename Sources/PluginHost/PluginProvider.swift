@@ -98,12 +98,12 @@ final class PluginProvider: CertificateProvider {
             throw ProviderError(
                 .unsupportedAlgorithm, "The key of '\(leaf.subject)' supports no signature scheme.")
         }
-        let (probe, signature) = (Identity.possessionProbe(), BlockingAnswer<Result<[UInt8], ProviderError>>())
-        signer.sign(probe, using: scheme) { signature.give($0) }
+        let (probe, signature) = (Identity.possessionProbe(), BlockingResult<[UInt8]>())
+        signer.sign(probe, using: scheme) { signature.set($0) }
         // The error of a request that is not answered comes first.
         let limit = (mayAsk ? identity.key.signatureTimeout : nil) ?? instance.timeout
         let time = max(limit, instance.timeout) + MessageChannel.margin
-        guard let signature = try signature.wait(until: .now + time)?.get() else {
+        guard let signature = try signature.wait(atMost: time)?.get() else {
             throw ProviderError(
                 .timedOut, "The key of '\(leaf.subject)' did not sign within \(time.components.seconds) seconds.")
         }

@@ -175,8 +175,8 @@ extension MessageChannel {
         _ name: String, _ params: some Encodable, _ limit: Limit, as type: Answer.Type = Answer.self,
         starting: (UInt64) -> Void = { _ in }
     ) throws(ProviderError) -> Answer {
-        let done = BlockingAnswer<Result<Message, ProviderError>>()
-        send(name, params, limit, starting: starting) { done.give($0) }
+        let done = BlockingResult<Message>()
+        send(name, params, limit, starting: starting) { done.set($0) }
         return try done.wait().get().result()
     }
 

@@ -134,8 +134,8 @@ import Testing
         defer { connection.closeRest() }
         let channel = connection.peer.channel
         func failure(_ limit: MessageChannel.Limit, _ body: () throws -> Void) throws -> String? {
-            let done = BlockingAnswer<Result<Message, ProviderError>>()
-            channel.send("describe", [String](), limit) { done.give($0) }
+            let done = BlockingResult<Message>()
+            channel.send("describe", [String](), limit) { done.set($0) }
             try body()
             do { _ = try done.wait().get() } catch { return error.message }
             return nil
@@ -173,12 +173,12 @@ import Testing
         defer { connection.end() }
         let (channel, services) = (connection.peer.channel, connection.services)
         var id: UInt64 = 0
-        let ended = BlockingAnswer<[String]>()
+        let ended = BlockingResult<[String]>()
         channel.send("obtain", [String](), .unlimited, starting: { id = $0 }) { _ in
-            ended.give(services.ignored.withLock(\.self))
+            ended.set(.success(services.ignored.withLock(\.self)))
         }
         channel.cancel(id)
-        #expect(ended.wait() == ["obtain"])
+        #expect(try ended.wait().get() == ["obtain"])
     }
 
     @Test func anOpenRequestKeepsItsID() throws {

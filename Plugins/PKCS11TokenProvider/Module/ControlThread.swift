@@ -24,7 +24,7 @@ final class ControlThread: Sendable {
         by deadline: ContinuousClock.Instant?, _ job: @escaping @Sendable () throws(Failure) -> T
     ) throws(Failure) -> T? {
         if Self.current === self { return try job() }
-        let (answer, hasBegun) = (BlockingAnswer<Result<T, Failure>>(), Latch())
+        let (answer, hasBegun) = (Answer<Result<T, Failure>>(), Latch())
         submit {
             // Its caller still waits.
             guard hasBegun.isFirst() else { return }

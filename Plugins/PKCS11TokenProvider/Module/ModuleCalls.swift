@@ -107,7 +107,7 @@ final class ModuleCalls: Sendable {
     func wait<T: Sendable>(
         _ purpose: String, _ work: @escaping @Sendable () throws(ProviderError) -> T
     ) throws(ProviderError) -> T {
-        let answer = BlockingAnswer<Outcome<T>>()
+        let answer = Answer<Outcome<T>>()
         start(purpose, work) { answer.give($0) }
         return try answer.wait().get()
     }
@@ -207,5 +207,12 @@ final class ModuleCalls: Sendable {
             .timedOut,
             "The PKCS#11 module did not answer within \(timeout) (\(purpose)); check whether its device or service "
                 + "hangs, or raise 'timeout'.")
+    }
+}
+
+extension DispatchTime {
+    init(_ instant: ContinuousClock.Instant) {
+        let delay = max(.zero, instant - .now).components
+        self = .now() + .nanoseconds(Int(delay.seconds * 1_000_000_000 + delay.attoseconds / 1_000_000_000))
     }
 }

@@ -36,7 +36,7 @@ enum ModuleEnd {
         // A thread for each, since any of them may hang.
         let executor = BlockingExecutor.threads(maximum: max(1, places.count))
         let ends = places.map { place in
-            let end = BlockingAnswer<Bool>()
+            let end = Answer<Bool>()
             executor.submit { end.give(place.end(by: deadline - reserve)) }
             return end
         }

@@ -12,12 +12,10 @@ extension ProviderEnvironment {
     public func isRejected(
         _ secret: SecretBytes, for account: String
     ) async throws(ProviderError) -> Bool {
-        try await executor.run { [self] () throws(ProviderError) in try isRejectedBlocking(secret, for: account) }
-    }
-
-    /// As ``isRejected(_:for:)``, on this thread.
-    package func isRejectedBlocking(_ secret: SecretBytes, for account: String) throws(ProviderError) -> Bool {
-        try storage.shared.rejectedSecrets().contains(secret, for: account)
+        let storage = storage.shared
+        return try await executor.run { () throws(ProviderError) in
+            try storage.rejectedSecrets().contains(secret, for: account)
+        }
     }
 
     /// Notes in ``storage``, for all configurations of the provider, that a server has rejected or accepted a password. A failure to write is logged: the password is then
@@ -25,19 +23,12 @@ extension ProviderEnvironment {
     ///
     /// - Parameter account: As for ``isRejected(_:for:)``.
     public func noteOutcome(of secret: SecretBytes, for account: String, isRejected: Bool) async {
-        await withCheckedContinuation { continuation in
-            executor.submit { [self] in
-                noteOutcomeBlocking(of: secret, for: account, isRejected: isRejected)
-                continuation.resume()
-            }
-        }
-    }
-
-    /// As ``noteOutcome(of:for:isRejected:)``, on this thread.
-    package func noteOutcomeBlocking(of secret: SecretBytes, for account: String, isRejected: Bool) {
+        let storage = storage.shared
         do throws(ProviderError) {
-            try storage.shared.updateRejectedSecrets {
-                if isRejected { $0.insert(secret, for: account) } else { $0.remove(secret, for: account) }
+            try await executor.run { () throws(ProviderError) in
+                try storage.updateRejectedSecrets {
+                    if isRejected { $0.insert(secret, for: account) } else { $0.remove(secret, for: account) }
+                }
             }
         } catch {
             logger.warning(
