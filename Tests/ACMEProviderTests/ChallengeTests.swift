@@ -110,7 +110,7 @@ import Testing
         #expect(host.server.count(of: "newOrder") == 1)
     }
 
-    @Test("The process that has a port is found beside many other listeners")
+    @Test("The process that has a port is found beside many other listeners, and not a child that has its sockets")
     func aPortAmongMany() throws {
         let sockets = (0..<60).map { _ in socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0) }
         defer { sockets.forEach { close($0) } }
@@ -123,6 +123,15 @@ import Testing
             }
             try #require(isNamed)
             return Int(UInt16(bigEndian: address.sin_port))
+        }
+        // Its number may be the lower one.
+        let child = Process()
+        (child.executableURL, child.arguments) = (URL(filePath: "/bin/sleep"), ["60"])
+        child.standardInput = FileHandle(fileDescriptor: sockets[0], closeOnDealloc: false)
+        try child.run()
+        defer {
+            kill(child.processIdentifier, SIGKILL)
+            child.waitUntilExit()
         }
         for port in ports {
             let name = try #require(PortHolder.name(ofPort: port))

@@ -10,21 +10,29 @@ enum PortHolder {
         let sockets = Set(["/proc/net/tcp", "/proc/net/tcp6"].flatMap { inodes(in: $0, listeningOn: port) })
         guard !sockets.isEmpty else { return nil }
         let processes = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
-        for process in processes where Int(process) != nil {
-            let directory = "/proc/\(process)/fd"
-            guard let files = try? FileManager.default.contentsOfDirectory(atPath: directory) else { continue }
-            let hasIt = files.contains { file in
-                guard let target = try? FileManager.default.destinationOfSymbolicLink(atPath: "\(directory)/\(file)")
-                else { return false }
-                return sockets.contains(target)
-            }
-            guard hasIt else { continue }
-            let name = FileManager.default.contents(atPath: "/proc/\(process)/comm").map {
-                String(decoding: $0, as: UTF8.self).trimming
-            }
-            return "\(name.map { DisplayText.visible(String($0)) } ?? "a process") (process \(process))"
+        let holders = processes.filter { Int($0) != nil && has(sockets, process: $0) }
+        // The first one that was started: each child has the socket too until it runs another program.
+        guard let process = holders.min(by: { start(of: $0) < start(of: $1) }) else { return "another process" }
+        let name = FileManager.default.contents(atPath: "/proc/\(process)/comm").map {
+            String(decoding: $0, as: UTF8.self).trimming
         }
-        return "another process"
+        return "\(name.map { DisplayText.visible(String($0)) } ?? "a process") (process \(process))"
+    }
+
+    private static func has(_ sockets: Set<String>, process: String) -> Bool {
+        let directory = "/proc/\(process)/fd"
+        let files = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
+        return files.contains { file in
+            (try? FileManager.default.destinationOfSymbolicLink(atPath: "\(directory)/\(file)"))
+                .map(sockets.contains) ?? false
+        }
+    }
+
+    /// When a process was started, in clock ticks; the last of all for one that has ended.
+    private static func start(of process: String) -> UInt64 {
+        // The name before it may have spaces and parentheses.
+        let fields = text(of: "/proc/\(process)/stat").split(separator: ")").last?.split(separator: " ") ?? []
+        return fields.count > 19 ? UInt64(fields[19]) ?? .max : .max
     }
 
     /// The sockets that listen on a port, as the links of descriptors name them (proc(5)).
